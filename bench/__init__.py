@@ -1,0 +1,1 @@
+"""Measurements: printed, written to `bench/results/`, never asserted."""

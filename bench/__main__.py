@@ -1,0 +1,26 @@
+"""`make bench`: run the benchmarks named, or all of them."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+
+BENCHES = ("startup", "prompt")
+FULL: tuple[str, ...] = ()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure Retinue. Results go to bench/results/.")
+    parser.add_argument("names", nargs="*", help=f"which of: {', '.join(BENCHES + FULL)}")
+    parser.add_argument("--full", action="store_true", help="also the long fault, fuzz and scale runs")
+    options = parser.parse_args()
+    for name in options.names or (BENCHES + (FULL if options.full else ())):
+        began = time.perf_counter()
+        print(f"\n{name}")
+        importlib.import_module(f"bench.{name}").run(full=options.full)
+        print(f"  ({time.perf_counter() - began:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

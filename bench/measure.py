@@ -1,0 +1,74 @@
+"""How things are measured: processes by their own CPU time and peak memory, functions by the median of many runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PYTHON = sys.executable
+RETINUE = str(Path(PYTHON).parent / "retinue")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a process used."""
+
+    cpu: float
+    peak_mb: float
+
+
+def process_cost(argv: Sequence[str], *, runs: int = 10, env: Mapping[str, str] | None = None) -> Cost:
+    """The best of several runs of a command, in CPU seconds and megabytes at its peak."""
+    best = Cost(float("inf"), float("inf"))
+    for _ in range(runs):
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+        )
+        assert child.stderr is not None
+        complaint = child.stderr.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.stderr.close()
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise RuntimeError(f"{argv} failed with {child.returncode}: {complaint.decode(errors='replace')[-500:]}")
+        best = Cost(min(best.cpu, usage.ru_utime + usage.ru_stime), min(best.peak_mb, usage.ru_maxrss / 1024))
+    return best
+
+
+def median_ms(work: Callable[[], object], *, runs: int = 200) -> float:
+    """The median time of one call, in milliseconds."""
+    times = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1000
+
+
+@dataclass(slots=True)
+class Sheet:
+    """The rows of one benchmark."""
+
+    name: str
+    rows: list[dict[str, object]] = field(default_factory=list)
+
+    def row(self, what: str, value: float, unit: str, note: str = "") -> None:
+        """Keep and print one measurement."""
+        self.rows.append({"what": what, "value": round(value, 4), "unit": unit, "note": note})
+        print(f"  {what:<58} {value:>10.3f} {unit:<6} {note}")
+
+    def save(self) -> None:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{self.name}.json").write_text(json.dumps(self.rows, indent=2) + "\n")

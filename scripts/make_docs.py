@@ -1,0 +1,30 @@
+"""Regenerate the reference pages that come from the code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from retinue.config.reference import render_reference
+from retinue.config.schema import Config
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/configuration.md": lambda: render_reference(Config),
+}
+
+
+def main() -> None:
+    """Write every page that differs from what the code says."""
+    for name, render in PAGES.items():
+        page = DOCS / name
+        text = render()
+        if not page.exists() or page.read_text("utf-8") != text:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, "utf-8")
+            print(f"docs/{name} rewritten")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The agent: one turn from a message to an answer."""

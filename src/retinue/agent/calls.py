@@ -1,0 +1,147 @@
+"""Tool calls: prepare, execute, finish.
+
+A call always ends in exactly one result. A refused, failing or crashing tool gives an error result that the model can
+act on; a cancelled turn leaves an `interrupted` result behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+
+from retinue.agent.ledger import Ledger
+from retinue.core.clock import Clock
+from retinue.core.errors import ToolFailed
+from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
+from retinue.core.messages import Text, ToolCall, ToolResult
+from retinue.tools.tool import Tool, ToolContext, ToolOutput
+from retinue.tools.toolset import unwrap_call
+
+log = logging.getLogger(__name__)
+
+SAVE_GRACE_SECONDS = 5.0
+INTERRUPTED = "The call was interrupted before it finished; its effects may be partial. Check before you repeat it."
+SKIPPED = "Skipped: a new message arrived before this call began."
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """What calls need: the tools, the context they run in, and where their story is kept and told."""
+
+    tools: Mapping[str, Tool[Any]]
+    context: ToolContext
+    ledger: Ledger
+    emit: Emit
+    clock: Clock
+    cap: Callable[[str], str]
+    """Shortens an over-long result to what the model's window can take."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    call: ToolCall
+    tool: Tool[Any]
+    arguments: Any
+
+
+async def run_calls(
+    calls: Sequence[ToolCall], bench: Workbench, *, interrupted_by_message: Callable[[], bool]
+) -> list[ToolResult]:
+    """Run the calls of one answer; neighbours that may run side by side do.
+
+    Each result is recorded when it comes; they are returned in the order of the calls.
+    """
+    results: dict[int, ToolResult] = {}
+    batch: list[tuple[int, _Prepared]] = []
+
+    async def run_one(index: int, prepared: _Prepared) -> None:
+        results[index] = await _execute(prepared, bench)
+
+    async def run_batch() -> None:
+        async with anyio.create_task_group() as group:
+            for index, prepared in batch:
+                group.start_soon(run_one, index, prepared)
+        batch.clear()
+
+    for index, call in enumerate(calls):
+        if interrupted_by_message():
+            await run_batch()
+            results[index] = await _refuse(call, SKIPPED, bench)
+            continue
+        prepared = _prepare(call, bench)
+        if isinstance(prepared, str):
+            results[index] = await _refuse(call, prepared, bench)
+        elif prepared.tool.parallel:
+            batch.append((index, prepared))
+        else:
+            await run_batch()
+            await run_one(index, prepared)
+    await run_batch()
+    return [results[index] for index in range(len(calls))]
+
+
+def _prepare(call: ToolCall, bench: Workbench) -> _Prepared | str:
+    """The call ready to run, or why it cannot; a `tool_call` is judged as the call inside it."""
+    inner = unwrap_call(call)
+    tool = bench.tools.get(inner.name)
+    if tool is None:
+        known = ", ".join(sorted(bench.tools)) or "none"
+        return f"There is no tool `{inner.name}`. Available: {known}."
+    if tool.owner_only and not bench.context.owner:
+        return f"`{inner.name}` is only for the owner of this assistant."
+    try:
+        return _Prepared(call, tool, tool.parse(inner.arguments))
+    except ToolFailed as failure:
+        return str(failure)
+
+
+async def _execute(prepared: _Prepared, bench: Workbench) -> ToolResult:
+    call = prepared.call
+
+    async def report(text: str) -> None:
+        await bench.emit(ToolProgress(call.id, text))
+
+    context = replace(bench.context, call_id=call.id, report=report)
+    await bench.ledger.started(call)
+    await bench.emit(ToolStarted(call))
+    began = bench.clock.monotonic()
+    try:
+        output = await _run(prepared, context)
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
+            await bench.ledger.record(_error(call, INTERRUPTED))
+        raise
+    result = _finish(call, output, bench)
+    await bench.ledger.record(result)
+    await bench.emit(ToolFinished(call, result, bench.clock.monotonic() - began))
+    return result
+
+
+async def _run(prepared: _Prepared, context: ToolContext) -> ToolOutput:
+    try:
+        return await prepared.tool.run(prepared.arguments, context)
+    except ToolFailed as failure:
+        return ToolOutput.of(str(failure), is_error=True)
+    except Exception:  # border: a tool is foreign code
+        log.exception("tool crashed: %s", prepared.tool.name)
+        return ToolOutput.of(f"`{prepared.tool.name}` crashed; the error was logged.", is_error=True)
+
+
+def _finish(call: ToolCall, output: ToolOutput, bench: Workbench) -> ToolResult:
+    content = tuple(Text(bench.cap(part.text)) if isinstance(part, Text) else part for part in output.content)
+    return ToolResult(call.id, call.name, content or (Text("(no output)"),), output.is_error, output.trust)
+
+
+async def _refuse(call: ToolCall, why: str, bench: Workbench) -> ToolResult:
+    result = _error(call, why)
+    await bench.ledger.record(result)
+    await bench.emit(ToolFinished(call, result, 0.0))
+    return result
+
+
+def _error(call: ToolCall, text: str) -> ToolResult:
+    return ToolResult(call.id, call.name, (Text(text),), is_error=True)

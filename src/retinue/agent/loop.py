@@ -1,0 +1,124 @@
+"""The loop: ask the model, run the tools it calls, until it answers.
+
+It knows nothing of prompts, files or channels. The model's failures arrive as values; what was said so far is
+recorded before anything else happens, so a turn can end at any point without losing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import anyio
+
+from retinue.agent.calls import SAVE_GRACE_SECONDS, Workbench, run_calls
+from retinue.agent.guard import LoopGuard, LoopLimits, Progress
+from retinue.core.events import Answered, Emit, Notice, Spoken, Thought, TurnStatus
+from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Usage, UserMessage, said
+from retinue.core.model import CallDelta, Failed, Failure, Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta
+
+Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
+
+CIRCLING = "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """What the loop works with. `steering` hands over messages that arrived while the turn ran, and forgets them."""
+
+    stream: Stream
+    bench: Workbench
+    emit: Emit
+    steering: Callable[[], Sequence[UserMessage]]
+    waiting: Callable[[], bool]
+    limits: LoopLimits
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEnd:
+    """How the loop ended: the last answer, what was used, and the failure if there was one."""
+
+    status: TurnStatus
+    answer: AssistantMessage | None
+    usage: Usage
+    rounds: int
+    failure: Failed | None = None
+
+
+async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
+    """Answer `request`; every message is recorded through the workbench's ledger as it comes to be."""
+    messages: list[Message] = list(request.messages)
+    guard = LoopGuard(parts.limits)
+    usage = Usage()
+    answer: AssistantMessage | None = None
+    for rounds in range(1, parts.limits.rounds + 1):
+        ending = await _ask_model(replace(request, messages=tuple(messages)), parts)
+        if isinstance(ending, Failed):
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, ending)
+        answer = ending.message
+        usage += answer.usage
+        messages.append(answer)
+        if answer.calls:
+            results = await run_calls(answer.calls, parts.bench, interrupted_by_message=parts.waiting)
+            messages.extend(results)
+            progress = guard.watch(answer.calls, results)
+            if progress is Progress.STUCK:
+                stuck = Failed(Failure.UNKNOWN, "the model repeated the same tool call without progress; stopped")
+                return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, stuck)
+            if progress is Progress.CIRCLING:
+                messages.append(await _record(said(CIRCLING), parts))
+        steered = [await _record(message, parts) for message in parts.steering()]
+        messages.extend(steered)
+        if not answer.calls and not steered:
+            return LoopEnd(TurnStatus.OK, answer, usage, rounds)
+    endless = Failed(Failure.UNKNOWN, f"the turn made {parts.limits.rounds} model calls without an end; stopped")
+    return LoopEnd(TurnStatus.FAILED, answer, usage, parts.limits.rounds, endless)
+
+
+async def _record(message: UserMessage, parts: LoopParts) -> UserMessage:
+    await parts.bench.ledger.record(message)
+    return message
+
+
+async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Failed:
+    """One model call; what a cancelled call had said is recorded as an aborted answer."""
+    spoken: list[str] = []
+    try:
+        ending = await _listen(request, parts, spoken)
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
+            await parts.bench.ledger.record(_aborted(request, spoken))
+        raise
+    match ending:
+        case Finished(message):
+            await parts.bench.ledger.record(message)
+            await parts.emit(Answered(message))
+        case Failed(partial=AssistantMessage() as partial) if partial.text:
+            await parts.bench.ledger.record(replace(partial, stop=StopReason.ERROR, error=ending.detail))
+        case Failed():
+            pass
+    return ending
+
+
+async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> Finished | Failed:
+    async for event in parts.stream(request):
+        match event:
+            case TextDelta(text):
+                spoken.append(text)
+                await parts.emit(Spoken(text))
+            case ThinkingDelta(text):
+                await parts.emit(Thought(text))
+            case CallDelta():
+                pass
+            case Finished() | Failed():
+                return event
+            case _:
+                assert_never(event)
+    await parts.emit(Notice("The model's answer ended without an ending."))
+    return Failed(Failure.EMPTY, "the stream ended without a final event")
+
+
+def _aborted(request: ModelRequest, spoken: list[str]) -> AssistantMessage:
+    text = "".join(spoken)
+    return AssistantMessage((Text(text),) if text else (), str(request.model), stop=StopReason.ABORTED)

@@ -1,0 +1,158 @@
+"""What all commands share: the options `--home`, `--profile`, `--json` and `--quiet`, and how results are printed.
+
+Declare commands with the `Group` and `Command` classes here (a group's own decorators do), take the `Invocation`
+with `@pass_invocation`, and print through it: `show` for the result, `note` for remarks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from retinue.storage.home import Home
+
+
+class Invocation:
+    """One run of the command line: where the home is and how to print."""
+
+    def __init__(self) -> None:
+        self.home_option: str | None = None
+        self.profile: str | None = None
+        self.as_json = False
+        self.quiet = False
+
+    @property
+    def home(self) -> Home:
+        from retinue.storage.home import locate_home
+
+        return locate_home(self.home_option, self.profile)
+
+    def show(self, data: Any, text: str | Callable[[], str]) -> None:
+        """Print the result: `data` as JSON with `--json`, else the text."""
+        if self.as_json:
+            import json
+
+            click.echo(json.dumps(data, ensure_ascii=False, indent=2, default=str))
+            return
+        click.echo(text if isinstance(text, str) else text())
+
+    def note(self, text: str) -> None:
+        """Tell the person something that is not the result; goes to standard error, silenced by `--quiet`."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+
+def keep_logs(home: Home) -> None:
+    """Send the program's log to a file in the home, where there is one, and never to the terminal."""
+    import logging
+    from logging.handlers import RotatingFileHandler
+
+    logger = logging.getLogger("retinue")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    if logger.handlers:
+        return
+    handler: logging.Handler = logging.NullHandler()
+    if home.path.is_dir():
+        try:
+            (home.path / "logs").mkdir(mode=0o700, exist_ok=True)
+            handler = RotatingFileHandler(home.path / "logs" / "retinue.log", maxBytes=5_000_000, backupCount=3)
+        except OSError:
+            pass
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logger.addHandler(handler)
+
+
+pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+
+
+def _store(attribute: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+        if value is not None and value is not False:
+            setattr(context.ensure_object(Invocation), attribute, value)
+
+    return keep
+
+
+def common_options() -> list[click.Option]:
+    """The options of every command; given again further right they win."""
+    return [
+        click.Option(
+            ["--home", "home_option"],
+            metavar="DIR",
+            help="State folder (default: RETINUE_HOME, else ~/.retinue).",
+            expose_value=False,
+            callback=_store("home_option"),
+        ),
+        click.Option(
+            ["--profile"],
+            metavar="NAME",
+            help="Use the home of this profile, ~/.retinue-NAME.",
+            expose_value=False,
+            callback=_store("profile"),
+        ),
+        click.Option(
+            ["--json", "as_json"],
+            is_flag=True,
+            help="Print the result as JSON.",
+            expose_value=False,
+            callback=_store("as_json"),
+        ),
+        click.Option(
+            ["--quiet", "-q"],
+            is_flag=True,
+            help="Print no remarks, only the result.",
+            expose_value=False,
+            callback=_store("quiet"),
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A command that takes the common options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(common_options())
+
+
+class Group(click.Group):
+    """A group whose commands all take the common options."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(common_options())
+
+
+Group.group_class = Group
+
+
+def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None, indent: str = "") -> str:
+    """Rows as aligned columns; the last column is not padded."""
+    lines = [[str(cell) for cell in row] for row in ([header] if header else [])] if header else []
+    lines += [[str(cell) for cell in row] for row in rows]
+    if not lines:
+        return ""
+    widths = [max(_width(row[i]) for row in lines if i < len(row)) for i in range(max(map(len, lines)))]
+    return "\n".join(
+        (indent + "  ".join(cell + " " * (widths[i] - _width(cell)) for i, cell in enumerate(row))).rstrip()
+        for row in lines
+    )
+
+
+def _width(text: str) -> int:
+    """Columns that a text takes in a terminal, near enough for tables: wide characters count double."""
+    return len(text) + sum(1 for char in text if ord(char) > 0x2E7F and not 0xFE00 <= ord(char) <= 0xFE0F)
+
+
+def ask_is_possible() -> bool:
+    """Whether a person sits at a terminal that we may ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

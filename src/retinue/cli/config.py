@@ -1,0 +1,172 @@
+"""`retinue config`: read, change, check and explain the configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.config.edit import Edited
+    from retinue.config.explain import Explanation
+    from retinue.config.load import LoadedConfig
+    from retinue.config.problems import Problem
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Read, change, check and explain the configuration.
+
+    A KEY is dotted, as in agents.defaults.workspace, agents.list[id=work].model or
+    agents.defaults.models["openai/gpt-5"].alias.
+    """
+
+
+@config.command()
+@pass_invocation
+def path(invocation: Invocation) -> None:
+    """Print where the configuration file is."""
+    file = invocation.home.config_file
+    invocation.show({"path": str(file), "exists": file.exists()}, str(file))
+
+
+@config.command()
+@click.argument("key", required=False)
+@pass_invocation
+def get(invocation: Invocation, key: str | None) -> None:
+    """Print the value of KEY in effect, or the whole configuration with its defaults. Secrets are left out."""
+    from retinue.config.explain import effective_value
+
+    loaded = _load(invocation)
+    value = effective_value(loaded, key)
+    invocation.show(value, lambda: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))
+
+
+@config.command("set", context_settings={"ignore_unknown_options": True})  # a value may be -5
+@click.argument("key")
+@click.argument("value")
+@pass_invocation
+def set_key(invocation: Invocation, key: str, value: str) -> None:
+    """Set KEY to VALUE, which is JSON5 or plain text.
+
+    Comments and layout of the file stay. A change that would make the configuration invalid is refused.
+    """
+    from retinue.config.edit import set_value
+
+    _tell(invocation, set_value(invocation.home, key, value, os.environ), "set")
+
+
+@config.command("unset")
+@click.argument("key")
+@pass_invocation
+def unset_key(invocation: Invocation, key: str) -> None:
+    """Take KEY out of the file, so that its default holds again."""
+    from retinue.config.edit import unset_value
+
+    _tell(invocation, unset_value(invocation.home, key, os.environ), "unset")
+
+
+def _tell(invocation: Invocation, edited: Edited, verb: str) -> None:
+    for problem in edited.problems:
+        invocation.note(f"{problem.severity}: {problem}")
+    invocation.show(
+        {"key": edited.path, "file": str(edited.file), "changed": edited.changed},
+        f"{edited.path} {verb} in {edited.file}" if edited.changed else f"{edited.path} was so already.",
+    )
+
+
+@config.command()
+@pass_invocation
+def validate(invocation: Invocation) -> int:
+    """Check the configuration: errors, warnings, and keys that are accepted but not yet used."""
+    from retinue.config.load import load_config
+
+    loaded = load_config(invocation.home, os.environ)
+    invocation.show(
+        {
+            "file": str(loaded.home.config_file),
+            "source": loaded.source,
+            "valid": not loaded.errors,
+            "errors": [_problem(problem) for problem in loaded.errors],
+            "warnings": [_problem(problem) for problem in loaded.warnings],
+            "pending": loaded.pending,
+        },
+        lambda: _spell_validation(loaded),
+    )
+    return 1 if loaded.errors else 0
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "severity": problem.severity,
+        "path": problem.path,
+        "file": str(problem.file),
+        "line": problem.line,
+        "message": problem.message,
+    }
+
+
+def _spell_validation(loaded: LoadedConfig) -> str:
+    lines = [f"error: {problem}" for problem in loaded.errors]
+    lines += [f"warning: {problem}" for problem in loaded.warnings]
+    if loaded.pending:
+        lines.append("Accepted, not yet used:")
+        lines += [f"  {key} ({loaded.describe_origin(key)})" for key in loaded.pending]
+    if not loaded.errors:
+        where = loaded.home.config_file if loaded.source == "file" else "There is no configuration file; the defaults"
+        lines.append(f"{where} {'is' if loaded.source == 'file' else 'are'} valid.")
+    return "\n".join(lines)
+
+
+@config.command()
+@click.argument("key")
+@pass_invocation
+def explain(invocation: Invocation, key: str) -> None:
+    """Say everything about KEY: its value, where that comes from, what it takes and what it is for."""
+    from retinue.config.explain import explain as explain_key
+
+    explanation = explain_key(_load(invocation), key)
+    invocation.show(explanation.as_dict(), lambda: _spell_explanation(explanation))
+
+
+def _spell_explanation(found: Explanation) -> str:
+    rows = [
+        ("value", json.dumps(found.value, ensure_ascii=False)),
+        ("from", found.origin),
+        ("takes", found.type),
+        ("default", json.dumps(found.default, ensure_ascii=False)),
+        ("reload", "takes effect at once" if found.reload == "live" else "needs a restart"),
+    ]
+    if found.keys:
+        rows.append(("keys", ", ".join(found.keys)))
+    if found.pending:
+        rows.append(("note", "accepted, not yet used"))
+    return f"{found.key}\n{found.documentation}\n\n{table(rows, indent='  ')}".replace("\n\n\n", "\n\n")
+
+
+@config.command()
+@click.argument("key", required=False)
+@pass_invocation
+def schema(invocation: Invocation, key: str | None) -> None:
+    """Print the JSON Schema of the configuration, or of KEY."""
+    from retinue.config.keypath import parse_path
+    from retinue.config.reference import json_schema
+    from retinue.config.schema import Config
+
+    found = json_schema(Config, parse_path(key) if key else ())
+    invocation.show(found, lambda: json.dumps(found, ensure_ascii=False, indent=2))
+
+
+def _load(invocation: Invocation) -> LoadedConfig:
+    """Load the configuration and tell about its errors, which mean that something else is in effect."""
+    from retinue.config.load import load_config
+
+    loaded = load_config(invocation.home, os.environ)
+    if loaded.errors:
+        for problem in loaded.problems:
+            invocation.note(f"{problem.severity}: {problem}")
+    return loaded

@@ -1,0 +1,108 @@
+"""The entry point. `--version` and `--help` import nothing but click: each command is loaded when it is run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from retinue import __version__
+from retinue.cli.common import Group, Invocation
+from retinue.core.errors import RetinueError, UsageError
+
+COMMANDS = {
+    "up": "Set up what is missing and start the assistant.",
+    "chat": "Talk with an agent in the terminal.",
+    "agent": "Say one thing to an agent and print its answer.",
+    "init": "Create the home folder and the default agent's workspace.",
+    "prompt": "Show the exact system prompt of an agent and its sizes.",
+    "config": "Read, change, check and explain the configuration.",
+    "workspace": "List, inspect and seed the agents' workspaces.",
+    "skills": "List skills and say why one is off.",
+    "sessions": "List, show, export and reset conversations.",
+    "models": "List, test and pull models; keep credentials.",
+}
+"""Every command and its summary; the command itself is the attribute of that name in its module."""
+
+
+class LazyGroup(Group):
+    """A group that knows its commands by name and summary, and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"retinue.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else "`retinue --help` lists the commands."
+            ctx.fail(f"There is no command '{args[0]}'. {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    name="retinue",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="Retinue, a personal agent that lives in a folder of Markdown files.",
+)
+@click.version_option(__version__, prog_name="retinue")
+def cli() -> None: ...
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; errors become a message and an exit code: 1 failed, 2 wrong usage, 130 interrupted."""
+    invocation = Invocation()
+    try:
+        result: Any = cli.main(arguments, prog_name="retinue", standalone_mode=False, obj=invocation)
+    except click.ClickException as error:
+        if "--json" in arguments:
+            _print_json("UsageError", error.format_message())
+        else:
+            error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        return 130
+    except RetinueError as error:
+        _report(invocation, error)
+        return 2 if isinstance(error, UsageError) else 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    return result if isinstance(result, int) else 0
+
+
+def _report(invocation: Invocation, error: RetinueError) -> None:
+    if invocation.as_json:
+        _print_json(type(error).__name__, str(error))
+    else:
+        click.echo(f"error: {error}", err=True)
+
+
+def _print_json(kind: str, message: str) -> None:
+    import json
+
+    click.echo(json.dumps({"error": {"kind": kind, "message": message}}, ensure_ascii=False))

@@ -1,0 +1,378 @@
+"""`retinue models`: which model answers and why, whether it does, and how to have another."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.models_auth import auth
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+    from retinue.core.model import ModelInfo, ModelRef
+    from retinue.providers.pull import OnProgress, Progress, Pulled
+    from retinue.providers.resolve import Choice
+    from retinue.runtime.access import Trial
+    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.models import ModelAccess
+
+SMALLEST = "smollm2-135m"
+STEP_PERCENT = 10
+ANSWER_SHOWN = 60
+
+
+@click.group(cls=Group)
+def models() -> None:
+    """Say which model answers, try it, choose another, pull one, store keys."""
+
+
+models.add_command(auth)
+
+
+@models.command("list")
+@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@click.option("--all", "everything", is_flag=True, help="Also models of providers that have no key yet.")
+@pass_invocation
+def list_models(invocation: Invocation, agent: str | None, everything: bool) -> None:
+    """Show which model would answer and why, and which ones can be chosen."""
+    import anyio
+
+    found = anyio.run(_survey, _found(invocation), agent, everything)
+    invocation.show(found, lambda: _spell_survey(found))
+
+
+async def _survey(foundation: Foundation, agent: str | None, everything: bool) -> dict[str, Any]:
+    from retinue.runtime.access import open_access
+
+    chosen_agent = foundation.agent_id(agent)
+    async with open_access(foundation, chosen_agent) as access:
+        choice = await access.choose()
+        refs = dict.fromkeys(([choice.ref] if choice else []) + list(access.known()))
+        if everything:
+            catalog = access.providers.catalog
+            refs |= dict.fromkeys(ref for name in access.providers.known() for ref in catalog.listed(name))
+        aliases = {name: str(access.resolve(name)) for name in access.aliases}
+        return {
+            "agent": chosen_agent,
+            "chosen": _describe_choice(choice) if choice else None,
+            "fallbacks": [str(ref) for ref in access.chain(choice)[1:]] if choice else [],
+            "aliases": aliases,
+            "models": [
+                _describe(access.info(ref), aliases)
+                | {"name": access.providers.catalog.display_name(ref), "ready": _is_ready(access, ref.provider)}
+                for ref in refs
+            ],
+        }
+
+
+def _describe_choice(choice: Choice) -> dict[str, Any]:
+    return {"model": str(choice.ref), "because": choice.because, "howToChange": choice.how_to_change}
+
+
+def _describe(info: ModelInfo, aliases: dict[str, str]) -> dict[str, Any]:
+    price = info.price
+    return {
+        "model": str(info.ref),
+        "aliases": [name for name, ref in aliases.items() if ref == str(info.ref)],
+        "window": info.window,
+        "maxOutput": info.max_output,
+        "inputs": sorted(info.inputs, reverse=True),
+        "tools": info.tools,
+        "reasoning": info.reasoning,
+        "price": {
+            "input": price.input,
+            "output": price.output,
+            "cacheRead": price.cache_read,
+            "cacheWrite": price.cache_write,
+        }
+        if price.input or price.output
+        else None,
+    }
+
+
+def _is_ready(access: ModelAccess, provider: str) -> bool:
+    """Whether a provider could be asked now: it has a credential, or is taken to need none."""
+    from retinue.core.errors import ConfigError
+    from retinue.providers.vendors import find_vendor
+
+    try:
+        needs_key = access.providers.endpoint(provider).auth != "none"
+    except ConfigError:
+        return False
+    return not needs_key or find_vendor(provider) is None or bool(access.credentials.profiles(provider))
+
+
+def _spell_survey(found: dict[str, Any]) -> str:
+    from retinue.runtime.models import NO_MODEL
+
+    chosen = found["chosen"]
+    if chosen:
+        head = f"{chosen['model']} answers for agent '{found['agent']}': {chosen['because']}."
+        if found["fallbacks"]:
+            head += f"\nWhen it fails: {', then '.join(found['fallbacks'])}."
+        head += f"\nChange it: {chosen['howToChange']}"
+    else:
+        head = NO_MODEL
+    if not found["models"]:
+        return head
+    rows = [
+        (
+            row["model"] if row["name"] == row["model"] else f"{row['model']} ({row['name']})",
+            f"{row['window']:,}",
+            f"{row['price']['input']:g} / {row['price']['output']:g}" if row["price"] else "-",
+            "+".join(row["inputs"]),
+            "tools" if row["tools"] else "no tools",
+            "" if row["ready"] else "no key",
+            ", ".join(row["aliases"]),
+        )
+        for row in found["models"]
+    ]
+    header = ("model", "window", "$ in/out per M", "reads", "calls", "", "aliases")
+    return f"{head}\n\n{table(rows, header=header)}"
+
+
+@models.command()
+@click.argument("ref", required=False)
+@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@pass_invocation
+def test(invocation: Invocation, ref: str | None, agent: str | None) -> int:
+    """Ask the model, or REF, for one word and say how that went.
+
+    Without REF the configured fallbacks are asked too, as in a conversation. The exit code is 1 when none answered.
+    """
+    import anyio
+
+    trial = anyio.run(_try, invocation, ref, agent)
+    invocation.show(_describe_trial(trial), lambda: _spell_trial(trial))
+    return 0 if trial.answer else 1
+
+
+async def _try(invocation: Invocation, text: str | None, agent: str | None) -> Trial:
+    from retinue.core.errors import ModelError
+    from retinue.runtime.access import open_access, try_models
+    from retinue.runtime.models import NO_MODEL
+
+    async def tell(notice: str) -> None:
+        invocation.note(notice)
+
+    foundation = _found(invocation)
+    async with open_access(foundation, foundation.agent_id(agent)) as access:
+        if text is not None:
+            return await try_models(access, (_resolve(access, text),), tell)
+        choice = await access.choose()
+        if choice is None:
+            raise ModelError(NO_MODEL)
+        invocation.note(f"Asking {choice.ref}: {choice.because}.")
+        return await try_models(access, access.chain(choice), tell)
+
+
+def _describe_trial(trial: Trial) -> dict[str, Any]:
+    answer = trial.answer
+    return {
+        "ok": answer is not None,
+        "model": answer.model if answer else None,
+        "seconds": round(trial.seconds, 3),
+        "text": answer.text if answer else None,
+        "usage": {
+            "input": answer.usage.input,
+            "output": answer.usage.output,
+            "cacheRead": answer.usage.cache_read,
+            "cacheWrite": answer.usage.cache_write,
+            "cost": answer.usage.cost,
+        }
+        if answer
+        else None,
+        "failures": [
+            {"attempt": name, "reason": str(failed.reason), "detail": failed.detail, "retryAfter": failed.retry_after}
+            for name, failed in trial.failures
+        ],
+    }
+
+
+def _spell_trial(trial: Trial) -> str:
+    from retinue.security.literals import literal
+
+    lines = [f"{name}: {failed.reason}: {literal(failed.detail)}" for name, failed in trial.failures]
+    answer = trial.answer
+    if answer is None:
+        return "\n".join([*lines, f"No model answered ({trial.seconds:.1f} s)."])
+    usage = answer.usage
+    cost = f", ${usage.cost:.6f}" if usage.cost else ""
+    lines.append(
+        f"{answer.model} answers: {literal(answer.text, ANSWER_SHOWN)}\n"
+        f"{trial.seconds:.2f} s, {usage.prompt:,} tokens read, {usage.output:,} written{cost}"
+    )
+    return "\n".join(lines)
+
+
+@models.command("set")
+@click.argument("ref")
+@pass_invocation
+def set_model(invocation: Invocation, ref: str) -> None:
+    """Let REF, a provider/model or an alias, answer from now on."""
+    import anyio
+
+    from retinue.config.edit import set_value
+    from retinue.config.keypath import look_up
+
+    foundation = _found(invocation)
+    chosen, remark = anyio.run(_check_choice, foundation, ref)
+    # A model that the file gives as a plain text stays one.
+    _, written = look_up(("agents", "defaults", "model"), foundation.loaded.tree.plain)
+    key = "agents.defaults.model" if isinstance(written, str) else "agents.defaults.model.primary"
+    edited = set_value(invocation.home, key, json.dumps(str(chosen)), os.environ)
+    for problem in edited.problems:
+        invocation.note(f"{problem.severity}: {problem}")
+    if remark:
+        invocation.note(remark)
+    for entry in foundation.config.agents.entries:
+        if entry.model and entry.model.primary:
+            invocation.note(f"Agent '{entry.id}' has a model of its own, {entry.model.primary}, and keeps it.")
+    invocation.show(
+        {"model": str(chosen), "key": edited.path, "file": str(edited.file), "changed": edited.changed},
+        f"{chosen} answers from now on ({edited.path} in {edited.file})."
+        if edited.changed
+        else f"{chosen} was the model already.",
+    )
+
+
+async def _check_choice(foundation: Foundation, text: str) -> tuple[ModelRef, str]:
+    """The model that a person means, and what is still missing before it can answer."""
+    from retinue.providers.gguf import find_model_file
+    from retinue.runtime.access import open_access
+
+    async with open_access(foundation, foundation.config.agents.default_id) as access:
+        ref = _resolve(access, text)
+        if ref.provider == "local" and find_model_file(foundation.home.models, ref.model) is None:
+            return ref, f"There is no model '{ref.model}' in {foundation.home.models} yet: retinue models pull"
+        if not _is_ready(access, ref.provider):
+            how = access.credentials.how_to_add(ref.provider)
+            return ref, f"There is no credential for '{ref.provider}' yet. {how}"
+        return ref, ""
+
+
+def _resolve(access: ModelAccess, text: str) -> ModelRef:
+    """The model that a person means; raises `UsageError` also where nothing is known of its provider.
+
+    The usual short names count even before there is a key: which one is missing is then said.
+    """
+    from retinue.core.errors import UsageError
+    from retinue.providers.resolve import BUILT_IN_ALIASES, resolve_ref
+
+    ref = resolve_ref(text, {**BUILT_IN_ALIASES, **access.aliases})
+    known = access.providers.known()
+    if ref.provider not in known:
+        raise UsageError(
+            f"There is no provider '{ref.provider}'. Known: {', '.join(known)}. "
+            "Others can be added under `models.providers`."
+        )
+    return ref
+
+
+@models.command()
+@click.argument("name", default=SMALLEST)
+@click.option("--list", "only_list", is_flag=True, help="Show what can be pulled.")
+@pass_invocation
+def pull(invocation: Invocation, name: str, only_list: bool) -> None:
+    """Get a model that runs inside Retinue; without NAME the smallest one."""
+    from importlib.util import find_spec
+
+    if only_list:
+        _list_pullable(invocation)
+        return
+    pulled = _pull(invocation, name)
+    ref = f"local/{pulled.path.stem}"
+    runs = find_spec("xllamacpp") is not None
+    missing = "" if runs else "\nTo run it, install the extra first: pip install 'retinue[local]'"
+    invocation.show(
+        {"model": ref, "path": str(pulled.path), "sha256": pulled.sha256, "canRun": runs},
+        f"{pulled.path}\nUse it: retinue models set {ref}{missing}",
+    )
+
+
+def _list_pullable(invocation: Invocation) -> None:
+    from retinue.providers.gguf import find_model_file
+    from retinue.providers.pull import PULLABLE
+
+    folder = invocation.home.models
+    rows = [
+        {
+            "name": entry.name,
+            "bytes": entry.bytes,
+            "about": entry.about,
+            "here": find_model_file(folder, entry.name) is not None,
+        }
+        for entry in PULLABLE
+    ]
+    invocation.show(
+        rows,
+        lambda: table(
+            [
+                (row["name"], f"{entry.bytes / 10**6:,.0f} MB", "here" if row["here"] else "", row["about"])
+                for row, entry in zip(rows, PULLABLE, strict=True)
+            ],
+            header=("model", "size", "", ""),
+        ),
+    )
+
+
+def _pull(invocation: Invocation, name: str) -> Pulled:
+    from functools import partial
+
+    import anyio
+
+    from retinue.providers.pull import HUB, pull_model
+
+    # The variable by which other programs, too, are told of a mirror of the hub.
+    pull_it = partial(pull_model, hub=os.environ.get("HF_ENDPOINT") or HUB)
+    if invocation.quiet or not sys.stderr.isatty():
+        return anyio.run(pull_it, name, invocation.home.models, _PlainProgress(invocation))
+
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        return anyio.run(pull_it, name, invocation.home.models, _show_on(bar))
+
+
+def _show_on(bar: Bar) -> OnProgress:
+    task = bar.add_task("", total=None)
+
+    def show(progress: Progress) -> None:
+        bar.update(task, description=progress.stage, completed=progress.done, total=progress.total or None)
+
+    return show
+
+
+class _PlainProgress:
+    """A line per stage, and one per ten percent."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._invocation = invocation
+        self._told: tuple[str, int] | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        percent = progress.done * 100 // progress.total if progress.total else 0
+        now = (progress.stage, percent // STEP_PERCENT)
+        if now == self._told:
+            return
+        self._told = now
+        of = f": {percent} % of {progress.total / 10**6:,.0f} MB" if progress.total else ""
+        self._invocation.note(f"{progress.stage}{of}")
+
+
+def _found(invocation: Invocation) -> Foundation:
+    from retinue.runtime.foundation import lay_foundation
+
+    foundation = lay_foundation(invocation.home)
+    for problem in foundation.loaded.problems:
+        invocation.note(str(problem))
+    return foundation

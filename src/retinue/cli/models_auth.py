@@ -1,0 +1,207 @@
+"""`retinue models auth`: the keys by which an agent speaks to its providers. No key is ever shown, or an argument."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, ask_is_possible, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.providers.credentials import Credentials
+    from retinue.providers.profiles import ProfileSummary
+    from retinue.providers.registry import Providers
+    from retinue.runtime.models import ModelAccess
+    from retinue.security.secrets import Secret
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_AGENT = click.option("--agent", metavar="ID", help="Whose (default: the default agent's).")
+
+
+@click.group(cls=Group)
+def auth() -> None:
+    """Add, list and remove the keys of providers.
+
+    The keys of the agent `main` stand behind those of every other agent.
+    """
+
+
+@auth.command(context_settings={"allow_extra_args": True})
+@click.argument("provider")
+@click.option("--name", metavar="NAME", default="default", help="Tells several keys of a provider apart.")
+@click.option("--key-stdin", is_flag=True, help="Read the key from standard input.")
+@click.option("--env", "variable", metavar="VAR", help="Store no key but the variable that holds it.")
+@_AGENT
+@click.pass_context
+@pass_invocation
+def add(
+    invocation: Invocation,
+    context: click.Context,
+    provider: str,
+    name: str,
+    key_stdin: bool,
+    variable: str | None,
+    agent: str | None,
+) -> None:
+    """Store a key for PROVIDER; on a terminal it is asked for and not shown."""
+    from retinue.core.errors import UsageError
+    from retinue.providers.profiles import Profile
+
+    if context.args:
+        raise UsageError(
+            "A key is not given as an argument: other programs and the shell's history would see it. "
+            "Leave it out to be asked, pipe it in with --key-stdin, or name a variable with --env."
+        )
+    access = _open(invocation, agent)
+    owner = access.settings.id
+    chosen = _check_provider(access.providers, provider)
+    profile_id = f"{chosen}:{name}"
+    is_new = profile_id not in _own_ids(access.credentials)
+    secret = _ask_secret(invocation, chosen, key_stdin=key_stdin, variable=variable)
+    access.credentials.add(Profile(profile_id, chosen, "api_key", secret))
+    invocation.show(
+        {"id": profile_id, "provider": chosen, "agent": owner, "replaced": not is_new},
+        f"{'Added' if is_new else 'Replaced'} {profile_id} for agent '{owner}'.\n"
+        f"Try it: retinue models test {chosen}/<model>",
+    )
+
+
+def _check_provider(providers: Providers, text: str) -> str:
+    from retinue.core.errors import UsageError
+    from retinue.providers.vendors import canonical_provider
+    from retinue.security.secrets import Redactor
+
+    provider = canonical_provider(text)
+    if provider not in providers.known():
+        # People who paste their key here by mistake should not see it again.
+        raise UsageError(
+            f"There is no provider '{Redactor().redact(text)}'. Known: {', '.join(providers.known())}. "
+            "Others can be added under `models.providers`."
+        )
+    endpoint = providers.endpoint(provider)
+    if endpoint.auth == "none":
+        hint = f" If your server wants one, set `models.providers.{provider}.auth` to 'api-key' first."
+        raise UsageError(f"'{provider}' is asked without a key.{hint if endpoint.base_url else ''}")
+    return provider
+
+
+def _ask_secret(invocation: Invocation, provider: str, *, key_stdin: bool, variable: str | None) -> Secret:
+    import os
+
+    from retinue.core.errors import UsageError
+    from retinue.security.secrets import EnvSecret, Redactor
+
+    if key_stdin and variable:
+        raise UsageError("Use --key-stdin or --env, not both.")
+    if variable:
+        if not _VARIABLE.fullmatch(variable):
+            raise UsageError(f"'{Redactor().redact(variable)}' is not the name of an environment variable.")
+        if not os.environ.get(variable):
+            invocation.note(f"{variable} is not set now; it must be when the model is asked.")
+        return EnvSecret("env", variable)
+    if key_stdin:
+        key = sys.stdin.read()
+    elif ask_is_possible():
+        key = click.prompt(f"Key for {provider}", hide_input=True, err=True)
+    else:
+        raise UsageError("There is no terminal to ask on. Pipe the key in with --key-stdin, or name a variable: --env.")
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise UsageError("That is no key: it is empty, or holds spaces, line breaks or unusual characters.")
+    return str(key)
+
+
+@auth.command("list")
+@_AGENT
+@pass_invocation
+def list_keys(invocation: Invocation, agent: str | None) -> None:
+    """List the keys an agent can use, by their names."""
+    rows = _open(invocation, agent).credentials.listed()
+    invocation.show(
+        [_describe(row) for row in rows],
+        lambda: (
+            table(
+                [(row.id, row.origin, row.where, _when(row), _state(row)) for row in rows],
+                header=("key", "from", "kept as", "last used", ""),
+            )
+            if rows
+            else "There are no keys. Add one: retinue models auth add PROVIDER"
+        ),
+    )
+
+
+def _describe(row: ProfileSummary) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "provider": row.provider,
+        "kind": row.kind,
+        "origin": row.origin,
+        "where": row.where,
+        "expires": row.expires.isoformat() if row.expires else None,
+        "lastUsed": row.last_used.isoformat() if row.last_used else None,
+        "resting": [
+            {"model": rest.model, "reason": str(rest.reason), "until": rest.until.isoformat()} for rest in row.resting
+        ],
+    }
+
+
+def _when(row: ProfileSummary) -> str:
+    return f"{row.last_used.astimezone():%Y-%m-%d %H:%M}" if row.last_used else "never"
+
+
+def _state(row: ProfileSummary) -> str:
+    rests = [f"{rest.model} until {rest.until.astimezone():%H:%M} ({rest.reason})" for rest in row.resting]
+    return f"rests for {', '.join(rests)}" if rests else ""
+
+
+@auth.command()
+@click.argument("id", metavar="ID")
+@_AGENT
+@pass_invocation
+def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa: A002 - click names it after the argument
+    """Remove a stored key."""
+    from retinue.core.errors import UsageError
+
+    access = _open(invocation, agent)
+    credentials, owner = access.credentials, access.settings.id
+    own = _own_ids(credentials)
+    if id not in own:
+        elsewhere = next((row for row in credentials.listed() if row.id == id), None)
+        if elsewhere is not None:
+            raise UsageError(f"'{id}' is not stored for this agent: {_say_origin(elsewhere)}")
+        known = f"Stored are: {', '.join(own)}." if own else "None is stored."
+        raise UsageError(f"There is no key '{id}'. {known}")
+    credentials.remove(id)
+    invocation.show(
+        {"id": id, "agent": owner, "removed": True},
+        f"Removed {id} of agent '{owner}'.",
+    )
+
+
+def _say_origin(row: ProfileSummary) -> str:
+    match row.origin:
+        case "main":
+            return "it belongs to the agent 'main'. Add --agent main."
+        case "config":
+            return (
+                f"it stands in the configuration. See `retinue config explain models.providers.{row.provider}.apiKey`."
+            )
+        case _:
+            return f"it is the {row.where}. Unset that."
+
+
+def _own_ids(credentials: Credentials) -> list[str]:
+    return [row.id for row in credentials.listed() if row.origin == "agent"]
+
+
+def _open(invocation: Invocation, agent: str | None) -> ModelAccess:
+    from retinue.runtime.access import make_access
+    from retinue.runtime.foundation import lay_foundation
+
+    foundation = lay_foundation(invocation.home)
+    for problem in foundation.loaded.problems:
+        invocation.note(str(problem))
+    return make_access(foundation, foundation.agent_id(agent))

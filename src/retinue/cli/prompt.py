@@ -1,0 +1,166 @@
+"""`retinue prompt`: the exact prompt of an agent, its sizes, and what moved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.context.prompt.report import PromptReport, ReportDiff
+    from retinue.core.model import ToolSpec
+    from retinue.runtime.prompting import AgentPrompt
+
+MODES = click.Choice(["full", "minimal", "none"])
+PARTS = click.Choice(["stable", "session", "turn", "all"])
+
+
+@click.group(cls=Group)
+def prompt() -> None:
+    """Show the exact system prompt of an agent and its sizes."""
+
+
+def _which(command: Any) -> Any:
+    """The options that say which prompt is meant."""
+    for option in (
+        click.option("--session", metavar="KEY", help="The session (default: the agent's main one)."),
+        click.option("--mode", type=MODES, default="full", help="What the main agent, a sub-agent or neither gets."),
+        click.option("--agent", metavar="ID", help="Which agent (default: the default agent)."),
+    ):
+        command = option(command)
+    return command
+
+
+@prompt.command()
+@_which
+@click.option("--part", type=PARTS, default="all", help="Which part of the prompt.")
+@pass_invocation
+def show(invocation: Invocation, agent: str | None, mode: str, session: str | None, part: str) -> None:
+    """Print the prompt as the model reads it, and nothing else."""
+    built, _ = _build(invocation, agent, session, mode)
+    texts = {"stable": built.system.stable, "session": built.system.session, "turn": built.turn.text}
+    chosen = texts if part == "all" else {part: texts[part]}
+    text = "\n\n".join(filter(None, chosen.values()))
+    records = [r for r in (*built.system.records, *built.turn.records) if part in ("all", r.part)]
+    invocation.show(
+        {
+            "text": text,
+            "sections": [
+                {"name": r.name, "part": r.part, "source": r.source, "hash": r.hash, "text": r.text} for r in records
+            ],
+        },
+        text,
+    )
+
+
+@prompt.command()
+@_which
+@pass_invocation
+def sizes(invocation: Invocation, agent: str | None, mode: str, session: str | None) -> None:
+    """Show how large each section, file, skill and tool is."""
+    built, tools = _build(invocation, agent, session, mode)
+    report = _measure(built, tools)
+    invocation.show(report.to_json(), lambda: _spell_sizes(report))
+
+
+@prompt.command()
+@click.argument("before")
+@click.argument("after")
+@pass_invocation
+def diff(invocation: Invocation, before: str, after: str) -> None:
+    """Compare two prompts and name the section that moves the provider's cache.
+
+    BEFORE and AFTER are files written by `retinue prompt sizes --json`, or sessions, whose prompt is built now.
+    """
+    from retinue.context.prompt.report import diff_reports
+
+    found = diff_reports(_operand(invocation, before), _operand(invocation, after))
+    invocation.show(
+        {
+            "added": found.added,
+            "removed": found.removed,
+            "changed": found.changed,
+            "moved": {"name": found.moved.name, "because": found.moved.because} if found.moved else None,
+        },
+        lambda: _spell_diff(found),
+    )
+
+
+def _build(
+    invocation: Invocation, agent: str | None, session: str | None, mode: str
+) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
+    import anyio
+
+    from retinue.context.prompt.inputs import Mode
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.preview import preview_prompt
+
+    foundation = lay_foundation(invocation.home)
+    for problem in foundation.loaded.problems:
+        invocation.note(str(problem))
+    key = foundation.session_key(session, agent)
+    return anyio.run(preview_prompt, foundation, key, Mode(mode))
+
+
+def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:
+    from retinue.context.prompt.report import report_prompt
+
+    return report_prompt(built.system, turn=built.turn, tools=tools)
+
+
+def _operand(invocation: Invocation, text: str) -> PromptReport:
+    from retinue.context.prompt.report import PromptReport
+    from retinue.core.errors import UsageError
+
+    path = Path(text)
+    if not path.is_file():
+        built, tools = _build(invocation, None, None if text == "." else text, "full")
+        return _measure(built, tools)
+    try:
+        return PromptReport.from_json(json.loads(path.read_text("utf-8")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{text} is not a report of prompt sizes ({error}). Make one with `retinue prompt sizes --json > FILE`."
+        ) from error
+
+
+def _spell_sizes(report: PromptReport) -> str:
+    schemas = sum(tool.tokens for tool in report.tools)
+    blocks = [
+        table(
+            [(s.name, s.part, s.chars, s.tokens, s.hash[:8], s.source) for s in report.sections],
+            header=("section", "part", "chars", "tokens", "hash", "source"),
+        )
+    ]
+    cut = [file for file in report.files if file.truncated]
+    if cut:
+        rows = [(file.name, file.raw, file.injected) for file in cut]
+        blocks.append("Shortened files\n" + table(rows, header=("file", "chars", "in prompt"), indent="  "))
+    if report.skills:
+        rows_of_skills = [(skill.name, skill.chars, skill.tokens) for skill in report.skills]
+        blocks.append("Skills\n" + table(rows_of_skills, header=("skill", "chars", "tokens"), indent="  "))
+    if report.tools:
+        rows_of_tools = [(tool.name, tool.chars, tool.tokens) for tool in report.tools]
+        blocks.append("Tool schemas\n" + table(rows_of_tools, header=("tool", "chars", "tokens"), indent="  "))
+    blocks.append(
+        f"Total: {report.total.tokens:,} tokens of prompt ({report.total.chars:,} characters)"
+        + (f" and {schemas:,} tokens of tool schemas." if report.tools else ".")
+    )
+    return "\n\n".join(blocks)
+
+
+def _spell_diff(found: ReportDiff) -> str:
+    lines = [
+        f"{word}: {', '.join(names)}"
+        for word, names in (("Added", found.added), ("Removed", found.removed), ("Changed", found.changed))
+        if names
+    ]
+    if found.moved:
+        lines.append(f"The cached prefix moves at `{found.moved.name}`: {found.moved.because}.")
+    else:
+        lines.append("The cached prefix is the same.")
+    return "\n".join(lines)

@@ -1,0 +1,153 @@
+"""Showing a turn in a terminal while it happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, assert_never
+
+from retinue.core.events import (
+    Answered,
+    ApprovalAsked,
+    ApprovalGiven,
+    Notice,
+    Spoken,
+    Thought,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEvent,
+    TurnFinished,
+    TurnStarted,
+    TurnStatus,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ARGUMENTS_SHOWN = 100
+RESULT_LINES_SHOWN = 4
+
+
+def split_blocks(text: str) -> tuple[str, str]:
+    """Split Markdown into the part whose blocks are complete and the block that may still grow.
+
+    A block ends at a blank line outside a code fence, so a finished part renders the same whatever follows.
+    """
+    fence: str | None = None
+    end = position = 0
+    for line in text.splitlines(keepends=True):
+        position += len(line)
+        bare = line.strip()
+        mark = bare[:3] if bare.startswith(("```", "~~~")) else None
+        if mark and fence is None:
+            fence = mark
+        elif mark and mark == fence:
+            fence = None
+            if line.endswith("\n"):
+                end = position
+        elif not bare and fence is None and line.endswith("\n"):
+            end = position
+    return text[:end], text[end:]
+
+
+class TerminalView:
+    """Prints a turn: finished Markdown blocks for good, the growing one live below them."""
+
+    def __init__(self, console: Console, *, show_thinking: bool = False) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._show_thinking = show_thinking
+        self._pending = ""
+        self._live: Live | None = None
+        self.shown = False
+        """Whether any words of the answer were shown."""
+        self.shown_error = False
+
+    async def emit(self, event: TurnEvent) -> None:
+        """Show one event."""
+        match event:
+            case Spoken(text):
+                self._speak(text)
+            case Thought(text):
+                if self._show_thinking:
+                    self._console.print(text, style="dim italic", end="", markup=False, highlight=False)
+            case ToolStarted(call):
+                self._settle()
+                self._line(f"▸ {call.name} {_brief(call.arguments)}", "cyan")
+            case ToolProgress(text=text):
+                self._settle()
+                self._line(f"  {text}", "dim")
+            case ToolFinished(call, result, seconds):
+                self._settle()
+                self._result(result.text, result.is_error, seconds)
+            case ApprovalAsked() | ApprovalGiven():
+                self._settle()
+            case Notice(text):
+                self._settle()
+                self._line(f"• {text}", "yellow")
+            case Answered():
+                self._settle()
+            case TurnFinished(status=status, error=error):
+                self._settle()
+                if status is TurnStatus.ABORTED:
+                    self._line("(stopped)", "yellow")
+                elif error:
+                    self._line(error, "red")
+                    self.shown_error = True
+            case TurnStarted():
+                pass
+            case _:
+                assert_never(event)
+
+    def _speak(self, text: str) -> None:
+        from rich.live import Live
+        from rich.markdown import Markdown
+
+        self.shown = True
+        done, self._pending = split_blocks(self._pending + text)
+        if done.strip():
+            self._stop_live()
+            self._console.print(Markdown(done))
+        if self._pending.strip():
+            if self._live is None:
+                self._live = Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
+                self._live.start()
+            self._live.update(Markdown(self._pending), refresh=True)
+
+    def _settle(self) -> None:
+        """Print what is still growing for good."""
+        from rich.markdown import Markdown
+
+        self._stop_live()
+        if self._pending.strip():
+            self._console.print(Markdown(self._pending))
+        self._pending = ""
+
+    def _stop_live(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _line(self, text: str, style: str) -> None:
+        self._console.print(text, style=style, markup=False, highlight=False)
+
+    def _result(self, text: str, is_error: bool, seconds: float) -> None:
+        lines = text.strip().splitlines()
+        for line in lines[:RESULT_LINES_SHOWN]:
+            self._line(f"  {line[: self._console.width - 4]}", "red" if is_error else "dim")
+        more = len(lines) - RESULT_LINES_SHOWN
+        tail = f"… {more} more lines, " if more > 0 else ""
+        self._line(f"  {tail}{seconds:.1f} s", "dim")
+
+
+def _brief(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a call on one line."""
+    if len(arguments) == 1:
+        value = next(iter(arguments.values()))
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    else:
+        text = json.dumps(dict(arguments), ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= ARGUMENTS_SHOWN else text[: ARGUMENTS_SHOWN - 1] + "…"

@@ -1,0 +1,259 @@
+"""`retinue sessions`: list conversations, read them, write them to a file, start them afresh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.core.keys import SessionKey
+    from retinue.runtime.foundation import Foundation
+    from retinue.sessions.entries import Entry, Header
+    from retinue.sessions.session import Session
+    from retinue.sessions.store import SessionStore
+
+SHOWN = 20
+STDOUT = "-"
+
+
+@click.group(cls=Group)
+def sessions() -> None:
+    """List conversations, read them, export them, start them afresh.
+
+    A KEY is the name of a session, as in `main` or `ideas`, or its full key, as in agent:main:ideas.
+    """
+
+
+_AGENT = click.option("--agent", metavar="ID", help="The agent of a session named without one.")
+
+
+@sessions.command("list")
+@click.option("--agent", metavar="ID", help="Only the sessions of this agent.")
+@pass_invocation
+def list_sessions(invocation: Invocation, agent: str | None) -> None:
+    """List the sessions, the one last used first."""
+    from retinue.runtime.records import open_sessions
+
+    foundation = _found(invocation)
+    agents = (foundation.agent_id(agent),) if agent else foundation.config.agents.ids
+    found = [pair for each in agents for pair in _with_models(invocation, open_sessions(foundation, each))]
+    found.sort(key=lambda pair: pair[0].updated_at, reverse=True)
+    rows = [_summarise(session, answered) for session, answered in found]
+    invocation.show(rows, lambda: _spell_rows(rows) if rows else "There are no sessions yet.")
+
+
+def _with_models(invocation: Invocation, store: SessionStore) -> list[tuple[Session, str | None]]:
+    """The sessions of an agent, each with the model that answered last."""
+    found = _list(store)
+    answered = {record.session_id: record.model for record in store.usage()} if found else {}
+    _tell_notes(invocation, store)
+    return [(session, answered.get(session.id)) for session in found]
+
+
+def _summarise(session: Session, answered: str | None) -> dict[str, Any]:
+    """A session as a row; its model is the one a person chose, else the one that answered last."""
+    usage = session.usage
+    return {
+        "key": str(session.key),
+        "sessionId": session.id,
+        "agent": session.key.agent,
+        "label": session.label,
+        "messages": session.messages,
+        "compactions": session.compactions,
+        "contextTokens": session.context_tokens,
+        "usage": {
+            "input": usage.input,
+            "output": usage.output,
+            "cacheRead": usage.cache_read,
+            "cacheWrite": usage.cache_write,
+            "total": usage.total,
+            "cost": usage.cost,
+        },
+        "startedAt": session.started_at.isoformat(),
+        "updatedAt": session.updated_at.isoformat(),
+        "model": str(session.model) if session.model else answered,
+    }
+
+
+def _spell_rows(rows: list[dict[str, Any]]) -> str:
+    from datetime import datetime
+
+    from retinue.security.literals import literal
+
+    return table(
+        [
+            (
+                row["key"],
+                literal(row["label"] or "", 40),
+                row["messages"],
+                f"{row['usage']['total']:,}",
+                f"${row['usage']['cost']:.4f}" if row["usage"]["cost"] else "-",
+                f"{datetime.fromisoformat(row['updatedAt']).astimezone():%Y-%m-%d %H:%M}",
+                literal(row["model"] or "-"),
+            )
+            for row in rows
+        ],
+        header=("session", "label", "messages", "tokens", "cost", "last activity", "model"),
+    )
+
+
+@sessions.command()
+@click.argument("key")
+@_AGENT
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="How many.")
+@pass_invocation
+def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> None:
+    """Print the last messages of a session; secrets in them are left out."""
+    import json
+
+    from retinue.runtime.records import make_redactor
+    from retinue.security.literals import passage
+    from retinue.sessions.export import export_json, export_markdown
+
+    foundation = _found(invocation)
+    session, store = _find(invocation, foundation, key, agent)
+    header, entries = _read(store, session)
+    last = _last_messages(entries, limit)
+    redact = make_redactor(foundation)
+    if session.messages > limit:
+        invocation.note(f"The last {limit} of {session.messages} messages; `--limit N` shows more.")
+    if invocation.as_json:
+        lines = json.loads(_mend(export_json(header, last, redact=redact)))["entries"]
+        messages = [line for line in lines if line.get("type") == "message"]
+        invocation.show(_summarise(session, None) | {"messages": messages, "total": session.messages}, "")
+        return
+    # What tools and web pages left in a session could otherwise drive the terminal.
+    click.echo(passage(export_markdown(header, last, redact=redact)), nl=False)
+
+
+def _last_messages(entries: tuple[Entry, ...], limit: int) -> tuple[Entry, ...]:
+    """The entries from the `limit`-th last message on."""
+    from retinue.sessions.entries import MessageAdded
+
+    places = [at for at, entry in enumerate(entries) if isinstance(entry.body, MessageAdded)]
+    return entries if len(places) <= limit else entries[places[-limit] :]
+
+
+@sessions.command()
+@click.argument("key")
+@_AGENT
+@click.option("--format", "form", type=click.Choice(["md", "json"]), default="md", help="Markdown or JSON.")
+@click.option("--output", metavar="FILE", default=STDOUT, help="Where to; `-`, the default, is standard output.")
+@click.option("--force", is_flag=True, help="Replace FILE where it exists.")
+@pass_invocation
+def export(invocation: Invocation, key: str, agent: str | None, form: str, output: str, force: bool) -> None:
+    """Write a whole session to FILE or standard output; secrets in it are left out."""
+    import json
+
+    from retinue.runtime.records import make_redactor
+    from retinue.sessions.export import export_json, export_markdown
+
+    foundation = _found(invocation)
+    session, store = _find(invocation, foundation, key, agent)
+    header, entries = _read(store, session)
+    write = export_json if form == "json" else export_markdown
+    text = _mend(write(header, entries, redact=make_redactor(foundation)))
+    about = {"key": str(session.key), "format": form}
+    if output != STDOUT:
+        path = _write_new(Path(output), text, force=force)
+        invocation.show(about | {"file": str(path)}, f"Wrote {session.key} to {path}")
+    elif invocation.as_json:
+        invocation.show(about | {"content": json.loads(text) if form == "json" else text}, "")
+    else:
+        click.echo(text, nl=False)
+
+
+def _mend(text: str) -> str:
+    """Text that can be written out: of half a character, which models do write, a question mark is left."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _write_new(path: Path, text: str, *, force: bool) -> Path:
+    from retinue.core.errors import UsageError
+    from retinue.storage.files import write_atomic
+
+    path = path.expanduser().absolute()
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent}. Make it first, or choose another file.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file in it.")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists already. Choose another file, or replace it with --force.")
+    write_atomic(path, text.encode())
+    return path
+
+
+@sessions.command()
+@click.argument("key")
+@_AGENT
+@pass_invocation
+def reset(invocation: Invocation, key: str, agent: str | None) -> None:
+    """Archive a session and start a new one under its key; choices such as its model stay."""
+    session, store = _find(invocation, _found(invocation), key, agent)
+    new = store.reset(session.key)
+    kept = max(store.folder.glob(f"{store.path_of(session.id).name}.reset.*"))
+    invocation.show(
+        {
+            "key": str(session.key),
+            "sessionId": new.id,
+            "archivedSessionId": session.id,
+            "archived": str(kept),
+        },
+        f"{session.key} starts afresh. What was said is kept in {kept}",
+    )
+
+
+def _find(invocation: Invocation, foundation: Foundation, text: str, agent: str | None) -> tuple[Session, SessionStore]:
+    """The session that a person names; raises `UsageError` where there is none, and creates nothing."""
+    from retinue.core.errors import UsageError
+    from retinue.runtime.records import open_sessions
+
+    key = foundation.session_key(text, agent)
+    store = open_sessions(foundation, key.agent)
+    found = store.find(key) if store.folder.is_dir() else None
+    _tell_notes(invocation, store)
+    if found is None:
+        raise UsageError(f"There is no session '{key}'. {_near(key, _list(store))}")
+    return found, store
+
+
+def _near(key: SessionKey, known: tuple[Session, ...]) -> str:
+    from difflib import get_close_matches
+
+    if not known:
+        return f"The agent '{key.agent}' has none yet."
+    # What all keys of an agent begin with would make any two of them look alike.
+    start = f"agent:{key.agent}:"
+    by_name = {str(session.key).removeprefix(start): str(session.key) for session in known}
+    near = [by_name[name] for name in get_close_matches(str(key).removeprefix(start), by_name)]
+    return f"Did you mean {' or '.join(near)}?" if near else f"Used last: {', '.join([*by_name.values()][:5])}."
+
+
+def _list(store: SessionStore) -> tuple[Session, ...]:
+    """The sessions; looking at an agent that never spoke makes no folder for it."""
+    return store.list() if store.folder.is_dir() else ()
+
+
+def _read(store: SessionStore, session: Session) -> tuple[Header | None, tuple[Entry, ...]]:
+    from retinue.sessions.tail import read_whole
+
+    header, tree = read_whole(store.path_of(session.id))
+    return header, tree.path
+
+
+def _tell_notes(invocation: Invocation, store: SessionStore) -> None:
+    for note in store.notes:
+        invocation.note(note)
+
+
+def _found(invocation: Invocation) -> Foundation:
+    from retinue.runtime.foundation import lay_foundation
+
+    foundation = lay_foundation(invocation.home)
+    for problem in foundation.loaded.problems:
+        invocation.note(str(problem))
+    return foundation

@@ -1,0 +1,227 @@
+"""`retinue skills`: which skills an agent has, and why one is off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from retinue.runtime.rooms import AgentRoom
+    from retinue.skills.catalog import Catalog
+    from retinue.skills.discovery import Discovery
+    from retinue.skills.library import Judged
+    from retinue.skills.skill import SkillProblem
+
+DESCRIPTION_SHOWN = 60
+
+
+@click.group(cls=Group)
+def skills() -> None:
+    """List skills and say why one is off."""
+
+
+def _which(command: Any) -> Any:
+    """The options that say whose skills are meant."""
+    for option in (
+        click.option("--agent", metavar="ID", help="Which agent (default: the default agent)."),
+        click.option(
+            "--skill",
+            "paths",
+            metavar="PATH",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="Look at this skill too; may be repeated.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@skills.command("list")
+@_which
+@click.option("--eligible", is_flag=True, help="Only those that can be used.")
+@pass_invocation
+def list_skills(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], eligible: bool) -> None:
+    """List the skills an agent finds."""
+    with _open(invocation, agent, paths) as room:
+        judged = [item for item in room.skills() if item.gate.eligible or not eligible]
+    invocation.show(
+        [_summarise(item) for item in judged],
+        lambda: (
+            table(
+                [(item.skill.name, item.skill.tier, _state(item), _shorten(item.skill.description)) for item in judged],
+                header=("skill", "from", "state", "description"),
+            )
+            if judged
+            else "No skills were found."
+        ),
+    )
+
+
+@skills.command()
+@click.argument("name")
+@_which
+@pass_invocation
+def info(invocation: Invocation, name: str, agent: str | None, paths: tuple[Path, ...]) -> None:
+    """Show everything a skill says about itself."""
+    with _open(invocation, agent, paths) as room:
+        details = _describe(_find(room.skills(), name))
+    invocation.show(
+        details,
+        lambda: table([(_label(key), _spell(value)) for key, value in details.items() if value not in (None, (), [])]),
+    )
+
+
+@skills.command()
+@_which
+@click.option("--strict", is_flag=True, help="Exit with 1 where a skill could not be read or a limit was hit.")
+@pass_invocation
+def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], strict: bool) -> int:
+    """Say for every skill whether it can be used, and if not, why."""
+    from retinue.runtime.prompting import list_skills as list_in_prompt
+
+    with _open(invocation, agent, paths) as room:
+        judged, found, catalog = room.skills(), room.library.load(), list_in_prompt(room)
+    invocation.show(_check_data(judged, found, catalog), lambda: _check_text(judged, found, catalog))
+    return 1 if strict and (found.problems or found.limits or catalog.omitted) else 0
+
+
+@contextmanager
+def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) -> Iterator[AgentRoom]:
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.rooms import open_room
+
+    foundation = lay_foundation(invocation.home)
+    with open_room(foundation, foundation.agent_id(agent), extra_skills=paths) as room:
+        yield room
+
+
+def _find(judged: Iterable[Judged], name: str) -> Judged:
+    from difflib import get_close_matches
+
+    from retinue.core.errors import UsageError
+
+    by_name = {spelling.casefold(): item for item in judged for spelling in (item.skill.key, item.skill.name)}
+    found = by_name.get(name.casefold())
+    if found is None:
+        near = get_close_matches(name.casefold(), by_name, n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else "`retinue skills list` shows them all."
+        raise UsageError(f"There is no skill '{name}'. {hint}")
+    return found
+
+
+def _summarise(item: Judged) -> dict[str, Any]:
+    skill = item.skill
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "emoji": skill.emoji,
+        "tier": str(skill.tier),
+        "location": str(skill.location),
+        "version": skill.version,
+        "eligible": item.gate.eligible,
+        "reasons": item.gate.reasons,
+    }
+
+
+def _describe(item: Judged) -> dict[str, Any]:
+    skill = item.skill
+    needs = skill.requirements
+    return _summarise(item) | {
+        "homepage": skill.homepage,
+        "license": skill.license,
+        "compatibility": skill.compatibility,
+        "userInvocable": skill.user_invocable,
+        "modelInvocable": not skill.disable_model_invocation,
+        "allowRemote": skill.allow_remote,
+        "commandDispatch": skill.command_dispatch,
+        "commandTool": skill.command_tool,
+        "allowedTools": skill.allowed_tools,
+        "always": skill.always,
+        "os": needs.os,
+        "bins": needs.bins,
+        "anyBins": needs.any_bins,
+        "env": needs.env,
+        "config": needs.config,
+        "primaryEnv": skill.primary_env,
+        "skillKey": skill.key,
+        "install": [asdict(way) for way in skill.install],
+    }
+
+
+def _check_data(judged: tuple[Judged, ...], found: Discovery, catalog: Catalog) -> dict[str, Any]:
+    return {
+        "skills": [_summarise(item) for item in judged],
+        "problems": _list_problems(found.problems),
+        "shadowed": [
+            {
+                "name": item.skill.name,
+                "tier": str(item.skill.tier),
+                "location": str(item.skill.location),
+                "byTier": str(item.by.tier),
+                "byLocation": str(item.by.location),
+            }
+            for item in found.shadowed
+        ],
+        "limits": _list_problems(found.limits),
+        "prompt": {
+            "listed": len(catalog.listed),
+            "omitted": [skill.name for skill in catalog.omitted],
+            "compact": catalog.compact,
+            "characters": len(catalog.text),
+            "note": catalog.note,
+        },
+    }
+
+
+def _list_problems(problems: Iterable[SkillProblem]) -> list[dict[str, str]]:
+    return [{"path": str(problem.path), "message": problem.message} for problem in problems]
+
+
+def _check_text(judged: tuple[Judged, ...], found: Discovery, catalog: Catalog) -> str:
+    ready = [item for item in judged if item.gate.eligible]
+    off = [item for item in judged if not item.gate.eligible]
+    sections = (
+        ("Ready", [(item.skill.name, item.skill.tier) for item in ready]),
+        ("Off", [(item.skill.name, item.skill.tier, "; ".join(item.gate.reasons)) for item in off]),
+        ("Could not be read", [(problem.path, problem.message) for problem in found.problems]),
+        (
+            "Hidden by another of the same name",
+            [(item.skill.name, item.skill.location, f"by {item.by.location}") for item in found.shadowed],
+        ),
+        ("Limits reached", [(limit.path, limit.message) for limit in found.limits]),
+        ("In the prompt", [(catalog.note,)] if catalog.note else []),
+    )
+    return "\n\n".join(f"{title} ({len(rows)})\n{table(rows, indent='  ')}" for title, rows in sections if rows)
+
+
+def _state(item: Judged) -> str:
+    return "ready" if item.gate.eligible else f"off: {item.gate.reasons[0]}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= DESCRIPTION_SHOWN else f"{text[: DESCRIPTION_SHOWN - 1].rstrip()}…"
+
+
+def _label(key: str) -> str:
+    return "".join(f" {char.lower()}" if char.isupper() else char for char in key)
+
+
+def _spell(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return "; ".join(map(_spell, value))
+        case {"kind": kind, "target": target}:
+            return f"{kind} {target}"
+    return str(value)

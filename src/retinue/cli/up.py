@@ -1,0 +1,71 @@
+"""`retinue up`: set up what is missing and start the assistant."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from retinue.cli.common import Command, Invocation, ask_is_possible, keep_logs, pass_invocation
+
+if TYPE_CHECKING:
+    from retinue.runtime.foundation import Foundation
+
+EMBEDDED = "smollm2-135m"
+FIRST_QUESTION = "Hello! Who are you, in one sentence?"
+
+
+@click.command(cls=Command)
+@click.option("--agent", "agent_id", metavar="ID", help="Which agent (default: the default agent).")
+@click.option("--session", metavar="KEY", help="Which session (default: the agent's main one).")
+@pass_invocation
+def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int:
+    """Start the assistant: seed a home where there is none, find a model, open the chat.
+
+    Without a terminal it asks one question, prints the answer and ends.
+    """
+    from retinue.cli.agent import ask_once
+    from retinue.cli.chat import hold_chat
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.rooms import locate_workspace, seed_agent
+    from retinue.storage.files import make_private_dir
+
+    make_private_dir(invocation.home.path)
+    keep_logs(invocation.home)
+    foundation = lay_foundation(invocation.home)
+    chosen = foundation.agent_id(agent_id)
+    report = seed_agent(foundation, chosen)
+    if report.created:
+        invocation.note(f"Made a workspace for agent '{chosen}' at {locate_workspace(foundation, chosen)}")
+    anyio.run(_ensure_model, invocation, foundation)
+    if ask_is_possible() and not invocation.as_json:
+        return anyio.run(hold_chat, invocation, agent_id, session)
+    question = FIRST_QUESTION
+    if not sys.stdin.isatty():
+        question = sys.stdin.read().strip() or FIRST_QUESTION
+    invocation.note(f"> {question}")
+    return anyio.run(ask_once, invocation, question, agent_id, session)
+
+
+async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:
+    """Say which model answers; where there is none at all, get the small one that needs neither key nor server."""
+    from retinue.core.errors import RetinueError
+    from retinue.providers.pull import pull_model
+    from retinue.runtime.runtime import open_runtime
+
+    async with open_runtime(foundation) as runtime:
+        access = runtime.model_access(foundation.agent_id(None))
+        choice = await access.choose()
+        if choice is None:
+            invocation.note(f"No model was found, so a small one is fetched to start with ({EMBEDDED}, 94 MB) …")
+            try:
+                await pull_model(EMBEDDED, foundation.home.models, lambda progress: None)
+            except RetinueError as error:
+                invocation.note(f"That did not work: {error}")
+                return
+            access.forget_choice()
+            choice = await access.choose()
+        if choice is not None and not ask_is_possible():
+            invocation.note(f"Model: {choice.ref} ({choice.because}). Change it: {choice.how_to_change}")

@@ -1,0 +1,115 @@
+"""`retinue workspace`: list, inspect and seed the agents' workspaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.core.keys import AgentId
+    from retinue.runtime.foundation import Foundation
+
+
+@click.group(cls=Group)
+def workspace() -> None:
+    """List, inspect and seed the agents' workspaces."""
+
+
+@workspace.command("list")
+@pass_invocation
+def list_workspaces(invocation: Invocation) -> None:
+    """List every agent's folder."""
+    from retinue.runtime.foundation import lay_foundation
+
+    foundation = lay_foundation(invocation.home)
+    rows = [_describe(foundation, agent) for agent in foundation.config.agents.ids]
+    invocation.show(
+        rows,
+        lambda: table(
+            [
+                (f"{row['emoji'] or ' '} {row['name'] or row['agent']}", row["agent"], row["workspace"], _state(row))
+                for row in rows
+            ],
+            header=("  name", "agent", "workspace", "state"),
+        ),
+    )
+
+
+def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
+    from retinue.core.errors import WorkspaceError
+    from retinue.runtime.rooms import locate_workspace, open_room
+
+    row: dict[str, Any] = {
+        "agent": agent,
+        "default": agent == foundation.config.agents.default_id,
+        "workspace": str(locate_workspace(foundation, agent)),
+        "exists": False,
+        "name": None,
+        "emoji": None,
+        "avatar": None,
+    }
+    try:
+        with open_room(foundation, agent) as room:
+            identity = room.identity()
+            row |= {"exists": True, "name": identity.name, "emoji": identity.emoji, "avatar": identity.avatar}
+    except WorkspaceError:
+        pass
+    return row
+
+
+def _state(row: dict[str, Any]) -> str:
+    marks = ["default"] if row["default"] else []
+    return ", ".join([*marks, "ready" if row["exists"] else "not made yet"])
+
+
+@workspace.command()
+@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@pass_invocation
+def status(invocation: Invocation, agent: str | None) -> None:
+    """Show an agent's files, what of them the model reads, and what is wrong."""
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.inspection import inspect_workspace
+    from retinue.runtime.rooms import open_room
+
+    foundation = lay_foundation(invocation.home)
+    with open_room(foundation, foundation.agent_id(agent)) as room:
+        found = inspect_workspace(room)
+
+    def text() -> str:
+        head = f"{found['emoji'] or ''} {found['name'] or found['agent']}".strip()
+        files = table(
+            [
+                (row["name"], row["status"], row["raw"], row["injected"], "truncated" if row["truncated"] else "")
+                for row in found["files"]
+            ],
+            header=("file", "state", "chars", "in prompt", ""),
+            indent="  ",
+        )
+        notes = "".join(f"\n! {note}" for note in found["problems"])
+        return f"{head}\n{found['workspace']}\nFirst conversation: {found['ritual']}\n\n{files}{notes}"
+
+    invocation.show(found, text)
+
+
+@workspace.command()
+@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@pass_invocation
+def seed(invocation: Invocation, agent: str | None) -> None:
+    """Make an agent's folder and the files that it lacks; changes nothing that exists."""
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.rooms import locate_workspace, seed_agent
+
+    foundation = lay_foundation(invocation.home)
+    chosen = foundation.agent_id(agent)
+    report = seed_agent(foundation, chosen)
+    for note in report.notes:
+        invocation.note(note)
+    path = locate_workspace(foundation, chosen)
+    made = ", ".join(report.created) or "nothing, all files are there"
+    invocation.show(
+        {"agent": chosen, "workspace": str(path), "created": report.created, "kept": report.kept},
+        f"{path}\nNew: {made}",
+    )

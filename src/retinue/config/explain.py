@@ -1,0 +1,82 @@
+"""Everything about one key: its value, where that comes from, and what the key means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from retinue.config.keypath import Segment, locate, look_up, parse_path, spell_path
+from retinue.config.keys import fields_of, require_key
+from retinue.config.load import LoadedConfig, Origin
+from retinue.config.schema import Config
+from retinue.config.secrecy import redact
+from retinue.settings import Reload
+
+_WORKSPACE = ("agents", "defaults", "workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What there is to know about a key; secrets are left out."""
+
+    key: str
+    value: Any
+    origin: str
+    type: str
+    allowed: tuple[Any, ...]
+    default: Any
+    reload: Reload
+    pending: bool
+    documentation: str
+    keys: tuple[str, ...] = ()
+    """The keys inside it, where it is a section."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def explain(loaded: LoadedConfig, name: str) -> Explanation:
+    """Explain a key by its dotted name; raises `UsageError` with the nearest one where there is none."""
+    path = parse_path(name)
+    key = require_key(Config, path)
+    value, origin = value_and_origin(loaded, path)
+    return Explanation(
+        key=spell_path(path),
+        value=redact(value, path),
+        origin=str(origin),
+        type=key.shape.words,
+        allowed=key.shape.allowed,
+        default=redact(key.default, path),
+        reload=key.reload,
+        pending=key.pending and key.shape.is_leaf,
+        documentation=key.description,
+        keys=tuple(fields_of(key.shape)),
+    )
+
+
+def effective_value(loaded: LoadedConfig, name: str | None = None) -> Any:
+    """The value in effect, of one key or of everything, without secrets."""
+    if name is None:
+        return redact(plain_config(loaded.config))
+    path = parse_path(name)
+    require_key(Config, path)
+    return redact(value_and_origin(loaded, path)[0], path)
+
+
+def value_and_origin(loaded: LoadedConfig, path: Sequence[Segment]) -> tuple[Any, Origin]:
+    """The value in effect and where it comes from."""
+    data = plain_config(loaded.config)
+    steps = locate(path, data)
+    origin = loaded.origin(steps)
+    value = look_up(steps, data)[1]
+    if steps == _WORKSPACE and value is None:
+        value = str(loaded.home.workspace)
+        if loaded.home.profile:
+            origin = Origin("profile", profile=loaded.home.profile)
+    return value, origin
+
+
+def plain_config(config: Config) -> Any:
+    """The configuration as it would be written in a file, defaults included and secrets too."""
+    return config.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,116 @@
+"""What a JSON5 text becomes: a tree that knows where every key and value stands."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A plain value, as read from a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment with its slashes, from `start` up to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A string, number, boolean or null."""
+
+    start: int
+    end: int
+    value: bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A list; `start` is its bracket, `end` is behind the closing one."""
+
+    start: int
+    end: int
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A key and its value inside an object."""
+
+    key: str
+    start: int
+    key_end: int
+    value: Node
+
+    @property
+    def end(self) -> int:
+        return self.value.end
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object; of two members with one key the later counts."""
+
+    start: int
+    end: int
+    members: tuple[Member, ...]
+
+    def member(self, key: str) -> Member | None:
+        return next((member for member in reversed(self.members) if member.key == key), None)
+
+
+Node: TypeAlias = Scalar | Array | Object
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed text: the tree, its comments and the members that a later one of the same key overrides."""
+
+    text: str
+    root: Node
+    comments: tuple[Comment, ...]
+    overridden: tuple[Member, ...]
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return line_starts(self.text)
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both counted from one."""
+        return position(self._line_starts, offset)
+
+    @cached_property
+    def value(self) -> Json:
+        return value_of(self.root)
+
+
+def value_of(node: Node) -> Json:
+    """The plain value of a tree."""
+    match node:
+        case Object(members=members):
+            return {member.key: value_of(member.value) for member in members}
+        case Array(items=items):
+            return [value_of(item) for item in items]
+        case Scalar(value=value):
+            return value
+
+
+_NEWLINE = re.compile("\r\n|\n|\r")
+
+
+def line_starts(text: str) -> list[int]:
+    """The offsets at which lines start; a byte order mark is no part of the first."""
+    first = 1 if text.startswith("\ufeff") else 0
+    return [first, *(found.end() for found in _NEWLINE.finditer(text))]
+
+
+def position(line_starts: list[int], offset: int) -> tuple[int, int]:
+    """Line and column of an offset, both counted from one."""
+    line = max(1, bisect_right(line_starts, offset))
+    return line, max(1, offset - line_starts[line - 1] + 1)

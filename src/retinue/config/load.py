@@ -1,0 +1,176 @@
+"""Loading the configuration: from the file, else from the last good copy of it, else the defaults."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from retinue.config.json5 import is_blank
+from retinue.config.keypath import Segment, locate, parse_path
+from retinue.config.problems import Problem
+from retinue.config.schema import Config
+from retinue.config.sources import Located, SourceError, Sources, assemble, read_main_file
+from retinue.config.substitution import substitute
+from retinue.config.validation import pending_keys, validate
+from retinue.core.errors import StorageError, UsageError
+from retinue.storage.files import write_atomic
+from retinue.storage.home import Home
+
+log = logging.getLogger(__name__)
+
+Source = Literal["file", "last-good", "defaults"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from: the defaults, a line of a file, or the environment by way of that line."""
+
+    kind: Literal["default", "file", "environment", "profile"]
+    file: Path | None = None
+    line: int | None = None
+    variables: tuple[str, ...] = ()
+    profile: str | None = None
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "default":
+                return "default"
+            case "profile":
+                return f"profile {self.profile}"
+            case "file":
+                return f"{self.file}:{self.line}"
+            case "environment":
+                return f"environment ({', '.join(self.variables)}) at {self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """The configuration in effect, and everything there is to say about it."""
+
+    config: Config
+    home: Home
+    source: Source
+    problems: tuple[Problem, ...]
+    pending: tuple[str, ...]
+    """Keys that are set, accepted, and change nothing yet."""
+    tree: Located
+    """The values of the file that is in effect, with their places."""
+
+    def origin(self, path: Sequence[Segment]) -> Origin:
+        """Where the value at a path comes from."""
+        node: Located | None = self.tree
+        with suppress(UsageError):
+            for step in locate(path, self.tree.plain):
+                node = node.child(step) if node else None
+            if node is not None and path:
+                kind: Literal["environment", "file"] = "environment" if node.variables else "file"
+                return Origin(kind, node.file, node.line, node.variables)
+        return Origin("default")
+
+    def describe_origin(self, name: str) -> str:
+        """Where the value of a key comes from, in words."""
+        return str(self.origin(parse_path(name)))
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == "warning")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One attempt to make a configuration of a text; `config` is None where the text has errors."""
+
+    config: Config | None
+    problems: tuple[Problem, ...]
+    sources: Sources | None
+    tree: Located
+
+
+def load_config(home: Home, environment: Mapping[str, str]) -> LoadedConfig:
+    """Load the configuration of a home; never fails, and says in `problems` what it could not use."""
+    nothing = Located({}, home.config_file, 1)
+    try:
+        text = read_main_file(home.config_file)
+    except SourceError as error:
+        return _fall_back(home, environment, (error.problem,))
+    if text is None:
+        return LoadedConfig(Config(), home, "defaults", (), (), nothing)
+    checked = check_text(home, home.config_file, text, environment)
+    if checked.config is None:
+        return _fall_back(home, environment, checked.problems)
+    assert checked.sources is not None
+    _keep_good_copy(home, checked.sources)
+    return LoadedConfig(checked.config, home, "file", checked.problems, pending_keys(checked.tree), checked.tree)
+
+
+def good_copy_of(home: Home) -> Path:
+    """Where the last configuration that was valid is kept."""
+    return home.config_file.with_name(f"{home.config_file.name}.last-good")
+
+
+def check_text(
+    home: Home, file: Path, text: str, environment: Mapping[str, str], overrides: Mapping[Path, str] | None = None
+) -> Checked:
+    """Read, fill in and validate one configuration text, without touching any file."""
+    try:
+        sources = assemble(home, file, text, overrides)
+    except SourceError as error:
+        return Checked(None, (error.problem,), None, Located({}, file, 1))
+    tree, unset = substitute(sources.tree, environment)
+    config, wrong = validate(tree)
+    problems = (*sources.problems, *unset, *wrong)
+    if any(problem.severity == "error" for problem in problems):
+        config = None
+    return Checked(config, problems, sources, tree)
+
+
+def _fall_back(home: Home, environment: Mapping[str, str], problems: tuple[Problem, ...]) -> LoadedConfig:
+    copy = good_copy_of(home)
+    with suppress(SourceError):
+        text = read_main_file(copy)
+        checked = check_text(home, copy, text, environment) if text is not None else None
+        if checked is not None and checked.config is not None:
+            told = _say(home, f"The last configuration that was valid is used instead: {copy}.")
+            pending = pending_keys(checked.tree)
+            return LoadedConfig(checked.config, home, "last-good", (*problems, told), pending, checked.tree)
+    told = _say(home, "There is no earlier valid configuration, so the defaults are used instead.")
+    return LoadedConfig(Config(), home, "defaults", (*problems, told), (), Located({}, home.config_file, 1))
+
+
+def _say(home: Home, message: str) -> Problem:
+    return Problem(
+        "warning", "", home.config_file, None, f"{message} Fix the errors, then run `retinue config validate`."
+    )
+
+
+def _keep_good_copy(home: Home, sources: Sources) -> None:
+    """Remember a valid configuration, as one file and with its variables not filled in.
+
+    An empty file is valid, but more likely an accident than something to go back to.
+    """
+    if is_blank(sources.texts[home.config_file]):
+        return
+    copy = good_copy_of(home)
+    if sources.has_includes:
+        merged = json.dumps(sources.tree.plain, ensure_ascii=False, indent=2)
+        text = f"// {home.config_file.name} and the files it included, put together\n{merged}\n"
+    else:
+        text = sources.texts[home.config_file]
+    try:
+        if read_main_file(copy) == text:
+            return
+    except SourceError:
+        pass  # a damaged copy is replaced
+    try:
+        write_atomic(copy, text.encode("utf-8"))
+    except StorageError as error:
+        log.info("The good copy of the configuration was not written: %s", error)

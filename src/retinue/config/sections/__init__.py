@@ -1,0 +1,1 @@
+"""Settings of what no package below `config` owns."""

@@ -1,0 +1,289 @@
+"""The `agents` section: defaults, the agents themselves, and what holds for one agent."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, field_validator, model_validator
+
+from retinue.config.sections.automation import HeartbeatSettings
+from retinue.config.sections.memory import MemorySearchSettings
+from retinue.config.sections.prompt import ContextLimits, Identity, PromptSettings
+from retinue.config.sections.routing import GroupChatSettings, HumanDelay
+from retinue.config.sections.sandbox import SandboxSettings
+from retinue.config.sections.tools import AgentTools
+from retinue.context.settings import CompactionSettings, ContextPruningSettings
+from retinue.core.errors import UsageError
+from retinue.core.keys import DEFAULT_AGENT, AgentId, parse_agent_id
+from retinue.settings import Settings, key
+from retinue.workspace.settings import ContextInjection, WorkspaceSettings
+
+Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
+
+
+class ModelChoice(Settings):
+    """A model and what is tried when it fails; a text alone names the model."""
+
+    model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
+
+    text_is_enough: ClassVar[bool] = True
+    """A text stands for an object with `primary` alone."""
+    replaces_defaults: ClassVar[bool] = True
+    """An agent's own model does not take over the fallbacks of the default one."""
+
+    primary: str | None = key(None)
+    """The model, as `provider/model` or by its alias; a text in place of the object means this."""
+    fallbacks: list[str] = key([])
+    """Models that are tried in turn when it fails."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"primary": value} if isinstance(value, str) else value
+
+
+class SpecialModel(ModelChoice):
+    """A model for one kind of work; a text alone names the model."""
+
+    primary: str | None = key(None, pending=True)
+    """The model, as `provider/model` or by its alias; a text in place of the object means this."""
+
+
+class ModelEntry(Settings):
+    """What is set for one model."""
+
+    alias: str | None = key(None)
+    """A short name for the model."""
+    params: dict[str, Any] = key({}, pending=True)
+    """Parameters of its requests."""
+    streaming: bool = key(True, pending=True)
+    """Whether its answers are streamed."""
+
+
+class AgentSubagents(Settings):
+    """What an agent may delegate."""
+
+    allow_agents: list[str] = key([], pending=True)
+    """Agents it may start besides itself; `*` is any."""
+    model: SpecialModel | None = key(None)
+    """Another model for its sub-agents."""
+    delegation_mode: Literal["suggest", "prefer"] = key("suggest")
+    """Whether the agent is told that it can delegate, or that it should."""
+    require_agent_id: bool = key(False, pending=True)
+    """Whether it must say which agent it starts."""
+
+
+class SubagentDefaults(AgentSubagents):
+    """What agents may delegate, and within which limits."""
+
+    thinking: Thinking | None = key(None, pending=True)
+    """How much sub-agents reason."""
+    max_concurrent: int = key(8, pending=True, ge=1)
+    """How many run at once."""
+    max_spawn_depth: int = key(1, pending=True, ge=1, le=5)
+    """How deep sub-agents may start sub-agents; 1 is not at all."""
+    max_children_per_agent: int = key(5, pending=True, ge=1, le=20)
+    """How many one session may have."""
+    archive_after_minutes: int = key(60, pending=True, ge=0)
+    """When a finished one is put away; 0 is never."""
+    run_timeout_seconds: int = key(0, pending=True, ge=0)
+    """How long one may take; 0 is as long as it likes."""
+    announce_timeout_ms: int = key(120_000, pending=True, ge=1)
+    """How long its parent is waited for, in milliseconds."""
+
+
+class AgentDefaults(WorkspaceSettings, PromptSettings):
+    """What holds for every agent unless it says otherwise."""
+
+    model: ModelChoice = key(ModelChoice)
+    """The model that answers."""
+    image_model: SpecialModel = key(SpecialModel)
+    """The model that looks at pictures where the answering one cannot."""
+    pdf_model: SpecialModel = key(SpecialModel)
+    """The model that reads PDF files."""
+    utility_model: SpecialModel = key(SpecialModel)
+    """The model for small tasks such as titles."""
+    models: dict[str, ModelEntry] = key({})
+    """Aliases and parameters per model, under `provider/model`."""
+    params: dict[str, Any] = key({}, pending=True)
+    """Parameters of every request, as `temperature` or `cacheRetention`."""
+    skills: list[str] | None = key(None)
+    """The skills that agents may use; without it all."""
+    thinking_default: Thinking | None = key(None)
+    """How much the model reasons."""
+    reasoning_default: Literal["off", "on", "stream"] = key("off")
+    """Whether reasoning is shown."""
+    verbose_default: Literal["off", "on", "full"] = key("off", pending=True)
+    """Whether tool calls are shown in chats."""
+    elevated_default: Literal["off", "on", "ask", "full"] = key("off", pending=True)
+    """Whether sessions start with commands outside the sandbox."""
+    context_tokens: int | None = key(None, pending=True, ge=1024)
+    """A smaller window than the model's own."""
+    timeout_seconds: int = key(172_800, ge=1)
+    """How long a turn may take."""
+    max_concurrent: int | None = key(None, pending=True, ge=1)
+    """How many turns may run at once."""
+    media_max_mb: float | None = key(None, pending=True, gt=0)
+    """How large a file from a chat may be."""
+    repo_root: str | None = key(None, pending=True)
+    """The repository that the prompt names; without it the one that holds the workspace."""
+    context_limits: ContextLimits = key(ContextLimits)
+    """How much of one thing may enter the context at once."""
+    context_pruning: ContextPruningSettings = key(ContextPruningSettings)
+    """How old tool results are shortened in what the model sees."""
+    compaction: CompactionSettings = key(CompactionSettings)
+    """How old history becomes a summary."""
+    memory_search: MemorySearchSettings = key(MemorySearchSettings)
+    """How memory is indexed and searched."""
+    heartbeat: HeartbeatSettings = key(HeartbeatSettings)
+    """How agents wake up by themselves."""
+    subagents: SubagentDefaults = key(SubagentDefaults)
+    """What agents may delegate, and within which limits."""
+    sandbox: SandboxSettings = key(SandboxSettings)
+    """Whether and how commands are confined."""
+    human_delay: HumanDelay = key(HumanDelay)
+    """A pause between parts of an answer."""
+    block_streaming_default: Literal["off", "on"] = key("off", pending=True)
+    """Whether channels get an answer in blocks while it is written."""
+    typing_mode: Literal["never", "instant", "thinking", "message"] | None = key(None, pending=True)
+    """When channels show that an answer is being written."""
+
+
+class AgentSkillsLimits(Settings):
+    """How much of the prompt one agent's skills may take."""
+
+    max_skills_prompt_chars: int | None = key(None, ge=0)
+    """Characters of the list of skills."""
+
+
+class AgentEntry(Settings):
+    """One agent; what it leaves out comes from `agents.defaults`."""
+
+    id: str = key()
+    """The agent's name in sessions, folders and bindings."""
+    default: bool = key(False)
+    """Whether messages that no binding takes go to this agent."""
+    name: str | None = key(None)
+    """The name people see."""
+    workspace: str | None = key(None, reload="restart")
+    """The agent's folder."""
+    agent_dir: str | None = key(None, pending=True, reload="restart")
+    """Where the agent's credentials are."""
+    model: ModelChoice | None = key(None)
+    """The model that answers."""
+    params: dict[str, Any] | None = key(None, pending=True)
+    """Parameters of every request."""
+    skills: list[str] | None = key(None)
+    """The skills that the agent may use; replaces the list of the defaults, `[]` is none."""
+    skills_limits: AgentSkillsLimits | None = key(None)
+    """How much of the prompt the agent's skills may take."""
+    identity: Identity | None = key(None)
+    """Who the agent is to people."""
+    group_chat: GroupChatSettings | None = key(None)
+    """When the agent answers in groups."""
+    tools: AgentTools | None = key(None)
+    """The tools of the agent."""
+    bootstrap_max_chars: int | None = key(None, ge=1)
+    """How many characters of one workspace file the prompt takes."""
+    bootstrap_total_max_chars: int | None = key(None, ge=1)
+    """How many characters of all workspace files together the prompt takes."""
+    context_injection: ContextInjection | None = key(None)
+    """Whether every turn's prompt has the workspace's files."""
+    context_limits: ContextLimits | None = key(None)
+    """How much of one thing may enter the context at once."""
+    memory_search: MemorySearchSettings | None = key(None)
+    """How the agent's memory is indexed and searched."""
+    heartbeat: HeartbeatSettings | None = key(None)
+    """How the agent wakes up by itself."""
+    subagents: AgentSubagents | None = key(None)
+    """What the agent may delegate."""
+    sandbox: SandboxSettings | None = key(None)
+    """Whether and how the agent's commands are confined."""
+    human_delay: HumanDelay | None = key(None)
+    """A pause between parts of an answer."""
+
+    @field_validator("id")
+    @classmethod
+    def _spelled_right(cls, value: str) -> str:
+        try:
+            return parse_agent_id(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+
+
+class AgentSettings(AgentDefaults):
+    """What holds for one agent: its own settings over the defaults."""
+
+    id: AgentId = key(DEFAULT_AGENT)
+    """The agent's name in sessions, folders and bindings."""
+    is_default: bool = key(True)
+    """Whether messages that no binding takes go to this agent."""
+    name: str | None = key(None)
+    """The name people see."""
+    agent_dir: str | None = key(None)
+    """Where the agent's credentials are."""
+    skills_limits: AgentSkillsLimits = key(AgentSkillsLimits)
+    """How much of the prompt the agent's skills may take."""
+    identity: Identity = key(Identity)
+    """Who the agent is to people."""
+    group_chat: GroupChatSettings | None = key(None)
+    """When the agent answers in groups."""
+    tools: AgentTools = key(AgentTools)
+    """The tools of the agent."""
+
+
+class AgentsSettings(Settings):
+    """The agents and what holds for all of them."""
+
+    defaults: AgentDefaults = key(AgentDefaults)
+    """What holds for every agent unless it says otherwise."""
+    entries: tuple[AgentEntry, ...] = key((), alias="list")
+    """The agents; without any there is one, `main`."""
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> AgentsSettings:
+        ids = [entry.id for entry in self.entries]
+        twins = sorted({each for each in ids if ids.count(each) > 1})
+        if twins:
+            raise ValueError(f"agents.list has more than one agent with the id '{twins[0]}'")
+        return self
+
+    @property
+    def ids(self) -> tuple[AgentId, ...]:
+        """Every agent, in the order of the file."""
+        return tuple(AgentId(entry.id) for entry in self.entries) or (DEFAULT_AGENT,)
+
+    @property
+    def default_id(self) -> AgentId:
+        """The agent that takes what no binding does: the one marked so, else the first."""
+        return next((AgentId(entry.id) for entry in self.entries if entry.default), self.ids[0])
+
+    def resolve(self, agent: str) -> AgentSettings:
+        """What holds for one agent; raises `UsageError` for one that is not there."""
+        wanted = parse_agent_id(agent)
+        if wanted not in self.ids:
+            known = ", ".join(self.ids)
+            raise UsageError(f"There is no agent '{agent}'. Known: {known}. Add it to agents.list.")
+        is_default = wanted == self.default_id
+        values: dict[str, Any] = {name: getattr(self.defaults, name) for name in AgentDefaults.model_fields}
+        if not is_default:
+            values["workspace"] = None  # two agents in one folder would take each other for themselves
+        for entry in self.entries:
+            if entry.id == wanted:
+                values = _overlay(values, entry)
+        return AgentSettings.model_construct(**values | {"id": wanted, "is_default": is_default})
+
+
+def _overlay(base: dict[str, Any], entry: AgentEntry) -> dict[str, Any]:
+    own = {name: getattr(entry, name) for name in entry.model_fields_set if name in AgentSettings.model_fields}
+    return base | {name: _merge(base.get(name), value) for name, value in own.items() if value is not None}
+
+
+def _merge(base: Any, own: Any) -> Any:
+    """One agent's value over the default's: objects key by key, everything else whole."""
+    if isinstance(base, dict) and isinstance(own, dict):
+        return {name: _merge(base.get(name), own.get(name, base.get(name))) for name in {**base, **own}}
+    if not isinstance(base, Settings) or not isinstance(own, Settings) or getattr(own, "replaces_defaults", False):
+        return own
+    changed = {name: getattr(own, name) for name in own.model_fields_set if getattr(own, name) is not None}
+    return base.model_copy(update={name: _merge(getattr(base, name), value) for name, value in changed.items()})

@@ -1,0 +1,177 @@
+"""Settings of what wakes an agent up: heartbeat, cron, hooks and webhooks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from retinue.providers.settings import SecretValue
+from retinue.settings import Duration, Settings, key
+
+
+class ActiveHours(Settings):
+    """When the heartbeat may run."""
+
+    start: str | None = key(None, pending=True, pattern=r"^([01]?\d|2[0-3]):[0-5]\d$")
+    """The first minute, as in `08:00`."""
+    end: str | None = key(None, pending=True, pattern=r"^(([01]?\d|2[0-3]):[0-5]\d|24:00)$")
+    """The first minute that is too late, as in `24:00`."""
+    timezone: str = key("user", pending=True)
+    """`user`, `local` or a zone such as `Europe/Berlin`."""
+
+
+class HeartbeatSettings(Settings):
+    """How an agent wakes up by itself to look after things."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether there is a heartbeat at all."""
+    every: Duration = key("30m", validate_default=True)
+    """How often, as in `30m`; `0m` is never."""
+    prompt: str | None = key(None)
+    """What the agent is asked; without it, to follow HEARTBEAT.md."""
+    target: str = key("last", pending=True)
+    """Where the answer goes: `last` (the last chat), `none`, or a channel."""
+    to: str | None = key(None, pending=True)
+    """The recipient on that channel."""
+    account_id: str | None = key(None, pending=True)
+    """The account that sends it, where a channel has several."""
+    model: str | None = key(None, pending=True)
+    """Another model for heartbeats."""
+    session: str = key("main", pending=True)
+    """The session that heartbeats belong to."""
+    ack_max_chars: int = key(300, pending=True, ge=0)
+    """An answer with HEARTBEAT_OK and at most this much more is not delivered."""
+    active_hours: ActiveHours = key(ActiveHours)
+    """When the heartbeat may run."""
+    direct_policy: Literal["allow", "block"] = key("allow", pending=True)
+    """Whether heartbeats may answer into direct chats."""
+    light_context: bool = key(False, pending=True)
+    """Whether a heartbeat sees HEARTBEAT.md alone of the workspace's files."""
+    isolated_session: bool = key(False, pending=True)
+    """Whether each heartbeat starts a fresh session."""
+    include_reasoning: bool = key(False, pending=True)
+    """Whether the reasoning is delivered too."""
+    include_system_prompt_section: bool = key(True)
+    """Whether the system prompt tells the agent about heartbeats."""
+    skip_when_busy: bool = key(True, pending=True)
+    """Whether a heartbeat is left out while the agent works."""
+    timeout_seconds: int | None = key(None, pending=True, ge=1)
+    """How long a heartbeat may take; without it the interval, at most 600."""
+
+
+class CronSettings(Settings):
+    """Jobs that run at set times."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether jobs run."""
+    store: str | None = key(None, pending=True)
+    """Another place for the jobs; the original's key."""
+    max_concurrent_runs: int = key(1, pending=True, ge=1)
+    """How many jobs may run at once."""
+    session_retention: Duration | Literal[False] = key("24h", pending=True, validate_default=True)
+    """How long the session of a finished run is kept; `false` keeps it for good."""
+    webhook_token: SecretValue | None = key(None, pending=True)
+    """The token sent along when a job reports to an address."""
+
+
+class HookEntry(Settings):
+    """What is configured for one hook."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether the hook runs."""
+    env: dict[str, str] = key({}, pending=True)
+    """Environment variables of the hook."""
+
+
+class HookLoadSettings(Settings):
+    """Where hooks come from."""
+
+    extra_dirs: list[str] = key([], pending=True)
+    """More folders to look for hooks in."""
+
+
+class InternalHooks(Settings):
+    """Hook folders, which run inside Retinue."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether hook folders are used at all."""
+    entries: dict[str, HookEntry] = key({})
+    """Settings per hook, under its name."""
+    load: HookLoadSettings = key(HookLoadSettings)
+    """Where hooks come from."""
+
+
+class HookMatch(Settings):
+    """Which requests a mapping is for."""
+
+    path: str | None = key(None, pending=True)
+    """The part of the address behind the hooks' path."""
+    source: str | None = key(None, pending=True)
+    """The `source` field of the request."""
+
+
+class HookMapping(Settings):
+    """What becomes of a request to `/hooks/<name>`."""
+
+    id: str | None = key(None, pending=True)
+    """A name for the mapping."""
+    match: HookMatch = key(HookMatch)
+    """Which requests it is for."""
+    action: Literal["wake", "agent"] = key("agent", pending=True)
+    """`wake` nudges the main session, `agent` runs a turn of its own."""
+    agent_id: str | None = key(None, pending=True)
+    """Which agent takes it."""
+    wake_mode: Literal["now", "next-heartbeat"] = key("now", pending=True)
+    """When the agent looks at it."""
+    name: str | None = key(None, pending=True)
+    """What the event is called in the session."""
+    session_key: str | None = key(None, pending=True)
+    """The session it goes to."""
+    message_template: str | None = key(None, pending=True)
+    """The message, with fields of the request as in `{{payload.subject}}`."""
+    text_template: str | None = key(None, pending=True)
+    """The text of a `wake`, likewise."""
+    deliver: bool = key(True, pending=True)
+    """Whether the answer is delivered."""
+    channel: str | None = key(None, pending=True)
+    """Where the answer goes."""
+    to: str | None = key(None, pending=True)
+    """To whom it goes there."""
+    model: str | None = key(None, pending=True)
+    """Another model for this."""
+    thinking: str | None = key(None, pending=True)
+    """How much the model reasons about it."""
+    timeout_seconds: int | None = key(None, pending=True, ge=1)
+    """How long the turn may take."""
+    transform: dict[str, Any] | None = key(None, pending=True)
+    """Code that turns the request into a message."""
+    allow_unsafe_external_content: bool = key(False, pending=True)
+    """Whether the text of the request is trusted like the owner's."""
+
+
+class HooksSettings(Settings):
+    """Hook folders and webhooks."""
+
+    enabled: bool = key(False, pending=True)
+    """Whether webhooks are served."""
+    token: SecretValue | None = key(None, pending=True)
+    """The token that requests must carry."""
+    path: str = key("/hooks", pending=True, reload="restart")
+    """Where webhooks are served."""
+    default_session_key: str | None = key(None, pending=True)
+    """The session of requests that name none."""
+    allow_request_session_key: bool = key(False, pending=True)
+    """Whether a request may choose its session."""
+    allowed_session_key_prefixes: list[str] = key([], pending=True)
+    """How a chosen session must start."""
+    allowed_agent_ids: list[str] | None = key(None, pending=True)
+    """The agents that requests may reach; without it all."""
+    max_body_bytes: int = key(262_144, pending=True, ge=1)
+    """The largest request."""
+    presets: list[str] = key([], pending=True)
+    """Ready-made mappings to use."""
+    transforms_dir: str | None = key(None, pending=True)
+    """Where the code of mappings is found."""
+    mappings: list[HookMapping] = key([])
+    """What becomes of requests, by their address."""
+    internal: InternalHooks = key(InternalHooks)
+    """Hook folders, which run inside Retinue."""

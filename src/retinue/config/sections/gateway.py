@@ -1,0 +1,232 @@
+"""Settings of the gateway, its plugins, logs and environment."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict
+
+from retinue.providers.settings import SecretValue
+from retinue.settings import Settings, key
+
+
+class RateLimit(Settings):
+    """How often somebody may fail to sign in."""
+
+    max_attempts: int = key(10, pending=True, ge=1)
+    """Failures within the window."""
+    window_ms: int = key(60_000, pending=True, ge=1)
+    """The window, in milliseconds."""
+    lockout_ms: int = key(300_000, pending=True, ge=0)
+    """How long nothing is accepted afterwards, in milliseconds."""
+    exempt_loopback: bool = key(True, pending=True)
+    """Whether this machine itself is never locked out."""
+
+
+class GatewayAuth(Settings):
+    """Who may use the gateway."""
+
+    mode: Literal["token", "password", "none", "trusted-proxy"] = key("token", pending=True, reload="restart")
+    """How a client proves itself."""
+    token: SecretValue | None = key(None, pending=True)
+    """The token; without one Retinue makes its own."""
+    password: SecretValue | None = key(None, pending=True)
+    """The password."""
+    allow_tailscale: bool = key(False, pending=True)
+    """Whether identities of a tailnet are accepted."""
+    rate_limit: RateLimit = key(RateLimit)
+    """How often somebody may fail to sign in."""
+
+
+class ControlUi(Settings):
+    """The control page."""
+
+    enabled: bool = key(True, pending=True, reload="restart")
+    """Whether it is served."""
+    base_path: str = key("/", pending=True, reload="restart")
+    """Where it is served."""
+    root: str | None = key(None, pending=True, reload="restart")
+    """Another folder with the page's files."""
+    allowed_origins: list[str] = key([], pending=True)
+    """More origins that may open a connection."""
+
+
+class HttpEndpoint(Settings):
+    """One OpenAI-compatible endpoint."""
+
+    enabled: bool = key(False, pending=True, reload="restart")
+    """Whether it is served."""
+
+
+class HttpEndpoints(Settings):
+    """OpenAI-compatible endpoints."""
+
+    chat_completions: HttpEndpoint = key(HttpEndpoint)
+    """`/v1/chat/completions`."""
+    responses: HttpEndpoint = key(HttpEndpoint)
+    """`/v1/responses`."""
+
+
+class HttpSettings(Settings):
+    """What is served besides the socket."""
+
+    endpoints: HttpEndpoints = key(HttpEndpoints)
+    """OpenAI-compatible endpoints."""
+
+
+class ReloadSettings(Settings):
+    """What happens when the configuration changes."""
+
+    mode: Literal["hybrid", "hot", "restart", "off"] = key("hybrid", pending=True)
+    """`hybrid` takes over what it can and restarts for the rest."""
+    debounce_ms: int = key(300, pending=True, ge=0)
+    """How long to wait for more changes, in milliseconds."""
+
+
+class GatewayTools(Settings):
+    """Tools that may be called over HTTP."""
+
+    allow: list[str] = key([], pending=True)
+    """Tools taken off the usual list of refused ones."""
+    deny: list[str] = key([], pending=True)
+    """Tools added to it."""
+
+
+class GatewaySettings(Settings):
+    """The server that clients and channels talk to."""
+
+    mode: Literal["local", "remote"] = key("local", pending=True, reload="restart")
+    """Whether the gateway runs here or elsewhere."""
+    port: int = key(18_789, pending=True, reload="restart", ge=1, le=65_535)
+    """The port of socket and pages."""
+    bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = key("loopback", pending=True, reload="restart")
+    """Who can reach the port: this machine, the local network, a tailnet."""
+    custom_bind_host: str | None = key(None, pending=True, reload="restart")
+    """The address of `custom`."""
+    auth: GatewayAuth = key(GatewayAuth)
+    """Who may use the gateway."""
+    trusted_proxies: list[str] = key([], pending=True)
+    """Addresses of proxies whose word about a client counts."""
+    control_ui: ControlUi = key(ControlUi)
+    """The control page."""
+    http: HttpSettings = key(HttpSettings)
+    """What is served besides the socket."""
+    reload: ReloadSettings = key(ReloadSettings)
+    """What happens when the configuration changes."""
+    tools: GatewayTools = key(GatewayTools)
+    """Tools that may be called over HTTP."""
+    remote: dict[str, Any] = key({}, pending=True)
+    """How a gateway elsewhere is reached."""
+    tailscale: dict[str, Any] = key({}, pending=True)
+    """How the port is offered to a tailnet."""
+    nodes: dict[str, Any] = key({}, pending=True)
+    """What paired devices may do."""
+
+
+class PluginHooks(Settings):
+    """What a plugin's hooks may do."""
+
+    allow_prompt_injection: bool = key(False, pending=True)
+    """Whether they may change the prompt."""
+    allow_conversation_access: bool = key(False, pending=True)
+    """Whether they may read what is said."""
+    timeout_ms: int | None = key(None, pending=True, ge=1)
+    """How long one may take, in milliseconds."""
+    timeouts: dict[str, int] = key({}, pending=True)
+    """Other times per hook."""
+
+
+class PluginSubagents(Settings):
+    """What a plugin's sub-agents may do."""
+
+    allow_model_override: bool = key(False, pending=True)
+    """Whether they may choose their model."""
+    allowed_models: list[str] = key([], pending=True)
+    """Which models."""
+
+
+class PluginEntry(Settings):
+    """What is configured for one plugin."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether the plugin is used."""
+    config: dict[str, Any] = key({}, pending=True)
+    """Settings of the plugin's own."""
+    hooks: PluginHooks = key(PluginHooks)
+    """What its hooks may do."""
+    subagent: PluginSubagents = key(PluginSubagents)
+    """What its sub-agents may do."""
+
+
+class PluginSlots(Settings):
+    """Who does what only one can do."""
+
+    memory: str | None = key(None, pending=True, reload="restart")
+    """The plugin that remembers, or `none`."""
+    context_engine: str | None = key(None, pending=True, reload="restart")
+    """The plugin that assembles what the model reads."""
+    sandbox: str | None = key(None, pending=True, reload="restart")
+    """The plugin that confines commands."""
+    browser: str | None = key(None, pending=True, reload="restart")
+    """The plugin that drives a browser."""
+
+
+class PluginLoad(Settings):
+    """Where plugins come from."""
+
+    paths: list[str] = key([], pending=True, reload="restart")
+    """More files and folders with plugins."""
+
+
+class PluginsSettings(Settings):
+    """Plugins: which are used and what they may do."""
+
+    enabled: bool = key(True, pending=True, reload="restart")
+    """Whether plugins are used at all."""
+    allow: list[str] | None = key(None, pending=True, reload="restart")
+    """Only these plugins."""
+    deny: list[str] = key([], pending=True, reload="restart")
+    """Never these plugins."""
+    load: PluginLoad = key(PluginLoad)
+    """Where plugins come from."""
+    slots: PluginSlots = key(PluginSlots)
+    """Who does what only one can do."""
+    entries: dict[str, PluginEntry] = key({})
+    """Settings per plugin, under its id."""
+
+
+class LoggingSettings(Settings):
+    """What is written down about the program's work."""
+
+    level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info", pending=True)
+    """How much goes to the log file."""
+    file: str | None = key(None, pending=True, reload="restart")
+    """Another log file."""
+    console_level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info", pending=True)
+    """How much goes to the terminal."""
+    console_style: Literal["pretty", "compact", "json"] = key("pretty", pending=True)
+    """How it looks there."""
+    redact_sensitive: Literal["off", "tools"] = key("tools", pending=True)
+    """Whether secrets are taken out of what tools log."""
+    redact_patterns: list[str] = key([], pending=True)
+    """More patterns of secrets."""
+
+
+class ShellEnv(Settings):
+    """Whether variables are taken from the person's login shell."""
+
+    enabled: bool = key(False, pending=True)
+    """Whether they are."""
+    timeout_ms: int = key(15_000, pending=True, ge=1)
+    """How long the shell may take, in milliseconds."""
+
+
+class EnvSettings(Settings):
+    """Environment variables for what Retinue runs, where they are not set already."""
+
+    model_config = ConfigDict(extra="allow")
+
+    vars: dict[str, str] = key({}, pending=True)
+    """Variables by name; they may also stand in `env` itself."""
+    shell_env: ShellEnv = key(ShellEnv)
+    """Whether variables are taken from the person's login shell."""

@@ -1,0 +1,252 @@
+"""Settings of the tool policy, on top of what the tools themselves can be told."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import model_validator
+
+from retinue.config.sections.routing import SenderId
+from retinue.settings import Settings, key
+from retinue.toolkit.settings import ExecSettings, FetchSettings, Profile, ToolsSettings, WebSettings
+
+T = TypeVar("T")
+
+
+class AllowRules(Settings):
+    """Which tools there are, as one layer of the policy."""
+
+    allow: list[str] = key([], pending=True)
+    """Only these tools, by name, `*` pattern or `group:…`; empty means all."""
+    also_allow: list[str] = key([], pending=True)
+    """These tools on top of the profile's."""
+    deny: list[str] = key([], pending=True)
+    """Never these tools; wins over everything else."""
+
+    @model_validator(mode="after")
+    def _one_way_to_allow(self) -> Self:
+        return refuse_both(self, self.allow, self.also_allow)
+
+
+def refuse_both(rules: T, allow: list[str], also_allow: list[str]) -> T:
+    """Refuse `allow` together with `alsoAllow`: one replaces the profile, the other adds to it."""
+    if allow and also_allow:
+        raise ValueError("set either allow (only these tools) or alsoAllow (these on top of the profile), not both")
+    return rules
+
+
+class ProviderRules(AllowRules):
+    """Other rules for one provider or model."""
+
+    profile: Profile | None = key(None, pending=True)
+    """The set of tools to start from."""
+
+
+class SafeBinProfile(Settings):
+    """How a safe program may be called."""
+
+    min_positional: int = key(0, pending=True, ge=0)
+    """The least number of operands."""
+    max_positional: int = key(0, pending=True, ge=0)
+    """The largest number of operands."""
+    allowed_value_flags: list[str] = key([], pending=True)
+    """Flags that may take a value."""
+    denied_flags: list[str] = key([], pending=True)
+    """Flags that are refused."""
+
+
+class ApplyPatchSettings(Settings):
+    """The tool that applies patches."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether it exists."""
+    workspace_only: bool = key(True, pending=True)
+    """Whether it stays inside the workspace."""
+    allow_models: list[str] = key([], pending=True)
+    """Only for these models; empty means all."""
+
+
+class ExecPolicy(Settings):
+    """Which commands may run."""
+
+    security: Literal["deny", "allowlist", "full"] | None = key(None, pending=True)
+    """`deny` runs nothing, `allowlist` what is allowed, `full` everything; without it `allowlist`."""
+    ask: Literal["off", "on-miss", "always"] | None = key(None, pending=True)
+    """When a person is asked: never, for what is not allowed, always; without it `on-miss`."""
+    allowlist: list[str] = key([], pending=True)
+    """Command patterns that need no asking, word by word, as in `git diff *`."""
+    safe_bins: list[str] | None = key(None, pending=True)
+    """Programs that may always filter standard input; without it cut, uniq, head, tail, tr and wc."""
+    safe_bin_trusted_dirs: list[str] = key([], pending=True)
+    """More folders that safe programs may come from."""
+    safe_bin_profiles: dict[str, SafeBinProfile] = key({})
+    """How safe programs may be called."""
+    strict_inline_eval: bool = key(True, pending=True)
+    """Whether code on the command line, as in `python -c`, always asks."""
+    auto_allow_skills: bool = key(False, pending=True)
+    """Whether programs that skills name are allowed."""
+
+
+class ExecSection(ExecSettings, ExecPolicy):
+    """How commands run, and which may."""
+
+    host: Literal["auto", "sandbox", "gateway", "node"] = key("auto", pending=True)
+    """Where commands run."""
+    node: str | None = key(None, pending=True)
+    """The node that runs them."""
+    ask_fallback: Literal["deny", "allowlist", "full"] = key("deny", pending=True)
+    """What holds where nobody answers."""
+    approval_timeout_ms: int = key(1_800_000, pending=True, ge=1)
+    """How long an approval is waited for, in milliseconds."""
+    background_ms: int | None = key(None, pending=True, ge=0)
+    """The original's name for `yieldMs`."""
+    timeout_sec: int | None = key(None, pending=True, ge=1)
+    """The original's name for `timeoutSeconds`."""
+    cleanup_ms: int = key(1_800_000, pending=True, ge=0)
+    """How long the output of a finished command is kept, in milliseconds."""
+    notify_on_exit: bool = key(True, pending=True)
+    """Whether a background command that ends wakes the agent."""
+    notify_on_exit_empty_success: bool = key(False, pending=True)
+    """Whether also where it succeeded without output."""
+    path_prepend: list[str] = key([], pending=True)
+    """Folders that come first when a program is looked for."""
+    apply_patch: ApplyPatchSettings = key(ApplyPatchSettings)
+    """The tool that applies patches."""
+
+
+class FetchSection(FetchSettings):
+    """How web pages are read, in more detail."""
+
+    max_response_bytes: int = key(750_000, pending=True, ge=1)
+    """The largest page that is loaded."""
+    max_redirects: int = key(3, pending=True, ge=0, le=10)
+    """How many redirects are followed."""
+    cache_ttl_minutes: float = key(15, pending=True, ge=0)
+    """How long a page is remembered."""
+    user_agent: str | None = key(None, pending=True)
+    """What servers are told about us."""
+    readability: bool = key(True, pending=True)
+    """Whether only the readable part of a page is taken."""
+
+
+class WebSection(WebSettings):
+    """Reading and searching the web."""
+
+    fetch: FetchSection = key(FetchSection)
+    """How web pages are read."""
+
+
+class FilesPolicy(Settings):
+    """Where file tools may go."""
+
+    workspace_only: bool = key(False, pending=True)
+    """Whether they stay inside the workspace."""
+
+
+class LoopDetection(Settings):
+    """Whether an agent that repeats itself is stopped."""
+
+    enabled: bool = key(True)
+    """Whether an agent that makes the same call with the same result is warned, then stopped."""
+    history_size: int = key(30, ge=1)
+    """How many calls are looked at."""
+    warning_threshold: int = key(10, ge=1)
+    """Repetitions after which the agent is warned."""
+    critical_threshold: int = key(20, ge=1)
+    """Repetitions after which the turn ends."""
+    global_circuit_breaker_threshold: int = key(30, pending=True, ge=1)
+    """Repetitions after which the turn ends."""
+    detectors: dict[str, bool] = key({}, pending=True)
+    """Kinds of repetition to look for: genericRepeat, knownPollNoProgress, pingPong."""
+
+
+class ElevatedSettings(Settings):
+    """Who may let a sandboxed agent run commands outside the sandbox."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether anybody may."""
+    allow_from: dict[str, list[SenderId]] = key({}, pending=True)
+    """Who may, per channel."""
+
+
+class LayerTools(Settings):
+    """The tools of one kind of session."""
+
+    tools: AllowRules = key(AllowRules)
+    """Which tools there are."""
+
+
+class AgentToAgentTools(Settings):
+    """Whether agents may talk to each other."""
+
+    enabled: bool = key(False, pending=True)
+    """Whether they may."""
+    allow: list[str] = key([], pending=True)
+    """Which agents may."""
+
+
+class SessionTools(Settings):
+    """Which sessions the session tools see."""
+
+    visibility: Literal["self", "tree", "agent", "all"] = key("tree", pending=True)
+    """Its own, its own and its sub-agents', all of the agent, or all."""
+
+
+class ToolsSection(ToolsSettings):
+    """Which tools agents have and how far each may go."""
+
+    also_allow: list[str] = key([], pending=True)
+    """These tools on top of the profile's; not together with `allow`."""
+    by_provider: dict[str, ProviderRules] = key({})
+    """Other rules per provider or model, as in `openai` or `openai/gpt-5`."""
+    exec: ExecSection = key(ExecSection)
+    """How commands run, and which may."""
+    web: WebSection = key(WebSection)
+    """Reading and searching the web."""
+    fs: FilesPolicy = key(FilesPolicy)
+    """Where file tools may go."""
+    loop_detection: LoopDetection = key(LoopDetection)
+    """Whether an agent that repeats itself is stopped."""
+    elevated: ElevatedSettings = key(ElevatedSettings)
+    """Who may let a sandboxed agent run commands outside the sandbox."""
+    sandbox: LayerTools = key(LayerTools)
+    """The tools of sandboxed sessions."""
+    subagents: LayerTools = key(LayerTools)
+    """The tools of sub-agents."""
+    agent_to_agent: AgentToAgentTools = key(AgentToAgentTools)
+    """Whether agents may talk to each other."""
+    sessions: SessionTools = key(SessionTools)
+    """Which sessions the session tools see."""
+    media: dict[str, Any] = key({}, pending=True)
+    """How pictures and sound are understood."""
+
+    @model_validator(mode="after")
+    def _one_way_to_allow(self) -> Self:
+        return refuse_both(self, self.allow, self.also_allow)
+
+
+class AgentExec(ExecPolicy):
+    """Which commands one agent may run; where nothing is set, `tools.exec` holds."""
+
+
+class AgentTools(AllowRules):
+    """The tools of one agent."""
+
+    allow: list[str] = key([])
+    """Only these tools, by name, `*` pattern or `group:…`; empty means all."""
+    deny: list[str] = key([])
+    """Never these tools; wins over everything else."""
+    profile: Profile | None = key(None)
+    """The set of tools to start from."""
+    by_provider: dict[str, ProviderRules] = key({})
+    """Other rules per provider or model."""
+    exec: AgentExec = key(AgentExec)
+    """Which commands the agent may run."""
+    fs: FilesPolicy | None = key(None)
+    """Where the agent's file tools may go."""
+    elevated: ElevatedSettings | None = key(None)
+    """Who may let the agent run commands outside the sandbox."""
+    loop_detection: LoopDetection | None = key(None)
+    """Whether the agent is stopped when it repeats itself."""
+    sandbox: LayerTools | None = key(None)
+    """The tools of the agent's sandboxed sessions."""

@@ -1,0 +1,120 @@
+"""Checking a configuration: unknown keys, wrong values, and keys that change nothing yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from retinue.config.keypath import Step, spell_path
+from retinue.config.keys import Key, find_key, step_into, suggest_key
+from retinue.config.problems import Problem
+from retinue.config.schema import Config
+from retinue.config.secrecy import is_secret
+from retinue.config.shape import shape_of
+from retinue.config.sources import Located
+
+_SHOWN_CHARS = 40
+
+
+def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
+    """The configuration that a tree describes, or None where it has errors."""
+    problems = list(_unknown_keys(tree))
+    try:
+        config = Config.model_validate(tree.plain, by_alias=True, by_name=False)
+    except ValidationError as error:
+        problems.extend(_wrong_values(tree, error.errors(include_url=False)))
+        return None, problems
+    return (None if any(problem.severity == "error" for problem in problems) else config), problems
+
+
+def pending_keys(tree: Located) -> tuple[str, ...]:
+    """The keys of a tree that are accepted but change nothing yet."""
+    return tuple(spell_path(path) for path, key, _ in _known_keys(tree) if key.pending and key.shape.is_leaf)
+
+
+def _known_keys(
+    node: Located, key: Key | None = None, path: tuple[Step, ...] = ()
+) -> Iterator[tuple[tuple[Step, ...], Key, Located]]:
+    """Every key of the tree that the configuration knows, down to the ones that hold values."""
+    key = key or Key("", shape_of(Config))
+    if path:
+        yield path, key, node
+    if key.shape.is_leaf:
+        return
+    for step, below in _children(node):
+        found = step_into(key.shape, step, "")
+        if found is not None:
+            yield from _known_keys(below, found, (*path, step))
+
+
+def _unknown_keys(tree: Located) -> Iterator[Problem]:
+    for path, key, node in ((), Key("", shape_of(Config)), tree), *_known_keys(tree):
+        if key.shape.is_leaf:
+            continue
+        for step, below in _children(node):
+            if isinstance(step, str) and step_into(key.shape, step, "") is None:
+                yield _unknown(below, (*path, step))
+
+
+def _unknown(node: Located, path: tuple[Step, ...]) -> Problem:
+    spelled = spell_path(path)
+    match path:
+        case ("agents", "list", int(), *rest) if find_key(Config, ("agents", "defaults", *rest)):
+            shared = spell_path(("agents", "defaults", *rest))
+            message = f"This key cannot be set for one agent; it holds for all of them. Move it to {shared}."
+            return Problem("error", spelled, node.file, node.line, message)
+    near = suggest_key(Config, path)
+    hint = f" Did you mean {near}?" if near else ""
+    return Problem("warning", spelled, node.file, node.line, f"This key is not known and has no effect.{hint}")
+
+
+def _children(node: Located) -> list[tuple[Step, Located]]:
+    if isinstance(node.value, dict):
+        return list(node.value.items())
+    return list(enumerate(node.value)) if isinstance(node.value, list) else []
+
+
+def _wrong_values(tree: Located, errors: Sequence[ErrorDetails]) -> Iterator[Problem]:
+    """One problem for each place; where several kinds of value may stand, the attempt that got furthest counts."""
+    found: dict[tuple[Step, ...], tuple[Located, ErrorDetails]] = {}
+    for error in errors:
+        path, node = _place(tree, error["loc"])
+        found.setdefault(path, (node, error))
+    for path, (node, error) in found.items():
+        if not any(other != path and other[: len(path)] == path for other in found):
+            yield Problem("error", spell_path(path), node.file, node.line, _explain(path, node, error))
+
+
+def _place(tree: Located, location: Sequence[Step]) -> tuple[tuple[Step, ...], Located]:
+    """The part of an error's location that exists in the tree; the rest names kinds of value or a missing key."""
+    path: tuple[Step, ...] = ()
+    node = tree
+    for step in location:
+        below = node.child(step)
+        if below is not None:
+            path, node = (*path, step), below
+    return path, node
+
+
+def _explain(path: tuple[Step, ...], node: Located, error: ErrorDetails) -> str:
+    kind = error["type"]
+    if kind == "missing":
+        return f"'{error['loc'][-1]}' is missing here. Add it."
+    if kind == "value_error":
+        return str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".") + "."
+    key = find_key(Config, path)
+    expected = key.shape.words if key else "another value"
+    if kind == "string_pattern_mismatch":
+        expected = f"text that matches {error.get('ctx', {}).get('pattern')}"
+    return f"expected {expected}, got {_show(path, node.plain)}."
+
+
+def _show(path: tuple[Step, ...], value: Any) -> str:
+    if is_secret(path):
+        return "something else"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"

@@ -1,0 +1,91 @@
+"""Identifiers: the words that are useless when they are only nearly right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from retinue.security.secrets import HIDDEN, Redact, Redactor
+
+MOST_IDENTIFIERS = 12
+
+_LONGEST = 160
+_SCANNED_CHARS = 20_000
+_KNOWN_KEYS = Redactor()
+
+_UNITS = (
+    r"%|€|\$|£|ms|s|sec(?:onds?)?|min(?:utes?)?|h|hours?|days?|weeks?|months?|years?|[kmgt]i?b|bytes?|tokens?|chars?"
+    r"|lines?|px|mm|cm|m|km|g|kg|°c|°f|hz|[kmg]hz|usd|eur|gbp|chf|euros?|dollars?"
+)
+_ENDINGS = r"py|js|ts|md|json5?|ya?ml|toml|txt|csv|pdf|sh|html|css|sql|rs|go|cpp|java|log|ini|cfg|png|jpg"
+_NAME = r"[\w.@+-]{1,64}"
+# Every repetition is bounded: the text may be anything, and scanning must stay linear.
+_KINDS: tuple[tuple[str, int, str], ...] = (
+    ("url", 6, r"https?://[^\s<>\"'`)\]}|\\]{1,200}"),
+    ("uuid", 6, r"\b[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}\b"),
+    ("quoted", 4, r"`[^`\n]{2,80}`"),
+    ("absolute", 5, rf"(?<![\w/.])(?:~|\.{{1,2}})?/(?:{_NAME}/){{0,20}}{_NAME}"),
+    ("relative", 5, rf"(?<![\w/.:@+-])(?:{_NAME}/){{1,20}}[\w.@+-]{{0,64}}\.\w{{1,8}}\b"),
+    ("windows", 5, r"\b[A-Za-z]:\\[\w.\\-]{1,200}"),
+    ("mail", 5, r"(?<![\w.+@-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,6}"),
+    ("hash", 5, r"\b(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}\b"),
+    ("date", 4, r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?\b"),
+    ("day", 4, r"\b\d{1,2}[./]\d{1,2}[./]\d{4}\b"),
+    ("ticket", 4, r"\b[A-Z][A-Z0-9]{1,9}-\d{1,8}\b|(?<!\w)#\d{1,8}\b"),
+    ("id", 4, r"(?<![\w-])(?=[\w-]{0,40}\d)[A-Za-z]\w{0,31}(?:[_-][A-Za-z0-9]{1,32}){1,6}\b"),
+    ("file", 3, rf"\b[\w-]{{1,64}}\.(?:{_ENDINGS})\b"),
+    ("version", 3, r"\bv?\d{1,6}\.\d{1,6}\.\d{1,6}[\w.-]{0,20}"),
+    ("measure", 2, rf"(?<![\w.,-])(?:[€$£]\s?)?\d[\d.,]{{0,20}}\s?(?i:{_UNITS})(?!\w)"),
+    ("price", 2, r"[€$£]\s?\d[\d.,]{0,20}"),
+)
+_WEIGHTS = {name: weight for name, weight, _ in _KINDS}
+_IDENTIFIER = re.compile("|".join(f"(?P<{name}>{shape})" for name, _, shape in _KINDS))
+
+
+def find_identifiers(
+    texts: Iterable[str], most: int = MOST_IDENTIFIERS, *, redact: Redact = _KNOWN_KEYS
+) -> tuple[str, ...]:
+    """The identifiers that matter most in `texts`, oldest text first: by kind, how often, and how late they come.
+
+    What `redact` takes for a password or key is none: nobody should be made to write it down.
+    """
+    scores: dict[str, float] = {}
+    last: dict[str, int] = {}
+    for at, text in enumerate(texts):
+        for weight, identifier in _scan(redact(_excerpt(text))):
+            scores[identifier] = scores.get(identifier, 0.0) + weight
+            last[identifier] = at
+    newest = max(last.values(), default=0) or 1
+
+    def rank(identifier: str) -> tuple[float, int, str]:
+        # What came up in the newest text weighs three times what came up only in the oldest.
+        return -scores[identifier] * (1 + 2 * last[identifier] / newest), -last[identifier], identifier
+
+    chosen: list[str] = []
+    for identifier in sorted(scores, key=rank):
+        if len(chosen) == most:
+            break
+        if not any(identifier in other for other in chosen):
+            chosen.append(identifier)
+    return tuple(chosen)
+
+
+def holds(text: str, identifier: str) -> bool:
+    """Whether a text carries an identifier unchanged and not as part of a longer one; line breaks do not count."""
+    shape = r"\s*".join(map(re.escape, identifier.split()))
+    before = r"(?<!\w)" if identifier[:1].isalnum() else ""
+    after = r"(?!\w)" if identifier[-1:].isalnum() else ""
+    return re.search(before + shape + after, text) is not None
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= 2 * _SCANNED_CHARS else f"{text[:_SCANNED_CHARS]}\n{text[-_SCANNED_CHARS:]}"
+
+
+def _scan(text: str) -> Iterator[tuple[int, str]]:
+    for match in _IDENTIFIER.finditer(text):
+        kind = match.lastgroup
+        assert kind is not None
+        found = match[0].strip("`").strip().rstrip(".,;:!?")
+        if 2 <= len(found) <= _LONGEST and HIDDEN.strip("[]") not in found:
+            yield _WEIGHTS[kind], found

@@ -1,0 +1,1 @@
+"""The system prompt: pure functions from values to text, with a record of every section."""

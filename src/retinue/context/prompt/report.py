@@ -1,0 +1,207 @@
+"""What a prompt is made of, in numbers: for `/context`, `retinue prompt sizes` and the search for a moved cache.
+
+A report is made from the records of a prompt, so it tells what was sent and never what might have been.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from retinue.context.prompt.build import Part, Record, SystemPrompt, TurnBlock
+from retinue.core.model import ToolSpec
+from retinue.core.tokens import estimate_tokens
+
+_SKILL = re.compile(r"<skill>.*?<name>(.*?)</name>.*?</skill>", re.DOTALL)
+_HASH_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The size of everything in the prompt, tool schemas aside."""
+
+    chars: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SectionSize:
+    """One section of the prompt."""
+
+    name: str
+    part: str
+    chars: int
+    tokens: int
+    hash: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileSize:
+    """One injected file: how large it is and how much of it was injected."""
+
+    name: str
+    path: str
+    raw: int
+    injected: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SkillSize:
+    """One entry of the skills catalogue."""
+
+    name: str
+    chars: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSize:
+    """One tool's schema, as JSON."""
+
+    name: str
+    chars: int
+    tokens: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptReport:
+    """The sizes of a prompt; sections in the order in which they are sent."""
+
+    total: Total
+    sections: tuple[SectionSize, ...]
+    files: tuple[FileSize, ...] = ()
+    skills: tuple[SkillSize, ...] = ()
+    tools: tuple[ToolSize, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values, in the shape that `--json` prints."""
+        return {
+            "total": asdict(self.total),
+            "sections": [asdict(section) for section in self.sections],
+            "files": [asdict(file) for file in self.files],
+            "skills": [asdict(skill) for skill in self.skills],
+            "tools": [asdict(tool) for tool in self.tools],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PromptReport:
+        """Read back what `to_json` wrote."""
+        return cls(
+            Total(**data["total"]),
+            tuple(SectionSize(**row) for row in data["sections"]),
+            tuple(FileSize(**row) for row in data["files"]),
+            tuple(SkillSize(**row) for row in data["skills"]),
+            tuple(ToolSize(**row) for row in data["tools"]),
+        )
+
+
+def report_prompt(
+    prompt: SystemPrompt, *, turn: TurnBlock | None = None, tools: Iterable[ToolSpec] = ()
+) -> PromptReport:
+    """Measure a prompt, the block in front of the current message where there is one, and the tool schemas."""
+    records = prompt.records + (turn.records if turn else ())
+    chars = len(prompt.text) + (len(turn.text) if turn else 0)
+    return PromptReport(
+        Total(chars, sum(record.tokens for record in records)),
+        tuple(_measure_section(record) for record in records),
+        tuple(_measure_files(records)),
+        tuple(size for record in records if record.name == "skills" for size in _measure_skills(record.text)),
+        tuple(_measure_tool(tool) for tool in tools),
+    )
+
+
+def _measure_section(record: Record) -> SectionSize:
+    return SectionSize(record.name, record.part.value, record.chars, record.tokens, record.hash, record.source)
+
+
+def _measure_files(records: Iterable[Record]) -> Iterator[FileSize]:
+    for record in records:
+        if record.file is not None:
+            injected = max(0, record.chars - len(f"## {record.source}\n\n"))
+            yield FileSize(record.file.name, record.source, record.file.raw, injected, record.file.truncated)
+
+
+def _measure_skills(text: str) -> Iterator[SkillSize]:
+    for entry in _SKILL.finditer(text):
+        yield SkillSize(html.unescape(entry[1]), len(entry[0]), estimate_tokens(entry[0]))
+
+
+def _measure_tool(tool: ToolSpec) -> ToolSize:
+    schema = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    return ToolSize(tool.name, len(text), estimate_tokens(text), digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The first thing that differs in what a provider caches: everything after it was read anew."""
+
+    name: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDiff:
+    """What changed between two prompts, by section name; `moved` is None while the cached prefix is the same."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    moved: Moved | None
+
+
+def diff_reports(before: PromptReport, after: PromptReport) -> ReportDiff:
+    """Compare two prompts of a session. Turn sections count as changes, though they never move the cache."""
+    old, new = _by_name(before.sections), _by_name(after.sections)
+    return ReportDiff(
+        tuple(name for name in new if name not in old),
+        tuple(name for name in old if name not in new),
+        tuple(name for name in new if name in old and old[name].hash != new[name].hash),
+        _first_moved(_cached(before), _cached(after)),
+    )
+
+
+def _by_name(sections: Iterable[SectionSize]) -> dict[str, SectionSize]:
+    """Sections by name; two files of one name in different folders stay apart."""
+    named: dict[str, SectionSize] = {}
+    for section in sections:
+        name = section.name if section.name not in named else f"{section.name} ({section.source})"
+        named[name] = section
+    return named
+
+
+def _cached(report: PromptReport) -> dict[str, SectionSize | ToolSize]:
+    """What a provider caches, in the order in which it reads it: tools, then the system blocks."""
+    tools: dict[str, SectionSize | ToolSize] = {f"tool:{tool.name}": tool for tool in report.tools}
+    return tools | _by_name(section for section in report.sections if section.part != Part.TURN)
+
+
+def _first_moved(
+    before: Mapping[str, SectionSize | ToolSize], after: Mapping[str, SectionSize | ToolSize]
+) -> Moved | None:
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            return _explain_order(old, new, before, after)
+        if before[old].hash != after[new].hash:
+            return Moved(new, f"its text changed ({before[old].chars:,} to {after[new].chars:,} characters)")
+    if len(before) == len(after):
+        return None
+    longer, word = (before, "removed") if len(before) > len(after) else (after, "added")
+    return Moved(list(longer)[min(len(before), len(after))], f"it was {word}")
+
+
+def _explain_order(old: str, new: str, before: Mapping[str, object], after: Mapping[str, object]) -> Moved:
+    if new not in before:
+        return Moved(new, "it was added")
+    if old not in after:
+        return Moved(old, "it was removed")
+    return Moved(new, "it changed places")

@@ -1,0 +1,95 @@
+"""Which sections a prompt has, in which order, and who gets them.
+
+This is the table of contents: a section stands in the list of its lifetime and is rendered by a pure function of a few
+lines. Reordering, adding or removing a section happens here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from retinue.context.prompt import session as s
+from retinue.context.prompt import stable as b
+from retinue.context.prompt import turn as t
+from retinue.context.prompt.inputs import ContextFile, Mode, SessionInputs, StableInputs, TurnInputs
+
+I = TypeVar("I", StableInputs, SessionInputs, TurnInputs)  # noqa: E741
+
+FULL_ONLY = frozenset({Mode.FULL})
+FULL_AND_MINIMAL = frozenset({Mode.FULL, Mode.MINIMAL})
+EVERY_MODE = frozenset(Mode)
+
+
+def _from_retinue(inputs: StableInputs | SessionInputs | TurnInputs) -> str:
+    return "retinue"
+
+
+def _from_skills(inputs: StableInputs) -> str:
+    return "skills"
+
+
+def _no_files(inputs: StableInputs | SessionInputs | TurnInputs) -> tuple[ContextFile, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section(Generic[I]):
+    """One part of the prompt. `render` gives its text with its heading, or None (or nothing) where it has no place.
+
+    `files` are files that follow the section; each becomes a record of its own, so that its size is known exactly.
+    """
+
+    name: str
+    render: Callable[[I], str | None]
+    modes: frozenset[Mode] = FULL_ONLY
+    source: Callable[[I], str] = _from_retinue
+    files: Callable[[I], tuple[ContextFile, ...]] = _no_files
+
+
+STABLE: tuple[Section[StableInputs], ...] = (
+    Section("identity", b.identity, EVERY_MODE),
+    Section("tooling", b.tooling, FULL_AND_MINIMAL),
+    Section("interaction_style", b.interaction_style, source=b.source_of_contribution),
+    Section("tool_call_style", b.tool_call_style, source=b.source_of_tool_call_style),
+    Section("execution_bias", b.execution_bias, source=b.source_of_execution_bias),
+    Section("delegation", b.delegation),
+    Section("stable_prefix", b.stable_prefix, source=b.source_of_contribution),
+    Section("safety", b.safety, FULL_AND_MINIMAL),
+    Section("control", b.control),
+    Section("skills", b.skills, FULL_AND_MINIMAL, _from_skills),
+    Section("memory_recall", b.memory_recall),
+    Section("self_update", b.self_update),
+    Section("model_aliases", b.model_aliases),
+    Section("workspace", b.workspace, FULL_AND_MINIMAL),
+    Section("documentation", b.documentation),
+    Section("sandbox", b.sandbox, FULL_AND_MINIMAL),
+    Section("authorised_senders", b.authorised_senders),
+    Section("time_zone", b.time_zone, FULL_AND_MINIMAL),
+    Section("workspace_files", b.workspace_files),
+    Section("bootstrap_pending", b.bootstrap_pending),
+    Section("output_directives", b.output_directives),
+    Section("reasoning_format", b.reasoning_format),
+    Section("project_context", b.project_context, FULL_AND_MINIMAL, files=b.project_files),
+    Section("silent_replies", b.silent_replies),
+)
+
+SESSION: tuple[Section[SessionInputs], ...] = (
+    Section("messaging", s.messaging),
+    Section("page_embeds", s.page_embeds),
+    Section("voice", s.voice),
+    Section("occasion", s.occasion, FULL_AND_MINIMAL),
+    Section("reactions", s.reactions),
+    Section("heartbeats", s.heartbeats),
+    Section("dynamic_suffix", s.dynamic_suffix, source=s.source_of_suffix),
+    Section("runtime", s.runtime, FULL_AND_MINIMAL),
+)
+
+TURN: tuple[Section[TurnInputs], ...] = (
+    Section("preamble", t.preamble),
+    Section("heartbeat", t.heartbeat, files=t.heartbeat_files),
+    Section("memories", t.memories),
+    Section("background_commands", t.background_commands),
+    Section("notices", t.notices),
+)

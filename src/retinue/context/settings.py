@@ -1,0 +1,174 @@
+"""Settings of how a session's history is kept within the model's window."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import field_validator
+
+from retinue.settings import Duration, Settings, key
+
+DEFAULT_SECTIONS = ("Session Startup", "Red Lines")
+"""The headings of AGENTS.md that are brought back after a compaction where nothing else is set."""
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb)?")
+_BYTES = {"b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3}
+
+
+def size_in_bytes(value: int | str) -> int:
+    """Read `2mb`, `500kb` or a plain number of bytes."""
+    match = _SIZE.fullmatch(str(value).strip().lower())
+    if match is None:
+        raise ValueError("expected a size such as 500kb, 2mb or a number of bytes")
+    return int(float(match[1]) * _BYTES[match[2] or "b"])
+
+
+def _checked_size(value: int | str | None) -> int | str | None:
+    if value is not None:
+        size_in_bytes(value)
+    return value
+
+
+class MemoryFlush(Settings):
+    """The silent turn that writes notes before a compaction."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether there is such a turn."""
+    soft_threshold_tokens: int = key(4_000, pending=True, ge=0)
+    """How far before the compaction it happens."""
+    force_flush_transcript_bytes: int | str | None = key("2mb", pending=True)
+    """A transcript of this size makes it happen at once."""
+    model: str | None = key(None, pending=True)
+    """Another model for it."""
+    prompt: str | None = key(None, pending=True)
+    """What the agent is asked."""
+    system_prompt: str | None = key(None, pending=True)
+    """What is added to the system prompt."""
+
+    @field_validator("force_flush_transcript_bytes")
+    @classmethod
+    def _size(cls, value: int | str | None) -> int | str | None:
+        return _checked_size(value)
+
+
+class QualityGuard(Settings):
+    """The check that a summary must pass."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether summaries are checked."""
+    max_retries: int = key(1, pending=True, ge=0, le=3)
+    """How often a summary is written anew."""
+
+
+class MidTurnPrecheck(Settings):
+    """A look at the size between two calls of a turn."""
+
+    enabled: bool = key(False, pending=True)
+    """Whether there is one."""
+
+
+class CompactionSettings(Settings):
+    """How old history becomes a summary."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether history is compacted by itself."""
+    mode: Literal["safeguard", "default"] = key("safeguard", pending=True)
+    """`safeguard` checks each summary and keeps the history where it fails."""
+    provider: str | None = key(None, pending=True)
+    """Another way to compact, from a plugin."""
+    model: str | None = key(None, pending=True)
+    """Another model for summaries."""
+    thinking_level: str = key("low", pending=True)
+    """How much the model reasons about a summary."""
+    reserve_tokens: int = key(16_384, pending=True, ge=0)
+    """Tokens of the window that are kept free."""
+    reserve_tokens_floor: int = key(20_000, pending=True, ge=0)
+    """The least that is kept free, whatever `reserveTokens` says."""
+    keep_recent_tokens: int = key(20_000, pending=True, ge=0)
+    """Tokens of recent history that stay as they are."""
+    max_history_share: float = key(0.5, pending=True, gt=0, le=1)
+    """The share of the window that history may take afterwards."""
+    recent_turns_preserve: int = key(3, pending=True, ge=0, le=12)
+    """Turns that are quoted next to the summary."""
+    quality_guard: QualityGuard = key(QualityGuard)
+    """The check that a summary must pass."""
+    identifier_policy: Literal["strict", "off", "custom"] = key("strict", pending=True)
+    """Whether a summary must carry the identifiers of what it sums up."""
+    identifier_instructions: str | None = key(None, pending=True)
+    """What `custom` says about identifiers."""
+    custom_instructions: str | None = key(None, pending=True)
+    """What a summary should pay attention to."""
+    timeout_seconds: int = key(180, pending=True, ge=1)
+    """How long a summary may take."""
+    notify_user: bool = key(False, pending=True)
+    """Whether the person is told."""
+    post_compaction_sections: list[str] = key(list(DEFAULT_SECTIONS), pending=True)
+    """Headings of AGENTS.md that are brought back afterwards."""
+    post_index_sync: Literal["off", "async", "await"] = key("async", pending=True)
+    """Whether the memory index takes up the transcript afterwards."""
+    truncate_after_compaction: bool = key(False, pending=True)
+    """Whether the transcript starts over in a new file."""
+    max_active_transcript_bytes: int | str | None = key(None, pending=True)
+    """A transcript of this size is compacted."""
+    mid_turn_precheck: MidTurnPrecheck = key(MidTurnPrecheck)
+    """A look at the size between two calls of a turn."""
+    memory_flush: MemoryFlush = key(MemoryFlush)
+    """The silent turn that writes notes before a compaction."""
+
+    @field_validator("max_active_transcript_bytes")
+    @classmethod
+    def _size(cls, value: int | str | None) -> int | str | None:
+        return _checked_size(value)
+
+
+class SoftTrim(Settings):
+    """How a long tool result is shortened."""
+
+    max_chars: int = key(4_000, pending=True, ge=0)
+    """Results longer than this are shortened."""
+    head_chars: int = key(1_500, pending=True, ge=0)
+    """Characters kept of the beginning."""
+    tail_chars: int = key(1_500, pending=True, ge=0)
+    """Characters kept of the end."""
+
+
+class HardClear(Settings):
+    """How an old tool result is taken out."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether results are taken out at all."""
+    placeholder: str = key("[Old tool result content cleared]", pending=True)
+    """What stands in its place."""
+
+
+class PruningTools(Settings):
+    """Whose results are pruned."""
+
+    allow: list[str] = key([], pending=True)
+    """Only these tools; empty means all."""
+    deny: list[str] = key([], pending=True)
+    """Never these tools."""
+
+
+class ContextPruningSettings(Settings):
+    """How old tool results are shortened in what the model sees; the transcript keeps them."""
+
+    mode: Literal["off", "cache-ttl"] = key("off", pending=True)
+    """`cache-ttl` prunes once the provider's cache has run out anyway."""
+    ttl: Duration = key("5m", pending=True, validate_default=True)
+    """How long the provider's cache lasts."""
+    keep_last_assistants: int = key(3, pending=True, ge=0)
+    """Answers whose tool results are never touched, counted from the end."""
+    soft_trim_ratio: float = key(0.3, pending=True, ge=0, le=1)
+    """The share of the window at which results are shortened."""
+    hard_clear_ratio: float = key(0.5, pending=True, ge=0, le=1)
+    """The share of the window at which results are taken out."""
+    min_prunable_tool_chars: int = key(50_000, pending=True, ge=0)
+    """Results are taken out only where they are this large together."""
+    tools: PruningTools = key(PruningTools)
+    """Whose results are pruned."""
+    soft_trim: SoftTrim = key(SoftTrim)
+    """How a long tool result is shortened."""
+    hard_clear: HardClear = key(HardClear)
+    """How an old tool result is taken out."""

@@ -1,0 +1,1 @@
+"""The vocabulary of Retinue: frozen values on the standard library alone."""

@@ -1,0 +1,45 @@
+"""Time and fresh ids, passed in so that every decision can be replayed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+IdFactory = Callable[[], str]
+"""Makes an id that nobody has had before."""
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> datetime:
+        """The current time, with a zone."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def random_id() -> str:
+    """Sixteen random hexadecimal digits."""
+    return secrets.token_hex(8)
+
+
+def random_uuid() -> str:
+    """A random UUID in its usual spelling."""
+    digits = secrets.token_hex(16)
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"

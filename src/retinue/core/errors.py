@@ -1,0 +1,55 @@
+"""Every error that Retinue raises on purpose.
+
+A message says what happened and what to do next; it is shown to people as it stands.
+
+    RetinueError
+    ├── ConfigError          the configuration cannot be used
+    ├── StorageError         a file or database cannot be read or written
+    │   └── OutsideRoot      a path leads out of the folder it belongs to
+    ├── WorkspaceError       an agent's folder cannot be used
+    ├── SkillError           a skill cannot be loaded
+    ├── SessionError         a session or transcript cannot be used
+    ├── ModelError           a model cannot be reached or refused the request
+    ├── ToolFailed           a tool could not do what was asked; the model reads the message
+    └── UsageError           the person asked for something that does not exist
+"""
+
+
+class RetinueError(Exception):
+    """The root of all errors raised on purpose."""
+
+
+class ConfigError(RetinueError):
+    """The configuration cannot be used."""
+
+
+class StorageError(RetinueError):
+    """A file or database cannot be read or written."""
+
+
+class OutsideRoot(StorageError):
+    """A path leads out of the folder it must stay in."""
+
+
+class WorkspaceError(RetinueError):
+    """An agent's folder cannot be used."""
+
+
+class SkillError(RetinueError):
+    """A skill cannot be loaded."""
+
+
+class SessionError(RetinueError):
+    """A session or its transcript cannot be used."""
+
+
+class ModelError(RetinueError):
+    """A model cannot be reached, or refused the request."""
+
+
+class ToolFailed(RetinueError):
+    """A tool could not do what was asked; the message is for the model to read."""
+
+
+class UsageError(RetinueError):
+    """The person asked for something that does not exist."""

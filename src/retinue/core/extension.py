@@ -1,0 +1,53 @@
+"""What a plugin can add, as values; nothing is imported until it is used."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Something by its dotted name, as in `package.module:attribute`, imported on first use."""
+
+    target: str
+
+    def load(self) -> Any:
+        module, _, attribute = self.target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFactory:
+    """A family of tools: `make` takes the runtime's parts and returns the tools that it can offer with them."""
+
+    family: str
+    make: Lazy
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFactory:
+    """A way to talk to models: `make` takes an endpoint and returns the provider for it."""
+
+    api: str
+    make: Lazy
+
+
+@dataclass(frozen=True, slots=True)
+class SkillRoot:
+    """A folder of skills that a plugin brings."""
+
+    path: Path
+    plugin: str
+
+
+class Registrar(Protocol):
+    """What a plugin gets to register its things with. Registering a name twice is an error."""
+
+    def tools(self, factory: ToolFactory) -> None: ...
+
+    def provider(self, factory: ProviderFactory) -> None: ...
+
+    def skills(self, path: Path) -> None: ...

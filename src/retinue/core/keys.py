@@ -1,0 +1,148 @@
+"""The names of agents, sessions and runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from retinue.core.errors import UsageError
+
+AgentId = NewType("AgentId", str)
+RunId = NewType("RunId", str)
+SessionId = NewType("SessionId", str)
+
+DEFAULT_AGENT = AgentId("main")
+
+_AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_PART = re.compile(r"[^\s:\x00-\x1f\x7f]{1,200}")
+
+
+def parse_agent_id(text: str) -> AgentId:
+    """The agent id in `text`, lower-cased; raises `UsageError` where it cannot be one."""
+    lowered = text.strip().lower()
+    if not _AGENT_ID.fullmatch(lowered):
+        raise UsageError(
+            f"'{text}' is not an agent id. Use letters, digits, '-' and '_', starting with a letter or digit."
+        )
+    return AgentId(lowered)
+
+
+class SessionKind(StrEnum):
+    """What a session is for; decides the audience of files, the prompt mode and the reset rules."""
+
+    MAIN = "main"
+    DIRECT = "direct"
+    GROUP = "group"
+    CHANNEL = "channel"
+    SUBAGENT = "subagent"
+    CRON = "cron"
+    HEARTBEAT = "heartbeat"
+    BOOT = "boot"
+    HOOK = "hook"
+    EXPLICIT = "explicit"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether people other than the owner may read along."""
+        return self in (SessionKind.GROUP, SessionKind.CHANNEL)
+
+
+_PEER_KINDS = {
+    "direct": SessionKind.DIRECT,
+    "dm": SessionKind.DIRECT,
+    "group": SessionKind.GROUP,
+    "channel": SessionKind.CHANNEL,
+}
+_SINGLE_KINDS = {
+    "main": SessionKind.MAIN,
+    "heartbeat": SessionKind.HEARTBEAT,
+    "boot": SessionKind.BOOT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """Which conversation a message belongs to, as in `agent:main:main`.
+
+    `text` is the canonical spelling; two keys are equal exactly when their texts are. The other fields come from it:
+    `peer` is the last name (a person, a group, a job, a sub-agent), `thread` a conversation inside the chat.
+    """
+
+    text: str
+    agent: AgentId = field(compare=False)
+    kind: SessionKind = field(compare=False)
+    channel: str | None = field(default=None, compare=False)
+    account: str | None = field(default=None, compare=False)
+    peer: str | None = field(default=None, compare=False)
+    thread: str | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def main(cls, agent: AgentId) -> SessionKey:
+        return cls(f"agent:{agent}:main", agent, SessionKind.MAIN)
+
+    @classmethod
+    def parse(cls, text: str, *, default_agent: AgentId = DEFAULT_AGENT) -> SessionKey:
+        """Read a key; a bare name such as `ideas` means the default agent's session of that name."""
+        parts = text.strip().lower().split(":")
+        if not all(_PART.fullmatch(part) and part.isprintable() for part in parts):
+            raise UsageError(
+                f"'{text}' is not a session key. Use a name such as 'ideas', or a full key such as 'agent:main:main'."
+            )
+        match parts:
+            case [name]:
+                return cls._of_agent(default_agent, [name])
+            case ["hook", name]:
+                return cls(f"hook:{name}", default_agent, SessionKind.HOOK, peer=name)
+            case ["agent", agent, *rest] if rest:
+                return cls._of_agent(parse_agent_id(agent), rest)
+        raise UsageError(f"'{text}' is not a session key. A full key looks like 'agent:<agent>:<name>'.")
+
+    @classmethod
+    def _of_agent(cls, agent: AgentId, rest: list[str]) -> SessionKey:
+        rest, thread = _split_thread(rest)
+        channel = account = None
+        peer: str | None = None
+        match rest:
+            case [single] if single in _SINGLE_KINDS:
+                kind = _SINGLE_KINDS[single]
+            case ["subagent", *_, peer]:
+                kind = SessionKind.SUBAGENT
+            case ["cron", peer, *_]:
+                kind = SessionKind.CRON
+            case ["hook", peer]:
+                kind = SessionKind.HOOK
+            case _:
+                at = _peer_marker(rest)
+                if at is not None:
+                    kind = _PEER_KINDS[rest[at]]
+                    rest[at] = kind
+                    channel = rest[0] if at > 0 else None
+                    account = rest[1] if at > 1 else None
+                    peer = ":".join(rest[at + 1 :])
+                else:
+                    kind = SessionKind.HEARTBEAT if rest[-1] == "heartbeat" else SessionKind.EXPLICIT
+                    peer = rest[-1]
+        suffix = ["thread", thread] if thread else []
+        return cls(":".join(["agent", agent, *rest, *suffix]), agent, kind, channel, account, peer, thread)
+
+
+def _peer_marker(rest: list[str]) -> int | None:
+    """Where `direct`, `group` or `channel` stands in `[channel[:account]:]kind:peer`.
+
+    A peer may hold colons itself (`!room:example.org`). Such a key must not fall through to the explicit sessions: a
+    group that counts as private would be shown what only the owner may read.
+    """
+    return next((at for at, part in enumerate(rest[:3]) if part in _PEER_KINDS and at + 1 < len(rest)), None)
+
+
+def _split_thread(rest: list[str]) -> tuple[list[str], str | None]:
+    """Take the last `:thread:<id>` (or `:topic:<id>`) off; the id may hold colons."""
+    for at in range(len(rest) - 2, 0, -1):
+        if rest[at] in ("thread", "topic"):
+            return rest[:at], ":".join(rest[at + 1 :])
+    return rest, None

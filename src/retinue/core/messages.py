@@ -1,0 +1,152 @@
+"""What is said in a session: messages and their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from retinue.core.trust import Trust
+
+INVALID_ARGUMENTS = "__invalid__"
+"""Where a tool call keeps the text that should have been its arguments but is no JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture, kept as base64 so that a message stays a plain value."""
+
+    media_type: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """A model's reasoning; `signature` is the provider's proof that it wrote it, sent back unchanged."""
+
+    text: str
+    signature: str | None = None
+    redacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's wish to run a tool."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one or more model calls cost. `input` excludes what was read from or written to the provider's cache."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.cost + other.cost,
+        )
+
+    @property
+    def prompt(self) -> int:
+        """All tokens the model read."""
+        return self.input + self.cache_read + self.cache_write
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.output
+
+
+class StopReason(StrEnum):
+    """Why a model stopped speaking."""
+
+    END = "end"
+    TOOL_CALLS = "tool_calls"
+    LENGTH = "length"
+    REFUSED = "refused"
+    ABORTED = "aborted"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What a person, or something that speaks in a person's place, said.
+
+    `preface` is the turn's own block (recalled memory, notices): sent in front of the text, and never shown as
+    the person's words.
+    """
+
+    content: tuple[Text | Image, ...]
+    sender: str | None = None
+    preface: str = ""
+    trust: Trust = Trust.OWNER
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """What the model answered."""
+
+    content: tuple[Text | Thinking | ToolCall, ...]
+    model: str = ""
+    usage: Usage = field(default_factory=Usage)
+    stop: StopReason = StopReason.END
+    error: str | None = None
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.content if isinstance(part, ToolCall))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave back for one call."""
+
+    call_id: str
+    tool: str
+    content: tuple[Text | Image, ...]
+    is_error: bool = False
+    trust: Trust = Trust.AGENT
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content)
+
+
+Message = UserMessage | AssistantMessage | ToolResult
+
+
+def text_of(content: tuple[Text | Image | Thinking | ToolCall, ...]) -> str:
+    """The words of a message, without reasoning, pictures and calls."""
+    return "".join(part.text for part in content if isinstance(part, Text))
+
+
+def said(text: str, *, sender: str | None = None) -> UserMessage:
+    """A user message of plain words."""
+    return UserMessage((Text(text),), sender=sender)

@@ -1,0 +1,152 @@
+"""What is sent to a model and what comes back, the same for every provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from retinue.core.messages import AssistantMessage, Message
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A model by its full name, `provider/model`; the first slash splits."""
+
+    provider: str
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.model}"
+
+    @classmethod
+    def parse(cls, text: str) -> ModelRef | None:
+        """The reference in `text`, or None where it has no provider part (an alias, perhaps)."""
+        provider, slash, model = text.strip().partition("/")
+        return cls(provider.lower(), model) if slash and provider and model else None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it; `parameters` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+class Thought(StrEnum):
+    """How much a model should reason before it answers."""
+
+    OFF = "off"
+    MINIMAL = "minimal"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    XHIGH = "xhigh"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call to a model.
+
+    `stable` and `session` are the two system blocks: the first changes with the workspace, the second with the
+    session. `cache_key` is the same for every request of a session.
+    """
+
+    model: ModelRef
+    stable: str
+    session: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_output: int | None = None
+    thinking: Thought = Thought.OFF
+    temperature: float | None = None
+    cache_key: str = ""
+
+
+class Failure(StrEnum):
+    """Why a model call failed; decides what is tried next."""
+
+    AUTH = "auth"
+    BILLING = "billing"
+    RATE_LIMIT = "rate_limit"
+    OVERLOADED = "overloaded"
+    TIMEOUT = "timeout"
+    SERVER = "server"
+    OVERFLOW = "overflow"
+    FORMAT = "format"
+    NOT_FOUND = "not_found"
+    CONNECTION = "connection"
+    EMPTY = "empty"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More words of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """More of the model's reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """A tool call is being written; `name` is known from the first delta on."""
+
+    index: int
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The stream's last event: the whole answer."""
+
+    message: AssistantMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The stream's last event when no answer came.
+
+    `partial` holds what had arrived; `retry_after` is the provider's own wish, in seconds.
+    """
+
+    reason: Failure
+    detail: str
+    retry_after: float | None = None
+    partial: AssistantMessage | None = None
+
+
+ModelEvent = TextDelta | ThinkingDelta | CallDelta | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is known of a model."""
+
+    ref: ModelRef
+    window: int = 200_000
+    max_output: int = 8_192
+    inputs: frozenset[str] = frozenset({"text"})
+    tools: bool = True
+    reasoning: bool = False
+    price: Price = field(default_factory=Price)

@@ -1,0 +1,62 @@
+"""How many tokens a text costs, estimated without a tokenizer.
+
+Real tokenizers need megabytes of tables. They all begin alike, though: the text is cut into words, numbers, runs of
+marks and runs of space, and most of these pieces become one token. The estimate makes the same cut with one regular
+expression and counts the pieces, then adds what each character of a dense script costs beyond its piece.
+
+Against `o200k` ordinary English, Markdown, source code, Chinese, Japanese and Korean come out within ten per cent,
+Russian, German and Arabic within a quarter. `cl100k`, an older vocabulary, agrees on English and code and charges up to
+twice as much for other scripts. Base64, random bytes and emoji are never taken for less than six tenths of what they
+cost. Unusual pages are further off: lists of names or handles up to a quarter too low, text in capitals a quarter too
+high; invented words and rare ideographs can cost more than twice the estimate.
+"""
+
+from __future__ import annotations
+
+import re
+
+_WORD_TAIL = r"(?:[a-z]{1,8}|[A-Z]{0,4})"
+_MARK = r"[!-/:-@\[-`{-~]"
+_FOREIGN = (
+    r"[\u0400-\u052f]{1,4}"  # Cyrillic
+    r"|[\u0370-\u03ff\u0530-\u08ff\u0900-\u10ff\u1e00-\u1fff]{1,3}"  # Greek, Semitic, Indic and their neighbours
+    r"|[\u3000-\u30ff\u3400-\u9fff\uac00-\ud7ff\uf900-\ufaff]+"  # Chinese, Japanese, Korean
+)
+_PIECE = re.compile(
+    rf" (?:[A-Za-z]{_WORD_TAIL}|{_MARK}{{1,4}}[\r\n]*| *(?= )|{_FOREIGN}|)"
+    # Nobody writes words of this length: what follows is an encoded blob, cut into pairs.
+    rf"|[A-Za-z](?:(?<=[a-z]{{14}})[a-z]?|{_WORD_TAIL})"
+    rf"|[\"'(./<@\[_$-][A-Za-z]{_WORD_TAIL}"
+    rf"|{_MARK}{{1,3}}[\r\n]*"
+    rf"|[\r\n]+|[0-9]{{1,3}}|\t+|{_FOREIGN}"
+    r"|[\u0080-\u036f]{1,3}"  # letters with diacritics
+    r"|[^ ]"
+)
+
+
+def _weights() -> bytes:
+    """Hundredths of a token per UTF-16 unit, by its high byte, on top of its piece."""
+    table = bytearray(256)
+    for first, last, weight in (
+        (0x21, 0x2F, 60),  # symbols
+        (0x30, 0x30, 70),  # kana
+        (0x34, 0x4D, 160),  # rare ideographs
+        (0x4E, 0x9F, 66),  # ideographs
+        (0xAC, 0xD7, 38),  # Hangul
+        (0xD8, 0xDF, 60),  # surrogates: emoji and all the other planes
+        (0xE0, 0xF8, 160),  # private use
+    ):
+        table[first : last + 1] = bytes([weight]) * (last + 1 - first)
+    return bytes(table)
+
+
+_WEIGHTS = _weights()
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens `text` is."""
+    pieces = len(_PIECE.findall(text))
+    if text.isascii():
+        return pieces
+    high_bytes = text.encode("utf-16-be", "surrogatepass")[::2]
+    return pieces + round(sum(high_bytes.translate(_WEIGHTS)) / 100)

@@ -1,0 +1,1 @@
+"""Slash commands: what a person can tell Retinue itself, one module per noun."""

@@ -1,0 +1,136 @@
+"""What a slash command is, and what it may ask of the conversation it was typed in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from retinue.context.prompt.report import PromptReport
+from retinue.core.keys import SessionKey
+from retinue.core.messages import Usage
+
+Fresh = Literal["new", "reset"]
+
+_TYPED = re.compile(r"/([a-zA-Z][a-zA-Z0-9_-]*)(?:[:\s]\s*(.*))?$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A command as it was typed: `/think high` is `think` with the rest `high`."""
+
+    name: str
+    rest: str
+
+
+def parse_command(text: str) -> Typed | None:
+    """The command in a message, or None where the message is no command."""
+    found = _TYPED.match(text.strip())
+    return Typed(found[1].lower().replace("-", "_"), (found[2] or "").strip()) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command says; `ask` is a message that goes to the model now."""
+
+    text: str
+    data: Any = None
+    ask: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a conversation stands."""
+
+    session: str
+    session_id: str
+    agent: str
+    name: str
+    model: str
+    because: str
+    thinking: str
+    messages: int
+    context_tokens: int
+    window: int
+    usage: Usage
+    compactions: int
+    workspace: str
+    time: str
+    truncated: tuple[str, ...] = ()
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What something cost: a session, a day, a model, a source."""
+
+    what: str
+    usage: Usage
+
+
+class Desk(Protocol):
+    """A conversation as its commands see it."""
+
+    @property
+    def session(self) -> SessionKey: ...
+
+    @property
+    def sender(self) -> str: ...
+
+    @property
+    def owner(self) -> bool: ...
+
+    def commands(self) -> Sequence[SlashCommand]: ...
+
+    def skill_commands(self) -> Mapping[str, str]:
+        """Commands that skills bring, with their descriptions."""
+        ...
+
+    async def status(self) -> Status: ...
+
+    async def report(self) -> PromptReport: ...
+
+    async def restart(self, how: Fresh) -> str:
+        """Archive the conversation and begin a new one; returns its id."""
+        ...
+
+    async def compact(self, focus: str) -> str: ...
+
+    def stop(self) -> bool: ...
+
+    def export(self, form: str) -> Path: ...
+
+    def models(self) -> Sequence[str]: ...
+
+    async def choose_model(self, text: str | None) -> str:
+        """Use another model in this conversation, or with None the configured one; returns its name."""
+        ...
+
+    def choose_thinking(self, level: str | None) -> str: ...
+
+    def choose(self, setting: str, value: str | None) -> None: ...
+
+    def usage(self) -> Sequence[UsageRow]: ...
+
+    async def use_skill(self, name: str, rest: str) -> Answer: ...
+
+    def config(self, rest: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """A command: how it is called and what it does."""
+
+    name: str
+    summary: str
+    run: Callable[[Desk, str], Awaitable[Answer]]
+    usage: str = ""
+    owner_only: bool = False
+
+
+def pick(value: str, allowed: Sequence[str], usage: str) -> str | Answer:
+    """The chosen word, or what to say when it is none of the allowed ones."""
+    word = value.lower()
+    return word if word in allowed else Answer(f"'{value}' is none of: {', '.join(allowed)}. Usage: {usage}")

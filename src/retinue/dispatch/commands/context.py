@@ -1,0 +1,69 @@
+"""Commands about what the model reads and what it costs."""
+
+from __future__ import annotations
+
+import json
+
+from retinue.context.prompt.report import PromptReport
+from retinue.dispatch.commands.command import Answer, Desk, SlashCommand
+from retinue.dispatch.commands.session import spell_usage
+
+USAGE = "/context [list | detail | json]"
+
+
+async def _context(desk: Desk, rest: str) -> Answer:
+    report = await desk.report()
+    match rest.lower() or "list":
+        case "list":
+            return Answer(_spell_list(report), report.to_json())
+        case "detail":
+            return Answer(_spell_detail(report), report.to_json())
+        case "json":
+            return Answer(json.dumps(report.to_json(), ensure_ascii=False, indent=2), report.to_json())
+        case _:
+            return Answer(f"Usage: {USAGE}")
+
+
+def _spell_list(report: PromptReport) -> str:
+    schemas = sum(tool.tokens for tool in report.tools)
+    lines = [
+        f"System prompt: {report.total.tokens:,} tokens ({report.total.chars:,} characters)",
+        f"Tool schemas: {schemas:,} tokens, {len(report.tools)} tools",
+        f"Skills listed: {len(report.skills)}, {sum(skill.tokens for skill in report.skills):,} tokens",
+        "Files:",
+    ]
+    for file in report.files:
+        cut = f", shortened from {file.raw:,}" if file.truncated else ""
+        lines.append(f"- {file.name}: {file.injected:,} characters{cut}")
+    return "\n".join([*lines, "`/context detail` shows every section."])
+
+
+def _spell_detail(report: PromptReport) -> str:
+    sections = [f"- {s.name} ({s.part}): {s.tokens:,} tokens, {s.hash[:8]}, {s.source}" for s in report.sections]
+    skills = [f"- {skill.name}: {skill.tokens:,} tokens" for skill in report.skills]
+    tools = [f"- {tool.name}: {tool.tokens:,} tokens" for tool in report.tools]
+    return "\n".join([_spell_list(report), "", "Sections:", *sections, "Skills:", *skills, "Tools:", *tools])
+
+
+async def _usage(desk: Desk, rest: str) -> Answer:
+    rows = desk.usage()
+    return Answer(
+        "\n".join(f"{row.what}: {spell_usage(row.usage)}" for row in rows),
+        [
+            {
+                "what": row.what,
+                "input": row.usage.input,
+                "output": row.usage.output,
+                "cacheRead": row.usage.cache_read,
+                "cacheWrite": row.usage.cache_write,
+                "cost": row.usage.cost,
+            }
+            for row in rows
+        ],
+    )
+
+
+COMMANDS = (
+    SlashCommand("context", "Show what the model reads, with sizes.", _context, USAGE),
+    SlashCommand("usage", "Show what this conversation, this day and each model cost.", _usage),
+)

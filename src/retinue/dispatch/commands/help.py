@@ -1,0 +1,34 @@
+"""Commands about commands, skills and the configuration."""
+
+from __future__ import annotations
+
+from retinue.dispatch.commands.command import Answer, Desk, SlashCommand
+
+
+async def _help(desk: Desk, rest: str) -> Answer:
+    width = max(len(command.usage or f"/{command.name}") for command in desk.commands())
+    lines = [f"{(command.usage or f'/{command.name}'):<{width}}  {command.summary}" for command in desk.commands()]
+    skills = [f"/{name}  {about}" for name, about in desk.skill_commands().items()]
+    if skills:
+        lines += ["", "Skills:", *skills]
+    return Answer("\n".join(lines))
+
+
+async def _skill(desk: Desk, rest: str) -> Answer:
+    name, _, words = rest.partition(" ")
+    if not name:
+        known = ", ".join(desk.skill_commands()) or "none"
+        return Answer(f"Usage: /skill <name> [what to do]. Skills: {known}")
+    return await desk.use_skill(name, words.strip())
+
+
+async def _config(desk: Desk, rest: str) -> Answer:
+    return Answer(desk.config(rest))
+
+
+COMMANDS = (
+    SlashCommand("help", "List the commands.", _help),
+    SlashCommand("commands", "List the commands.", _help),
+    SlashCommand("skill", "Use a skill.", _skill, "/skill <name> [what to do]"),
+    SlashCommand("config", "Show a setting.", _config, "/config [key]", owner_only=True),
+)

@@ -1,0 +1,59 @@
+"""Commands about the model and how much it shows."""
+
+from __future__ import annotations
+
+from retinue.core.errors import UsageError
+from retinue.core.model import Thought
+from retinue.dispatch.commands.command import Answer, Desk, SlashCommand, pick
+
+
+async def _model(desk: Desk, rest: str) -> Answer:
+    if not rest:
+        status = await desk.status()
+        return Answer(f"{status.model} ({status.because}). /model <name> changes it, /models lists.")
+    try:
+        chosen = await desk.choose_model(None if rest == "default" else rest)
+    except UsageError as error:
+        return Answer(str(error))
+    return Answer(f"This conversation now uses {chosen}.", {"model": chosen})
+
+
+async def _models(desk: Desk, rest: str) -> Answer:
+    names = desk.models()
+    return Answer("\n".join(names) or "No model is configured. See `retinue models list`.", list(names))
+
+
+async def _think(desk: Desk, rest: str) -> Answer:
+    levels = [*Thought, "default"]
+    if not rest:
+        status = await desk.status()
+        return Answer(f"Thinking is {status.thinking}. Usage: /think {'|'.join(levels)}")
+    chosen = pick(rest, levels, f"/think {'|'.join(levels)}")
+    if isinstance(chosen, Answer):
+        return chosen
+    return Answer(f"Thinking is {desk.choose_thinking(None if chosen == 'default' else chosen)}.")
+
+
+async def _reasoning(desk: Desk, rest: str) -> Answer:
+    return _choose(desk, "reasoning", rest, ("off", "on", "stream"), "Reasoning")
+
+
+async def _verbose(desk: Desk, rest: str) -> Answer:
+    return _choose(desk, "verbose", rest, ("off", "on", "full"), "Verbose output")
+
+
+def _choose(desk: Desk, setting: str, rest: str, allowed: tuple[str, ...], noun: str) -> Answer:
+    chosen = pick(rest or "on", allowed, f"/{setting} {'|'.join(allowed)}")
+    if isinstance(chosen, Answer):
+        return chosen
+    desk.choose(setting, chosen)
+    return Answer(f"{noun} is {chosen}.")
+
+
+COMMANDS = (
+    SlashCommand("model", "Show or change this conversation's model.", _model, "/model [name | default]"),
+    SlashCommand("models", "List the models you can choose.", _models),
+    SlashCommand("think", "How much the model reasons before it answers.", _think, "/think [level | default]"),
+    SlashCommand("reasoning", "Whether reasoning is shown.", _reasoning, "/reasoning on|off|stream"),
+    SlashCommand("verbose", "Whether tool calls are shown in full.", _verbose, "/verbose on|off|full"),
+)

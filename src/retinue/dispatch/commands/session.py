@@ -1,0 +1,86 @@
+"""Commands about the conversation itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from retinue.core.messages import Usage
+from retinue.dispatch.commands.command import Answer, Desk, Fresh, SlashCommand, Status
+
+
+async def _restart(desk: Desk, rest: str, how: Fresh) -> Answer:
+    fresh = await desk.restart(how)
+    model = ""
+    if rest and " " not in rest and rest in desk.models():
+        model = f" with {await desk.choose_model(rest)}"
+        rest = ""
+    return Answer(f"New conversation{model}. The old one is archived.", {"sessionId": fresh}, ask=rest or None)
+
+
+async def _new(desk: Desk, rest: str) -> Answer:
+    return await _restart(desk, rest, "new")
+
+
+async def _reset(desk: Desk, rest: str) -> Answer:
+    return await _restart(desk, rest, "reset")
+
+
+async def _compact(desk: Desk, rest: str) -> Answer:
+    return Answer(await desk.compact(rest))
+
+
+async def _stop(desk: Desk, rest: str) -> Answer:
+    return Answer("Stopped." if desk.stop() else "Nothing is running.")
+
+
+async def _status(desk: Desk, rest: str) -> Answer:
+    status = await desk.status()
+    return Answer(spell_status(status), asdict(status))
+
+
+async def _export(desk: Desk, rest: str) -> Answer:
+    form = rest.lower() or "md"
+    if form not in ("md", "json"):
+        return Answer("Usage: /export [md|json]")
+    path = desk.export(form)
+    return Answer(f"Written to {path}", {"path": str(path)})
+
+
+async def _whoami(desk: Desk, rest: str) -> Answer:
+    role = "the owner" if desk.owner else "a guest"
+    return Answer(f"You are {desk.sender}, {role}, in session {desk.session}.")
+
+
+def spell_status(status: Status) -> str:
+    """The status as a person reads it."""
+    share = f", {status.context_tokens / status.window:.0%} of {status.window:,}" if status.window else ""
+    lines = [
+        f"{status.name} — {status.model} ({status.because})",
+        f"Session {status.session} ({status.session_id}), {status.messages} messages"
+        + (f", {status.compactions} compactions" if status.compactions else ""),
+        f"Context {status.context_tokens:,} tokens{share}; thinking {status.thinking}",
+        f"Used {spell_usage(status.usage)}",
+        f"Workspace {status.workspace}",
+        f"Time {status.time}",
+    ]
+    if status.truncated:
+        lines.append(f"Shortened in the prompt: {', '.join(status.truncated)}")
+    return "\n".join(lines)
+
+
+def spell_usage(usage: Usage) -> str:
+    """Tokens and money on one line."""
+    hit = f", {usage.cache_read / usage.prompt:.0%} from cache" if usage.cache_read and usage.prompt else ""
+    cost = f", ${usage.cost:.4f}" if usage.cost else ""
+    return f"{usage.prompt:,} tokens in{hit}, {usage.output:,} out{cost}"
+
+
+COMMANDS = (
+    SlashCommand("new", "Begin a new conversation; the old one is archived.", _new, "/new [model | message]"),
+    SlashCommand("reset", "The same as /new.", _reset, "/reset [model | message]"),
+    SlashCommand("compact", "Summarise the older part of the conversation.", _compact, "/compact [what to keep]"),
+    SlashCommand("stop", "Stop the running turn.", _stop),
+    SlashCommand("status", "Show model, context, cost and workspace.", _status),
+    SlashCommand("export", "Write the conversation to a file.", _export, "/export [md|json]"),
+    SlashCommand("whoami", "Show who you are to the agent.", _whoami),
+)

@@ -1,0 +1,123 @@
+"""From what a model wrote to what a person is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retinue.dispatch.markup import Scanner
+from retinue.dispatch.silence import (
+    ACK_MAX_CHARS,
+    is_silent,
+    may_become_silent,
+    split_safe,
+    strip_heartbeat,
+    strip_leading_token,
+    strip_trailing_token,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, ready to be sent.
+
+    `silent` means that the model asked for nothing to be said. `reply_to` is the message to answer to, `to_current` the
+    one that started the turn; `media` are paths and addresses, not checked yet.
+    """
+
+    text: str
+    reply_to: str | None = None
+    to_current: bool = False
+    media: tuple[str, ...] = ()
+    voice: bool = False
+    silent: bool = False
+
+
+class VisibleStream:
+    """An answer while it is written: gives out what may be shown, keeps back what may turn out not to be.
+
+    All that `feed` and `finish` give out, put together, is the text that `parse_reply` makes of the whole. The answer
+    of a heartbeat is kept back to the end, because its last word can make it an acknowledgement.
+    """
+
+    def __init__(
+        self, *, final_only: bool = False, heartbeat: bool = False, ack_max_chars: int = ACK_MAX_CHARS
+    ) -> None:
+        self._scanner = Scanner(self._see, final_only=final_only)
+        self._heartbeat = heartbeat
+        self._ack_max_chars = ack_max_chars
+        self._beginning = True
+        self._held = ""
+        self._ready: list[str] = []
+        self._shown: list[str] = []
+        self._silent = False
+
+    def feed(self, delta: str) -> str:
+        """What may be shown now that `delta` has come."""
+        self._scanner.feed(delta)
+        return self._take_ready()
+
+    def note_reasoning(self) -> None:
+        """Tell that the model reasoned, where that did not come as part of the text."""
+        self._scanner.told.reasoned = True
+
+    def finish(self) -> str:
+        """The rest, when nothing more comes."""
+        self._scanner.finish()
+        text = self._held
+        if self._beginning:
+            self._silent = is_silent(text, reasoned=self._scanner.told.reasoned)
+            text = "" if self._silent else strip_leading_token(text)
+        text = strip_trailing_token(text)
+        if self._heartbeat and text:
+            text = strip_heartbeat(text, self._ack_max_chars)
+            self._silent = not text
+        self._held = ""
+        self._ready.append(text)
+        return self._take_ready()
+
+    @property
+    def reply(self) -> Reply:
+        """The whole answer, once it is finished."""
+        told = self._scanner.told
+        return Reply(
+            text="".join(self._shown),
+            reply_to=told.reply_to,
+            to_current=told.to_current,
+            media=told.media,
+            voice=told.voice,
+            silent=self._silent,
+        )
+
+    def _see(self, text: str) -> None:
+        """Take visible text from the scanner; the beginning is kept while it may still mean silence."""
+        self._held += text
+        if self._beginning:
+            if self._heartbeat or may_become_silent(self._held, reasoned=self._scanner.told.reasoned):
+                return
+            self._beginning = False
+            self._held = strip_leading_token(self._held)
+        ready, self._held = split_safe(self._held)
+        self._ready.append(ready)
+
+    def _take_ready(self) -> str:
+        piece = "".join(self._ready)
+        self._ready.clear()
+        self._shown.append(piece)
+        return piece
+
+
+def parse_reply(
+    text: str,
+    *,
+    reasoned: bool = False,
+    final_only: bool = False,
+    heartbeat: bool = False,
+    ack_max_chars: int = ACK_MAX_CHARS,
+) -> Reply:
+    """A whole answer, without what was meant for the program."""
+    stream = VisibleStream(final_only=final_only, heartbeat=heartbeat, ack_max_chars=ack_max_chars)
+    if reasoned:
+        stream.note_reasoning()
+    stream.feed(text)
+    stream.finish()
+    return stream.reply

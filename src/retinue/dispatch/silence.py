@@ -1,0 +1,170 @@
+"""The words by which a model says that nothing should be sent."""
+
+from __future__ import annotations
+
+import json
+import re
+
+SILENT = "NO_REPLY"
+HEARTBEAT_OK = "HEARTBEAT_OK"
+ACK_MAX_CHARS = 300
+
+_SENTENCE_MAX_CHARS = 200
+_OPENERS = (
+    "i'll stay silent",
+    "i'll stay quiet",
+    "i'll remain silent",
+    "i'll keep quiet",
+    "i will stay silent",
+    "i will remain silent",
+    "i should stay silent",
+    "staying silent",
+    "staying quiet",
+    "no reply needed",
+    "no reply is needed",
+    "no response needed",
+    "nothing to say",
+)
+_JSON_FORMS = (f'"{SILENT}"', f'{{"ACTION":"{SILENT}"}}')
+
+_RUN = re.compile(rf"(?:{SILENT}\s*)+", re.IGNORECASE)
+_GLUED = re.compile(rf"(?:{SILENT}\s*)*{SILENT}(?=[^\W_])")
+_OWN_LINE = re.compile(rf"(?:{SILENT}\s*)*{SILENT}[ \t]*\n\s*", re.IGNORECASE)
+
+_WRAPPING = " \t\r\n*_`~\u00a0"
+_TAG_FIRST = re.compile(r"<[^<>]{0,200}>|&nbsp;")
+
+
+def is_silent(text: str, *, reasoned: bool = False) -> bool:
+    """Whether a whole answer means silence.
+
+    It does when it is nothing but the token, once or repeated, in any case, bare or as one of two JSON forms. After
+    reasoning, a short sentence about staying silent may stand before the token.
+    """
+    text = text.strip()
+    if _RUN.fullmatch(text):
+        return True
+    if text.startswith(('"', "{")):
+        return _is_silent_json(text)
+    return reasoned and _opens_silently(text) and text.endswith(SILENT)
+
+
+def may_become_silent(text: str, *, reasoned: bool = False) -> bool:
+    """Whether more words could still make this beginning of an answer a silent one."""
+    text = text.lstrip()
+    run = _RUN.match(text)
+    rest = text[run.end() :] if run else text
+    if SILENT.startswith(rest.upper()):
+        return True
+    if len(text.rstrip()) > _SENTENCE_MAX_CHARS:
+        return False
+    squeezed = _squeeze(text)
+    return any(form.startswith(squeezed) for form in _JSON_FORMS) or (reasoned and _may_open_silently(text))
+
+
+def strip_leading_token(text: str) -> str:
+    """An answer without tokens in front that stand on a line of their own or are glued to its first word."""
+    text = text.lstrip()
+    found = _GLUED.match(text) or _OWN_LINE.match(text)
+    return text[found.end() :] if found else text
+
+
+def strip_trailing_token(text: str) -> str:
+    """An answer without tokens and white space at its end; a token counts after white space only."""
+    text = text.rstrip()
+    while text.endswith(SILENT) and text[: -len(SILENT)][-1:].isspace():
+        text = text[: -len(SILENT)].rstrip()
+    return text
+
+
+def split_safe(text: str) -> tuple[str, str]:
+    """What may be shown at once, and the end that could still turn out to be a trailing token."""
+    head = text.rstrip()
+    end = len(head)
+    if end == len(text):
+        end = _before_word(head, unfinished=True)
+    while (before := _before_word(text[:end], unfinished=False)) < end:
+        end = before
+    return text[:end], text[end:]
+
+
+def strip_heartbeat(text: str, ack_max_chars: int = ACK_MAX_CHARS) -> str:
+    """A heartbeat's answer without its token; empty where it only acknowledges.
+
+    The token counts at the start or the end only. Up to `ack_max_chars` beside it are small talk; more is a report.
+    """
+    rest = _strip_last_ack(_strip_first_ack(text))
+    if rest == text:
+        return text
+    rest = rest.strip()
+    return "" if len(rest) <= ack_max_chars else rest
+
+
+def _before_word(text: str, *, unfinished: bool) -> int:
+    """Where the white space before the last word begins, if that word is the token (or a beginning of it)."""
+    start = len(text)
+    while start > 0 and len(text) - start <= len(SILENT) and not text[start - 1].isspace():
+        start -= 1
+    word = text[start:]
+    fits = SILENT.startswith(word) if unfinished else word == SILENT
+    return len(text[:start].rstrip()) if word and fits and start > 0 else len(text)
+
+
+def _strip_first_ack(text: str) -> str:
+    rest = _unwrap_first(text)
+    if not rest.startswith(HEARTBEAT_OK) or rest[len(HEARTBEAT_OK) :][:1].isalnum():
+        return text
+    return _unwrap_first(_unwrap_first(rest[len(HEARTBEAT_OK) :]).lstrip(".,:;!–—-"))
+
+
+def _strip_last_ack(text: str) -> str:
+    rest = _unwrap_last(_unwrap_last(text).rstrip(".!"))
+    if not rest.endswith(HEARTBEAT_OK) or rest[: -len(HEARTBEAT_OK)][-1:].isalnum():
+        return text
+    return _unwrap_last(rest[: -len(HEARTBEAT_OK)])
+
+
+def _unwrap_first(text: str) -> str:
+    """The text without emphasis, HTML tags and white space in front."""
+    text = text.lstrip(_WRAPPING)
+    while found := _TAG_FIRST.match(text):
+        text = text[found.end() :].lstrip(_WRAPPING)
+    return text
+
+
+def _unwrap_last(text: str) -> str:
+    text = text.rstrip(_WRAPPING)
+    while text.endswith((">", "&nbsp;")):
+        start = text.rfind("&nbsp;" if text.endswith("&nbsp;") else "<")
+        if start < 0 or not _TAG_FIRST.fullmatch(text, start):
+            break
+        text = text[:start].rstrip(_WRAPPING)
+    return text
+
+
+def _squeeze(text: str) -> str:
+    return "".join(text.split()).upper()
+
+
+def _is_silent_json(text: str) -> bool:
+    if len(text) > _SENTENCE_MAX_CHARS or _squeeze(text) not in _JSON_FORMS:
+        return False
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    name = value.get("action") if isinstance(value, dict) else value
+    return isinstance(name, str) and name.strip().upper() == SILENT
+
+
+def _opens_silently(text: str) -> bool:
+    return len(text) <= _SENTENCE_MAX_CHARS and _plain(text).startswith(_OPENERS)
+
+
+def _may_open_silently(text: str) -> bool:
+    plain = _plain(text)
+    return any(opener.startswith(plain) or plain.startswith(opener) for opener in _OPENERS)
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("’", "'")

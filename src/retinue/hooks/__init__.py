@@ -1,0 +1,1 @@
+"""Lifecycle hooks: observe, change or veto what happens in a turn."""

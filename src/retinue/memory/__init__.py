@@ -1,0 +1,1 @@
+"""The memory index: what an agent wrote down, found again."""

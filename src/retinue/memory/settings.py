@@ -1,0 +1,331 @@
+"""Settings of the memory index and its search."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from retinue.security.secret_value import SecretValue
+from retinue.settings import Duration, Settings, key
+
+Embedder = Literal["auto", "local", "openai", "openai-compatible", "gemini", "voyage", "mistral", "ollama", "none"]
+
+
+class BatchSettings(Settings):
+    """Embedding in bulk through the provider's batch interface."""
+
+    enabled: bool = key(False, pending=True)
+    """Whether it is used."""
+    wait: bool = key(True, pending=True)
+    """Whether indexing waits for the result."""
+    concurrency: int = key(2, pending=True, ge=1)
+    """How many batches run at once."""
+    poll_interval_ms: int = key(2_000, pending=True, ge=1)
+    """How often the provider is asked, in milliseconds."""
+    timeout_minutes: int = key(60, pending=True, ge=1)
+    """How long a batch may take."""
+
+
+class RemoteEmbedding(Settings):
+    """The endpoint that embeds texts."""
+
+    base_url: str | None = key(None, pending=True)
+    """Its address."""
+    api_key: SecretValue | None = key(None, pending=True)
+    """Its key."""
+    headers: dict[str, SecretValue] = key({}, pending=True)
+    """Headers to send along."""
+    batch: BatchSettings = key(BatchSettings)
+    """Embedding in bulk through the provider's batch interface."""
+
+
+class LocalEmbedding(Settings):
+    """A model on this machine."""
+
+    model_path: str | None = key(None, pending=True)
+    """The model's file; without it the built-in model."""
+    model_cache_dir: str | None = key(None, pending=True)
+    """Where downloaded models are kept."""
+
+
+class VectorStore(Settings):
+    """How vectors are kept."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether vectors are searched."""
+    extension_path: str | None = key(None, pending=True)
+    """A database extension for vectors."""
+
+
+class TextStore(Settings):
+    """How words are kept."""
+
+    tokenizer: Literal["unicode61", "trigram"] = key("unicode61", pending=True)
+    """How texts are cut into words."""
+
+
+class MemoryStore(Settings):
+    """Where the index is."""
+
+    driver: Literal["sqlite", "postgres"] = key("sqlite", pending=True)
+    """The kind of database."""
+    path: str | None = key(None, pending=True)
+    """Its file; without it `memory/<agent>.sqlite` in the home."""
+    vector: VectorStore = key(VectorStore)
+    """How vectors are kept."""
+    fts: TextStore = key(TextStore)
+    """How words are kept."""
+
+
+class ChunkingSettings(Settings):
+    """How files are cut into the pieces that are found."""
+
+    tokens: int = key(400, pending=True, ge=8)
+    """The size of a piece."""
+    overlap: int = key(80, pending=True, ge=0)
+    """How much two neighbours share."""
+
+
+class SyncSessions(Settings):
+    """When a growing transcript is indexed."""
+
+    delta_bytes: int = key(100_000, pending=True, ge=0)
+    """After this many new bytes."""
+    delta_messages: int = key(50, pending=True, ge=0)
+    """After this many new messages."""
+    post_compaction_force: bool = key(True, pending=True)
+    """Whether a compaction makes it happen at once."""
+
+
+class SyncSettings(Settings):
+    """When the index is brought up to date."""
+
+    on_session_start: bool = key(True, pending=True)
+    """When a session starts."""
+    on_search: bool = key(True, pending=True)
+    """When a search finds it out of date."""
+    watch: bool = key(True, pending=True)
+    """When a file changes."""
+    watch_debounce_ms: int = key(1_500, pending=True, ge=0)
+    """How long to wait after a change, in milliseconds."""
+    interval_minutes: int = key(0, pending=True, ge=0)
+    """Every so many minutes; 0 is off."""
+    sessions: SyncSessions = key(SyncSessions)
+    """When a growing transcript is indexed."""
+
+
+class Diversity(Settings):
+    """Whether hits that say the same are passed over."""
+
+    enabled: bool = key(False, pending=True)
+    """Whether they are."""
+    lambda_: float = key(0.7, pending=True, ge=0, le=1, alias="lambda")
+    """1 looks at relevance alone, 0 at variety alone."""
+
+
+class TemporalDecay(Settings):
+    """Whether older notes count less."""
+
+    enabled: bool = key(False, pending=True)
+    """Whether they do."""
+    half_life_days: float = key(30, pending=True, gt=0)
+    """Days after which a note counts half."""
+
+
+class HybridSettings(Settings):
+    """How search by meaning and search by words are joined."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether both are used."""
+    vector_weight: float = key(0.7, pending=True, ge=0, le=1)
+    """The weight of meaning."""
+    text_weight: float = key(0.3, pending=True, ge=0, le=1)
+    """The weight of words."""
+    candidate_multiplier: int = key(4, pending=True, ge=1, le=20)
+    """How many candidates are looked at for each result."""
+    mmr: Diversity = key(Diversity)
+    """Whether hits that say the same are passed over."""
+    temporal_decay: TemporalDecay = key(TemporalDecay)
+    """Whether older notes count less."""
+
+
+class QuerySettings(Settings):
+    """What a search gives back."""
+
+    max_results: int = key(6, pending=True, ge=1)
+    """How many hits."""
+    min_score: float = key(0.35, pending=True, ge=0, le=1)
+    """The score that a hit needs."""
+    hybrid: HybridSettings = key(HybridSettings)
+    """How search by meaning and search by words are joined."""
+
+
+class EmbeddingCache(Settings):
+    """Whether embeddings are kept for texts that come again."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether they are."""
+    max_entries: int | None = key(None, pending=True, ge=1)
+    """How many at most."""
+
+
+class MemoryExperiments(Settings):
+    """What is not settled yet."""
+
+    session_memory: bool = key(False, pending=True)
+    """Whether transcripts may be searched."""
+
+
+class MemorySearchSettings(Settings):
+    """How an agent's memory is indexed and searched."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether there is an index."""
+    sources: list[Literal["memory", "sessions"]] = key(["memory"], pending=True)
+    """What is indexed: memory files, and past sessions."""
+    extra_paths: list[str] = key([], pending=True)
+    """More Markdown files and folders."""
+    provider: Embedder = key("auto", pending=True)
+    """Who embeds texts; `auto` takes a configured key, else the built-in model."""
+    fallback: Embedder = key("none", pending=True)
+    """Who embeds where the provider fails."""
+    model: str | None = key(None, pending=True)
+    """The embedding model; without it the provider's usual one."""
+    remote: RemoteEmbedding = key(RemoteEmbedding)
+    """The endpoint that embeds texts."""
+    local: LocalEmbedding = key(LocalEmbedding)
+    """A model on this machine."""
+    store: MemoryStore = key(MemoryStore)
+    """Where the index is."""
+    chunking: ChunkingSettings = key(ChunkingSettings)
+    """How files are cut into the pieces that are found."""
+    sync: SyncSettings = key(SyncSettings)
+    """When the index is brought up to date."""
+    query: QuerySettings = key(QuerySettings)
+    """What a search gives back."""
+    cache: EmbeddingCache = key(EmbeddingCache)
+    """Whether embeddings are kept for texts that come again."""
+    experimental: MemoryExperiments = key(MemoryExperiments)
+    """What is not settled yet."""
+
+
+class ScopeMatch(Settings):
+    """Which sessions a rule is for."""
+
+    channel: str | None = key(None, pending=True)
+    """The channel."""
+    chat_type: Literal["direct", "group", "channel"] | None = key(None, pending=True)
+    """The kind of chat."""
+    key_prefix: str | None = key(None, pending=True)
+    """How the session key starts, without the agent."""
+    raw_key_prefix: str | None = key(None, pending=True)
+    """How the whole session key starts."""
+
+
+class ScopeRule(Settings):
+    """Whether some sessions may search memory."""
+
+    action: Literal["allow", "deny"] = key("allow", pending=True)
+    """Whether they may."""
+    match: ScopeMatch = key(ScopeMatch)
+    """Which sessions."""
+
+
+class ScopeSettings(Settings):
+    """Which sessions may search memory; the first rule that fits decides."""
+
+    default: Literal["allow", "deny"] = key("deny", pending=True)
+    """What holds where no rule fits."""
+    rules: list[ScopeRule] = key([ScopeRule(match=ScopeMatch(chat_type="direct"))])
+    """The rules."""
+
+
+class QmdPath(Settings):
+    """A folder that QMD indexes too."""
+
+    path: str = key(pending=True)
+    """The folder."""
+    name: str | None = key(None, pending=True)
+    """What the collection is called."""
+    pattern: str = key("**/*.md", pending=True)
+    """Which of its files."""
+
+
+class QmdSessions(Settings):
+    """Whether QMD indexes past sessions."""
+
+    enabled: bool = key(True, pending=True)
+    """Whether it does."""
+    export_dir: str | None = key(None, pending=True)
+    """Where sessions are written as Markdown."""
+    retention_days: int = key(30, pending=True, ge=0)
+    """How long such a file is kept."""
+
+
+class QmdUpdate(Settings):
+    """When QMD brings its index up to date."""
+
+    interval: Duration = key("5m", pending=True, validate_default=True)
+    """How often words are indexed."""
+    debounce_ms: int = key(15_000, pending=True, ge=0)
+    """How long changes are gathered, in milliseconds."""
+    on_boot: bool = key(True, pending=True)
+    """Whether it happens when Retinue starts."""
+    startup: Literal["off", "idle", "immediate"] = key("off", pending=True)
+    """When after the start."""
+    startup_delay_ms: int = key(120_000, pending=True, ge=0)
+    """How long `idle` waits, in milliseconds."""
+    wait_for_boot_sync: bool = key(False, pending=True)
+    """Whether searches wait for it."""
+    embed_interval: Duration = key("60m", pending=True, validate_default=True)
+    """How often texts are embedded."""
+    command_timeout_ms: int = key(30_000, pending=True, ge=1)
+    """How long a command may take, in milliseconds."""
+    update_timeout_ms: int = key(120_000, pending=True, ge=1)
+    """How long indexing may take, in milliseconds."""
+    embed_timeout_ms: int = key(120_000, pending=True, ge=1)
+    """How long embedding may take, in milliseconds."""
+
+
+class QmdLimits(Settings):
+    """What a search through QMD gives back."""
+
+    max_results: int = key(6, pending=True, ge=1)
+    """How many hits."""
+    max_snippet_chars: int = key(700, pending=True, ge=1)
+    """Characters of each."""
+    max_injected_chars: int = key(4_000, pending=True, ge=1)
+    """Characters of all together."""
+    timeout_ms: int = key(4_000, pending=True, ge=1)
+    """How long a search may take, in milliseconds."""
+
+
+class QmdSettings(Settings):
+    """The QMD program as memory backend."""
+
+    command: str = key("qmd", pending=True)
+    """The program."""
+    search_mode: Literal["search", "vsearch", "query"] = key("search", pending=True)
+    """Which of its searches."""
+    include_default_memory: bool = key(True, pending=True)
+    """Whether the workspace's memory files are indexed."""
+    paths: list[QmdPath] = key([])
+    """More folders."""
+    sessions: QmdSessions = key(QmdSessions)
+    """Whether QMD indexes past sessions."""
+    update: QmdUpdate = key(QmdUpdate)
+    """When QMD brings its index up to date."""
+    limits: QmdLimits = key(QmdLimits)
+    """What a search through QMD gives back."""
+    scope: ScopeSettings = key(ScopeSettings)
+    """Which sessions may search memory."""
+
+
+class MemorySettings(Settings):
+    """Memory that all agents share settings for."""
+
+    backend: Literal["builtin", "qmd"] = key("builtin", pending=True, reload="restart")
+    """Who indexes and searches."""
+    citations: Literal["auto", "on", "off"] = key("auto")
+    """Whether recalled text names its source; `auto` does in direct chats."""
+    qmd: QmdSettings = key(QmdSettings)
+    """The QMD program as memory backend."""

@@ -1,0 +1,1 @@
+"""The door through which tools, providers, commands and skills enter, ours included."""

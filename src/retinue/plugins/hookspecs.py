@@ -1,0 +1,23 @@
+"""The table of contents of everything a plugin can do.
+
+A plugin is a Python package with an entry point in the group `retinue`; the object it names implements these hooks.
+"""
+
+from __future__ import annotations
+
+import pluggy
+
+from retinue.core.extension import Registrar
+
+NAME = "retinue"
+
+hookspec = pluggy.HookspecMarker(NAME)
+hookimpl = pluggy.HookimplMarker(NAME)
+
+
+class Hooks:
+    """What Retinue asks of a plugin."""
+
+    @hookspec
+    def retinue_register(self, register: Registrar) -> None:
+        """Register tools, providers and skills. Runs once, at start; import nothing heavy here."""

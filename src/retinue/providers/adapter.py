@@ -1,0 +1,56 @@
+"""What the adapters that speak HTTP share: one client, and the stream's contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from retinue.core.model import ModelEvent, ModelRequest
+from retinue.providers.base import Credential, Endpoint
+from retinue.providers.stream import Delta, Draft, deliver
+
+if TYPE_CHECKING:
+    import httpx2
+
+NO_TEXT = "(no text)"
+"""Stands where a message has no words: providers refuse empty ones."""
+
+
+class HttpAdapter(ABC):
+    """A provider behind an HTTP endpoint. Connections are kept between calls; the owner closes the adapter."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def id(self) -> str:
+        return self._endpoint.provider
+
+    def stream(self, request: ModelRequest, credential: Credential | None) -> AsyncGenerator[ModelEvent, None]:
+        if self._endpoint.auth == "none":
+            credential = None
+
+        def source(draft: Draft) -> AsyncGenerator[Delta, None]:
+            return self._converse(request, credential, draft)
+
+        return deliver(source, request, self._endpoint.timeouts)
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    @abstractmethod
+    def _converse(
+        self, request: ModelRequest, credential: Credential | None, draft: Draft
+    ) -> AsyncGenerator[Delta, None]:
+        """Send the request and take the answer into the draft; raises on any failure."""
+
+    def _connect(self) -> httpx2.AsyncClient:
+        from retinue.providers.transport import open_client
+
+        if self._client is None:
+            self._client = open_client(self._endpoint.timeouts, self._endpoint.headers)
+        return self._client

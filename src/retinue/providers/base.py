@@ -1,0 +1,76 @@
+"""What a provider is: a stream of model events from one endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from retinue.core.model import ModelEvent, ModelInfo, ModelRef, ModelRequest
+from retinue.providers.settings import Api, CompatSettings
+
+CredentialKind = Literal["api_key", "token"]
+Describe = Callable[[ModelRef], ModelInfo]
+"""What is known of a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A key or token, and the profile it came from; its text never shows the secret."""
+
+    profile: str
+    secret: str = field(repr=False)
+    kind: CredentialKind = "api_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a call may take, in seconds.
+
+    `idle` counts from one piece of the answer to the next: bytes that carry nothing do not keep a call alive.
+    """
+
+    connect: float = 15.0
+    idle: float = 300.0
+    total: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a provider's models are served and how to speak to it."""
+
+    provider: str
+    api: Api
+    base_url: str
+    describe: Describe
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    auth: Literal["api-key", "token", "none"] = "api-key"
+    timeouts: Timeouts = Timeouts()
+    compat: CompatSettings = field(default_factory=CompatSettings)
+    model_compat: Mapping[str, CompatSettings] = field(default_factory=dict)
+    models_dir: Path | None = None
+
+    def compat_of(self, model: str) -> CompatSettings:
+        """The endpoint's peculiarities, with the model's own in front."""
+        own = self.model_compat.get(model)
+        return self.compat.model_copy(update=own.model_dump(exclude_none=True)) if own else self.compat
+
+
+class Provider(Protocol):
+    """A way to reach models.
+
+    `stream` never raises for a failure of the model, the network or the endpoint: the last event is exactly one
+    `Finished` or `Failed`. Cancelling the task, or closing the iterator, closes the connection.
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    def stream(self, request: ModelRequest, credential: Credential | None) -> AsyncIterator[ModelEvent]: ...
+
+
+class OwnedProvider(Provider, Protocol):
+    """A provider that holds connections or memory; its owner closes it."""
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,139 @@
+"""The chat-completions format: requests into its JSON, its chunks into a draft.
+
+OpenAI's endpoint, everything compatible with it, and the embedded model all speak it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, assert_never
+
+from retinue.core.messages import AssistantMessage, Image, Message, StopReason, Text, ToolResult, Usage, UserMessage
+from retinue.core.model import ModelRequest, ToolSpec
+from retinue.providers.adapter import NO_TEXT
+from retinue.providers.failures import refused
+from retinue.providers.stream import Delta, Draft, to_json, whole_number
+
+_STOPS = {
+    "stop": StopReason.END,
+    "tool_calls": StopReason.TOOL_CALLS,
+    "function_call": StopReason.TOOL_CALLS,
+    "length": StopReason.LENGTH,
+    "content_filter": StopReason.REFUSED,
+}
+
+
+def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
+    """The whole conversation; a message is spelt the same way in every request that holds it."""
+    system = "\n\n".join(block for block in (request.stable, request.session) if block)
+    out: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    pictures: list[dict[str, Any]] = []
+    for message in request.messages:
+        if pictures and not isinstance(message, ToolResult):
+            out.append({"role": "user", "content": pictures})
+            pictures = []
+        out.extend(_wire(message))
+        if isinstance(message, ToolResult):
+            pictures = [*pictures, *_pictures(message)]
+    if pictures:
+        out.append({"role": "user", "content": pictures})
+    return out
+
+
+def _wire(message: Message) -> Iterator[dict[str, Any]]:
+    match message:
+        case UserMessage():
+            yield {"role": "user", "content": _user_content(message)}
+        case AssistantMessage():
+            yield from _assistant(message)
+        case ToolResult():
+            text = message.text or NO_TEXT
+            yield {"role": "tool", "tool_call_id": message.call_id, "content": text}
+        case _:
+            assert_never(message)
+
+
+def _user_content(message: UserMessage) -> str | list[dict[str, Any]]:
+    lead = [message.preface] if message.preface else []
+    if not any(isinstance(part, Image) for part in message.content):
+        return "\n\n".join([*lead, message.text]) if message.text or lead else NO_TEXT
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text} for text in lead]
+    for part in message.content:
+        match part:
+            case Text(text) if text:
+                parts.append({"type": "text", "text": text})
+            case Image():
+                parts.append(_picture(part))
+    return parts
+
+
+def _assistant(message: AssistantMessage) -> Iterator[dict[str, Any]]:
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": to_json(call.arguments)}}
+        for call in message.calls
+    ]
+    if message.text or calls:
+        yield {"role": "assistant", "content": message.text or None} | ({"tool_calls": calls} if calls else {})
+
+
+def _picture(image: Image) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{image.data}"}}
+
+
+def _pictures(result: ToolResult) -> list[dict[str, Any]]:
+    """The pictures of a tool result: tool messages hold only text, so they follow as a user message."""
+    found = [_picture(part) for part in result.content if isinstance(part, Image)]
+    label = {"type": "text", "text": f"Images returned by {result.tool} ({result.call_id}):"}
+    return [label, *found] if found else []
+
+
+def chat_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+        }
+        for tool in tools
+    ]
+
+
+def read_chunk(chunk: object, draft: Draft) -> Iterator[Delta]:
+    """Take one chunk of a streamed answer into the draft; raises where it is an error or no chunk at all."""
+    if not isinstance(chunk, Mapping):
+        raise TypeError("a chunk must be an object")
+    if chunk.get("error"):
+        raise refused(None, to_json(dict(chunk)))
+    if usage := chunk.get("usage"):
+        draft.usage = read_usage(usage)
+    for choice in chunk.get("choices") or ():
+        yield from _read_delta(choice.get("delta") or {}, draft)
+        if reason := choice.get("finish_reason"):
+            draft.stop = _STOPS.get(reason, StopReason.END)
+
+
+def _read_delta(delta: Mapping[str, Any], draft: Draft) -> Iterator[Delta]:
+    pieces: list[Delta | None] = []
+    # Servers name the reasoning in two ways; one that sends both means the same words.
+    if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+        pieces.append(draft.think(str(reasoning)))
+    if content := delta.get("content") or delta.get("refusal"):
+        pieces.append(draft.say(str(content)))
+    for position, call in enumerate(delta.get("tool_calls") or ()):
+        function = call.get("function") or {}
+        pieces.append(
+            draft.call(
+                call.get("index", position),
+                call_id=str(call.get("id") or ""),
+                name=str(function.get("name") or ""),
+                arguments=str(function.get("arguments") or ""),
+            )
+        )
+    yield from (piece for piece in pieces if piece is not None)
+
+
+def read_usage(usage: Mapping[str, Any]) -> Usage:
+    """Token counts; the prompt's count includes what the cache gave, ours does not."""
+    prompt = whole_number(usage.get("prompt_tokens"))
+    cached = whole_number((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
+    cached = min(cached or whole_number(usage.get("prompt_cache_hit_tokens")), prompt)
+    return Usage(prompt - cached, whole_number(usage.get("completion_tokens")), cache_read=cached)

@@ -1,0 +1,61 @@
+"""How long a credential rests after a failure: pure arithmetic over what happened before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from retinue.core.model import Failure
+from retinue.providers.settings import CooldownSettings
+
+SHORT_RESTS = (timedelta(seconds=30), timedelta(minutes=1), timedelta(minutes=5))
+
+# These say something about the request or the answer and nothing about the credential: one bad session must not
+# close the door for the others.
+BLAMELESS = frozenset({Failure.FORMAT, Failure.OVERFLOW, Failure.EMPTY})
+
+
+@dataclass(frozen=True, slots=True)
+class Cooldown:
+    """One credential rests for one model, for one reason."""
+
+    model: str
+    reason: Failure
+    until: datetime
+    count: int
+    failed_at: datetime
+
+
+def next_cooldown(
+    previous: Cooldown | None,
+    model: str,
+    reason: Failure,
+    now: datetime,
+    settings: CooldownSettings,
+    retry_after: float | None = None,
+) -> Cooldown | None:
+    """The rest that a failure causes, longer each time; None where the credential is not to blame."""
+    if reason in BLAMELESS:
+        return None
+    window = timedelta(hours=settings.failure_window_hours)
+    count = previous.count + 1 if previous and now - previous.failed_at <= window else 1
+    rest = _rest(reason, count, settings)
+    if retry_after is not None:
+        rest = max(rest, timedelta(seconds=retry_after))
+    return Cooldown(model, reason, now + rest, count, now)
+
+
+def _rest(reason: Failure, count: int, settings: CooldownSettings) -> timedelta:
+    match reason:
+        case Failure.BILLING:
+            first, longest = (
+                timedelta(hours=settings.billing_backoff_hours),
+                timedelta(hours=settings.billing_max_hours),
+            )
+        case Failure.AUTH:
+            first = timedelta(minutes=settings.auth_backoff_minutes)
+            longest = timedelta(minutes=settings.auth_max_minutes)
+        case _:
+            return SHORT_RESTS[min(count, len(SHORT_RESTS)) - 1]
+    doubled: int = 2 ** min(count - 1, 16)
+    return min(first * doubled, longest)

@@ -1,0 +1,263 @@
+"""Trying again elsewhere: the next credential, then the next model, until one answers.
+
+What a person has already read is never answered a second time: once words were shown, a failure stays a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
+
+from retinue.core.errors import ConfigError
+from retinue.core.model import Failed, Failure, Finished, ModelEvent, ModelInfo, ModelRef, ModelRequest, TextDelta
+from retinue.providers.base import Credential, Endpoint, Provider
+from retinue.providers.catalog import cost_of
+from retinue.providers.fit import fit_request
+from retinue.providers.profiles import Profile
+from retinue.providers.vendors import find_vendor
+
+Sleep = Callable[[float], Awaitable[None]]
+OnFallback = Callable[[str], Awaitable[None]]
+"""Tells the person that another model answers."""
+
+PROFILES_PER_MODEL = 2
+LONGEST_WAIT = 60.0
+# With another model at hand one quick retry is enough; the last one is worth some patience.
+QUICK_RETRIES = (1.0,)
+PATIENT_RETRIES = (2.5, 5.0, 10.0, 20.0, 30.0)
+
+_PASSING = frozenset({Failure.OVERLOADED, Failure.CONNECTION, Failure.SERVER, Failure.EMPTY})
+_ROTATES = frozenset({Failure.AUTH, Failure.BILLING, Failure.RATE_LIMIT})
+_FINAL = frozenset({Failure.OVERFLOW, Failure.FORMAT})
+
+_WORDS = {
+    Failure.AUTH: "the credential was refused",
+    Failure.BILLING: "the account has no credit",
+    Failure.RATE_LIMIT: "rate limit",
+    Failure.OVERLOADED: "overloaded",
+    Failure.TIMEOUT: "no answer in time",
+    Failure.SERVER: "server error",
+    Failure.OVERFLOW: "the conversation is too long for it",
+    Failure.FORMAT: "it refused the request",
+    Failure.NOT_FOUND: "no such model",
+    Failure.CONNECTION: "no connection",
+    Failure.EMPTY: "an empty answer",
+    Failure.UNKNOWN: "unknown error",
+}
+
+
+class OpenProviders(Protocol):
+    """Where adapters come from."""
+
+    def __getitem__(self, provider: str) -> Provider: ...
+
+    def endpoint(self, provider: str) -> Endpoint: ...
+
+
+class Wallet(Protocol):
+    """Where credentials come from, and where their fate is noted."""
+
+    def profiles(self, provider: str) -> tuple[Profile, ...]: ...
+
+    def resting_until(self, profile: Profile, model: str) -> datetime | None: ...
+
+    async def open(self, profile: Profile) -> Credential: ...
+
+    def succeeded(self, profile: Profile, model: str) -> None: ...
+
+    def failed(self, profile: Profile, model: str, failure: Failed) -> None: ...
+
+    def how_to_add(self, provider: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A model and the credential to ask it with; None where it needs none."""
+
+    ref: ModelRef
+    profile: Profile | None
+
+    def __str__(self) -> str:
+        return f"{self.ref} ({self.profile.id})" if self.profile else str(self.ref)
+
+
+@dataclass(slots=True)
+class _Story:
+    """What happened so far in one request."""
+
+    failures: list[tuple[str, Failed]] = field(default_factory=list)
+    words_shown: bool = False
+
+
+class Failover:
+    """Answers a request with the first model of a chain that can."""
+
+    def __init__(
+        self,
+        providers: OpenProviders,
+        wallet: Wallet,
+        describe: Callable[[ModelRef], ModelInfo],
+        sleep: Sleep,
+        *,
+        patience: Sequence[float] = PATIENT_RETRIES,
+    ) -> None:
+        self._providers = providers
+        self._wallet = wallet
+        self._describe = describe
+        self._sleep = sleep
+        self._patience = patience
+
+    async def stream(
+        self,
+        request: ModelRequest,
+        chain: Sequence[ModelRef],
+        on_fallback: OnFallback | None = None,
+        failures: list[tuple[str, Failed]] | None = None,
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """Stream from the first model that answers; keeps the contract of `Provider.stream`.
+
+        Every attempt that failed is added to `failures`, by its name.
+        """
+        story = _Story([] if failures is None else failures)
+        models = list(dict.fromkeys(chain)) or [request.model]
+        attempts = self._plan(models, story)
+        asked: ModelRef | None = None
+        blocked: set[ModelRef] = set()
+        for position, attempt in enumerate(attempts):
+            if attempt.ref in blocked:
+                continue
+            if on_fallback and attempt.ref != (asked or models[0]):
+                await on_fallback(_fallback_notice(asked or models[0], attempt.ref, story))
+            asked = attempt.ref
+            ending: Failed | None = None
+            is_last = not any(later.ref not in blocked | {attempt.ref} for later in attempts[position + 1 :])
+            delays = self._patience if is_last else QUICK_RETRIES
+            async with aclosing(self._try(attempt, request, story, delays)) as events:
+                async for event in events:
+                    if isinstance(event, Failed):
+                        ending = event
+                    else:
+                        yield event
+            if ending is None:
+                return
+            if story.words_shown or ending.reason in _FINAL:
+                yield ending
+                return
+            if ending.reason not in _ROTATES:
+                blocked.add(attempt.ref)
+        yield _sum_up(story)
+
+    def _plan(self, models: Sequence[ModelRef], story: _Story) -> list[Attempt]:
+        """What to try, in order. Resting credentials are left out, but never all of them: the soonest is asked."""
+        ready: list[Attempt] = []
+        resting: list[tuple[datetime, Attempt]] = []
+        for ref in models:
+            try:
+                needs_key = self._providers.endpoint(ref.provider).auth != "none"
+            except ConfigError as error:
+                story.failures.append((str(ref), Failed(Failure.NOT_FOUND, str(error))))
+                continue
+            if not needs_key:
+                ready.append(Attempt(ref, None))
+                continue
+            profiles = self._wallet.profiles(ref.provider)
+            if not profiles and find_vendor(ref.provider) is None:
+                # An endpoint of the operator's own, without a key in sight, is taken to need none.
+                ready.append(Attempt(ref, None))
+            elif not profiles:
+                detail = f"there is no credential for '{ref.provider}'. {self._wallet.how_to_add(ref.provider)}"
+                story.failures.append((str(ref), Failed(Failure.AUTH, detail)))
+            rests = [(self._wallet.resting_until(profile, ref.model), Attempt(ref, profile)) for profile in profiles]
+            ready += [attempt for until, attempt in rests if until is None][:PROFILES_PER_MODEL]
+            resting += [(until, attempt) for until, attempt in rests if until is not None]
+        if not ready and resting:
+            return [min(resting, key=lambda pair: pair[0])[1]]
+        return ready
+
+    async def _try(
+        self, attempt: Attempt, request: ModelRequest, story: _Story, delays: Sequence[float]
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """One model with one credential, again after a pause while the failure is a passing one."""
+        info = self._describe(attempt.ref)
+        fitted = fit_request(request, info)
+        for delay in (*delays, None):
+            failure: Failed | None = None
+            async with aclosing(self._ask(attempt, fitted)) as events:
+                async for event in events:
+                    match event:
+                        case Failed():
+                            failure = event
+                        case Finished(message):
+                            self._note_success(attempt)
+                            usage = replace(message.usage, cost=cost_of(message.usage, info.price))
+                            yield Finished(replace(message, usage=usage))
+                            return
+                        case _:
+                            story.words_shown |= isinstance(event, TextDelta) and bool(event.text)
+                            yield event
+            if failure is None:
+                failure = Failed(Failure.EMPTY, "the stream ended without a final event")
+            pause = None if story.words_shown or delay is None else _pause(failure, delay, patient=len(delays) > 1)
+            if pause is None:
+                self._note_failure(attempt, failure, story)
+                yield failure
+                return
+            await self._sleep(pause)
+
+    async def _ask(self, attempt: Attempt, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        try:
+            credential = await self._wallet.open(attempt.profile) if attempt.profile else None
+            provider = self._providers[attempt.ref.provider]
+        except ConfigError as error:
+            yield Failed(Failure.AUTH, str(error))
+            return
+        async with _closing(provider.stream(request, credential)) as events:
+            async for event in events:
+                yield event
+
+    def _note_success(self, attempt: Attempt) -> None:
+        if attempt.profile:
+            self._wallet.succeeded(attempt.profile, attempt.ref.model)
+
+    def _note_failure(self, attempt: Attempt, failure: Failed, story: _Story) -> None:
+        story.failures.append((str(attempt), failure))
+        if attempt.profile:
+            self._wallet.failed(attempt.profile, attempt.ref.model, failure)
+
+
+@asynccontextmanager
+async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
+    """Close a stream at the end where it can be closed, so that its connection does not outlive it."""
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+
+
+def _pause(failure: Failed, delay: float, *, patient: bool) -> float | None:
+    """How long to wait before the same attempt is made again; None where that would not help."""
+    wish = failure.retry_after or 0.0
+    passing = failure.reason in _PASSING or (patient and failure.reason is Failure.RATE_LIMIT and wish > 0)
+    return max(delay, wish) if passing and wish <= LONGEST_WAIT else None
+
+
+def _fallback_notice(before: ModelRef, now: ModelRef, story: _Story) -> str:
+    told = [failure for name, failure in story.failures if name.startswith(str(before))]
+    why = _WORDS[told[-1].reason] if told else "its credentials are resting after earlier failures"
+    return f"{before} cannot answer now ({why}); {now} answers instead."
+
+
+def _sum_up(story: _Story) -> Failed:
+    """One failure for all: the first one's reason, every attempt told."""
+    if not story.failures:
+        return Failed(Failure.NOT_FOUND, "no model is configured. Choose one: retinue models set <provider/model>")
+    name, first = story.failures[0]
+    if len(story.failures) == 1:
+        return replace(first, detail=f"{name}: {first.detail}")
+    told = "\n".join(f"- {name}: {_WORDS[failure.reason]}: {failure.detail}" for name, failure in story.failures)
+    waits = [failure.retry_after for _, failure in story.failures if failure.retry_after is not None]
+    return Failed(first.reason, f"no model could answer:\n{told}", min(waits, default=None), first.partial)

@@ -1,0 +1,180 @@
+"""Why a model call failed: one table from status codes and words to `Failure`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from retinue.core.errors import ModelError
+from retinue.core.model import Failure
+from retinue.security.secrets import Redactor
+
+LONGEST_DETAIL = 600
+LONGEST_WAIT = 3600.0
+
+
+class CallFailed(ModelError):
+    """Ends a call from inside an adapter; it becomes the stream's `Failed` event and travels no further."""
+
+    def __init__(self, reason: Failure, detail: str, retry_after: float | None = None) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A failure is recognised by its status, by its words, or by both where both are given."""
+
+    reason: Failure
+    statuses: frozenset[int] = frozenset()
+    words: re.Pattern[str] | None = None
+
+    def fits(self, status: int | None, text: str) -> bool:
+        if self.statuses and status not in self.statuses:
+            return False
+        return self.words is None or self.words.search(text) is not None
+
+
+def _words(*alternatives: str) -> re.Pattern[str]:
+    return re.compile("|".join(alternatives), re.IGNORECASE)
+
+
+def _statuses(*codes: int) -> frozenset[int]:
+    return frozenset(codes)
+
+
+# The first sign that fits decides. Words stand before bare codes because several providers answer 400 to everything,
+# and a rate limit counted in tokens must not look like a prompt that is too long.
+SIGNS: tuple[Sign, ...] = (
+    Sign(
+        Failure.BILLING,
+        words=_words(
+            r"insufficient[_ ]quota",
+            r"credit balance",
+            r"insufficient (?:credits?|balance|funds)",
+            r"billing[_ ](?:hard[_ ]limit|not[_ ]active|error)",
+            r"exceeded your current quota",
+            r"payment required",
+        ),
+    ),
+    Sign(Failure.BILLING, _statuses(402)),
+    Sign(Failure.RATE_LIMIT, _statuses(429)),
+    Sign(
+        Failure.OVERFLOW,
+        words=_words(
+            r"context[_ ]length",
+            r"context[_ ]window",
+            r"maximum context",
+            r"exceeds? the (?:available )?context size",
+            r"exceed_context_size",
+            r"(?:prompt|input|request|message)s? (?:is|are) too long",
+            r"input token count .*exceeds",
+            r"maximum (?:prompt|input) length",
+            r"reduce the length of the (?:messages|prompt|input)",
+            r"request_too_large",
+            r"too many (?:input )?tokens",
+            r"token limit (?:exceeded|reached)",
+        ),
+    ),
+    Sign(Failure.OVERFLOW, _statuses(413)),
+    Sign(
+        Failure.AUTH,
+        words=_words(
+            r"invalid[_ ]api[_ ]key",
+            r"incorrect api key",
+            r"api key (?:not valid|not found|expired)",
+            r"invalid (?:x-api-key|bearer token|authentication)",
+            r"authentication[_ ]error",
+            r"unauthenticated",
+            r"permission[_ ](?:error|denied)",
+            r"token (?:has )?expired",
+        ),
+    ),
+    Sign(Failure.AUTH, _statuses(401, 403)),
+    Sign(Failure.OVERLOADED, words=_words(r"overloaded", r"at capacity", r"currently experiencing high demand")),
+    Sign(Failure.OVERLOADED, _statuses(503, 529)),
+    Sign(Failure.RATE_LIMIT, words=_words(r"rate[_ ]limit", r"too many requests", r"resource[_ ]exhausted")),
+    Sign(
+        Failure.NOT_FOUND,
+        words=_words(
+            r"model[_ ]not[_ ]found",
+            r"not_found_error",
+            r"model .{0,120}(?:does not exist|not found|is not supported)",
+        ),
+    ),
+    Sign(Failure.NOT_FOUND, _statuses(404, 405, 410)),
+    Sign(Failure.TIMEOUT, _statuses(408, 504, 524)),
+    Sign(Failure.TIMEOUT, words=_words(r"deadline[_ ]exceeded", r"timed? ?out")),
+    Sign(Failure.SERVER, frozenset(range(500, 600))),
+    Sign(Failure.SERVER, words=_words(r"internal[_ ](?:server[_ ])?error", r"api_error", r"server_error")),
+    Sign(Failure.FORMAT, frozenset(range(400, 500))),
+    Sign(Failure.FORMAT, words=_words(r"invalid[_ ]request", r"invalid_argument", r"bad request")),
+)
+
+
+def classify(status: int | None, text: str) -> Failure:
+    """The kind of a failure that an endpoint reported; `status` is None for an error inside a stream."""
+    return next((sign.reason for sign in SIGNS if sign.fits(status, text)), Failure.UNKNOWN)
+
+
+def refused(
+    status: int | None, body: str, headers: Mapping[str, str] | None = None, *, secret: str | None = None
+) -> CallFailed:
+    """The failure that an endpoint's error answer means; its detail is safe to show."""
+    message = _message_of(body)
+    detail = f"{status}: {message}" if status is not None else message
+    hidden = Redactor([secret] if secret else []).redact(detail)
+    short = hidden if len(hidden) <= LONGEST_DETAIL else hidden[: LONGEST_DETAIL - 1] + "…"
+    return CallFailed(classify(status, body), short, retry_after(headers or {}, body))
+
+
+def _message_of(body: str) -> str:
+    """The sentence for people in an error body: most providers put it under `error.message`."""
+    try:
+        found: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return " ".join(body.split()) or "no details were given"
+    if isinstance(found, list) and found:
+        found = found[0]
+    for name in ("error", "message", "detail"):
+        inner = found.get(name) if isinstance(found, dict) else None
+        if isinstance(inner, dict):
+            found = inner
+        elif isinstance(inner, str) and inner.strip():
+            return inner.strip()
+    return " ".join(body.split()) or "no details were given"
+
+
+_RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
+
+
+def retry_after(headers: Mapping[str, str], body: str = "") -> float | None:
+    """How long the endpoint asks to wait, in seconds."""
+    lowered = {name.lower(): value for name, value in headers.items()}
+    seconds = _number(lowered.get("retry-after-ms"), 0.001) or _number(lowered.get("retry-after"), 1.0)
+    if seconds is None and "retry-after" in lowered:
+        seconds = _until_date(lowered["retry-after"], lowered.get("date"))
+    if seconds is None and (found := _RETRY_DELAY.search(body)):
+        seconds = float(found[1])
+    return None if seconds is None else min(max(seconds, 0.0), LONGEST_WAIT)
+
+
+def _number(text: str | None, scale: float) -> float | None:
+    try:
+        return float(text) * scale if text is not None else None
+    except ValueError:
+        return None
+
+
+def _until_date(then: str, now: str | None) -> float | None:
+    """Seconds between two HTTP dates; the server's own `Date` is the reference, so no clock of ours is asked."""
+    try:
+        return (parsedate_to_datetime(then) - parsedate_to_datetime(now or "")).total_seconds()
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,54 @@
+"""Cutting a request to what a model can take: its senses, its limits, whether it calls tools."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
+from retinue.core.model import ModelInfo, ModelRequest, Thought
+from retinue.providers.stream import to_json
+
+NO_PICTURES = "[image left out: this model reads only text]"
+
+
+def fit_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
+    """The request that this model can answer; the same input always gives the same output."""
+    messages = request.messages
+    if "image" not in info.inputs:
+        messages = tuple(_without_pictures(message) for message in messages)
+    if not info.tools:
+        messages = tuple(_told_in_words(message) for message in messages)
+    return replace(
+        request,
+        model=info.ref,
+        messages=messages,
+        tools=request.tools if info.tools else (),
+        max_output=min(request.max_output, info.max_output) if request.max_output else None,
+        thinking=request.thinking if info.reasoning else Thought.OFF,
+    )
+
+
+def _without_pictures(message: Message) -> Message:
+    if isinstance(message, AssistantMessage) or not any(isinstance(part, Image) for part in message.content):
+        return message
+    return replace(
+        message, content=tuple(Text(NO_PICTURES) if isinstance(part, Image) else part for part in message.content)
+    )
+
+
+def _told_in_words(message: Message) -> Message:
+    """A message for a model without tools: what was called and what came back is told as text."""
+    match message:
+        case UserMessage():
+            return message
+        case ToolResult():
+            return UserMessage((Text(f"[{message.tool} returned]\n"), *message.content), trust=message.trust)
+        case AssistantMessage():
+            return replace(message, content=tuple(_in_words(part) for part in message.content))
+        case _:
+            assert_never(message)
+
+
+def _in_words(part: Text | Thinking | ToolCall) -> Text | Thinking:
+    return Text(f"[called {part.name} {to_json(part.arguments)}]") if isinstance(part, ToolCall) else part

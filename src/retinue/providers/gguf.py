@@ -1,0 +1,104 @@
+"""Model files: where they are, and what they say about themselves in the head of the GGUF format."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from retinue.core.errors import ModelError
+
+LARGEST_WINDOW = 32_768
+"""Memory grows with the window; a longer one is asked for with `contextWindow`."""
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_MOST_ENTRIES = 10_000
+_LONGEST_TEXT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """The facts that decide how a model file can be used."""
+
+    path: Path
+    architecture: str
+    window: int
+    chat_template: str
+
+    @property
+    def calls_tools(self) -> bool:
+        """Whether the model was trained to call tools: its chat template then has a place for them."""
+        return "tools" in self.chat_template and "tool_call" in self.chat_template
+
+
+def read_model_file(path: Path) -> ModelFile:
+    """Read the head of a GGUF file; raises `ModelError` where it is none."""
+    try:
+        with path.open("rb") as file:
+            facts = _read_facts(file)
+    except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
+        raise ModelError(f"'{path.name}' is not a usable GGUF model file ({error}). Pull it again.") from error
+    architecture = str(facts.get("general.architecture", ""))
+    window = facts.get(f"{architecture}.context_length", 0)
+    template = str(facts.get("tokenizer.chat_template", ""))
+    return ModelFile(path, architecture, window if isinstance(window, int) else 0, template)
+
+
+def _read_facts(file: BinaryIO) -> dict[str, str | int | float]:
+    if file.read(4) != b"GGUF":
+        raise ValueError("wrong first bytes")
+    version, _tensors, entries = struct.unpack("<IQQ", file.read(20))
+    if version not in (2, 3) or entries > _MOST_ENTRIES:
+        raise ValueError(f"version {version}")
+    facts: dict[str, str | int | float] = {}
+    for _ in range(entries):
+        name = _read_text(file)
+        (kind,) = struct.unpack("<I", file.read(4))
+        value = _read_value(file, kind)
+        if value is not None:
+            facts[name] = value
+    return facts
+
+
+def _read_text(file: BinaryIO) -> str:
+    (length,) = struct.unpack("<Q", file.read(8))
+    if length > _LONGEST_TEXT:
+        raise ValueError("a text is too long")
+    return file.read(length).decode("utf-8", "replace")
+
+
+def _read_value(file: BinaryIO, kind: int) -> str | int | float | None:
+    """A value; lists (the vocabulary, mostly) are skipped."""
+    if kind == _STRING:
+        return _read_text(file)
+    if kind == _ARRAY:
+        inner, count = struct.unpack("<IQ", file.read(12))
+        if inner in _SCALARS:
+            file.seek(struct.calcsize(_SCALARS[inner]) * count, 1)
+        elif inner == _STRING:
+            for _ in range(count):
+                (length,) = struct.unpack("<Q", file.read(8))
+                file.seek(length, 1)
+        else:
+            raise ValueError("lists of lists")
+        return None
+    if kind not in _SCALARS:
+        raise ValueError(f"kind {kind}")
+    layout = "<" + _SCALARS[kind]
+    (value,) = struct.unpack(layout, file.read(struct.calcsize(layout)))
+    return value if isinstance(value, (int, float)) else None
+
+
+def find_model_file(folder: Path, name: str) -> Path | None:
+    """The file of a model, by its name without the ending, in any case of letters."""
+    wanted = name.lower().removesuffix(".gguf")
+    return next((path for path in list_model_files(folder) if path.stem.lower() == wanted), None)
+
+
+def list_model_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".gguf" and path.is_file())
+    except OSError:
+        return []

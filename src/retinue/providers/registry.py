@@ -1,0 +1,115 @@
+"""The providers in use: which adapter speaks to which endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from retinue.core.errors import ConfigError
+from retinue.core.extension import Lazy
+from retinue.providers.base import Endpoint, OwnedProvider, Timeouts
+from retinue.providers.catalog import Catalog
+from retinue.providers.settings import Api, CompatSettings, ModelsSettings, ProviderSettings
+from retinue.providers.vendors import VENDORS, Vendor, find_vendor
+from retinue.security.secrets import Secrets
+
+ADAPTERS: dict[str, str] = {
+    "openai-completions": "retinue.providers.openai_chat:make_provider",
+    "openai-responses": "retinue.providers.openai_responses:make_provider",
+    "anthropic-messages": "retinue.providers.anthropic:make_provider",
+    "google-generative-ai": "retinue.providers.google:make_provider",
+    "ollama": "retinue.providers.openai_chat:make_provider",
+    "local": "retinue.providers.local:make_provider",
+}
+"""Adapters by protocol, as dotted names: nothing is imported before a model is used."""
+
+LOCAL_IDLE_SECONDS = 900.0
+"""A model on a processor may read a long prompt for minutes before its first word."""
+
+
+class Providers:
+    """Opens the adapter of a provider when it is first used, and closes all of them at the end."""
+
+    def __init__(
+        self,
+        settings: ModelsSettings,
+        secrets: Secrets,
+        models_dir: Path | None = None,
+        adapters: Mapping[str, str] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._secrets = secrets
+        self._models_dir = models_dir
+        self._adapters = ADAPTERS if adapters is None else adapters
+        self._open: dict[str, OwnedProvider] = {}
+        self.catalog = Catalog(settings, models_dir)
+
+    def __getitem__(self, provider: str) -> OwnedProvider:
+        """The provider of that id; raises `ConfigError` where nothing is known about it."""
+        found = self._open.get(provider)
+        if found is None:
+            endpoint = self.endpoint(provider)
+            target = self._adapters.get(endpoint.api)
+            if target is None:
+                raise ConfigError(f"No adapter speaks '{endpoint.api}'. Known: {', '.join(sorted(self._adapters))}.")
+            opened: OwnedProvider = Lazy(target).load()(endpoint)
+            found = self._open[provider] = opened
+        return found
+
+    def endpoint(self, provider: str) -> Endpoint:
+        """Where a provider is and how to speak to it, from the configuration and what is built in."""
+        configured = self._settings.providers.get(provider, ProviderSettings())
+        vendor = find_vendor(provider) if self._settings.mode == "merge" or configured.api is None else None
+        if provider not in self._settings.providers and (vendor is None or self._settings.mode == "replace"):
+            raise ConfigError(
+                f"There is no provider '{provider}'. Known: {', '.join(self.known())}. "
+                f"Add others under `models.providers` with a `baseUrl` and an `api`."
+            )
+        api = configured.api or (vendor.api if vendor else "openai-completions")
+        base_url = configured.base_url or (vendor.base_url if vendor else "")
+        return Endpoint(
+            provider=provider,
+            api=api,
+            base_url=_address(provider, api, base_url),
+            describe=self.catalog.describe,
+            headers={name: self._secrets.resolve(value) for name, value in configured.headers.items()},
+            auth=configured.auth or _usual_auth(vendor, configured),
+            timeouts=_timeouts(api, configured),
+            compat=configured.compat or CompatSettings(),
+            model_compat={model.id: model.compat for model in configured.models if model.compat},
+            models_dir=self._models_dir,
+        )
+
+    def known(self) -> tuple[str, ...]:
+        """The ids of all providers that could be used."""
+        built_in = (vendor.id for vendor in VENDORS) if self._settings.mode == "merge" else ()
+        return tuple(dict.fromkeys((*self._settings.providers, *built_in)))
+
+    async def aclose(self) -> None:
+        open_now, self._open = self._open, {}
+        for provider in open_now.values():
+            await provider.aclose()
+
+
+def _address(provider: str, api: Api, base_url: str) -> str:
+    if api == "local":
+        return ""
+    if not base_url:
+        raise ConfigError(f"The provider '{provider}' has no address. Set `models.providers.{provider}.baseUrl`.")
+    from retinue.providers.transport import check_endpoint
+
+    checked = check_endpoint(base_url)
+    # Ollama's OpenAI-compatible endpoint lives one step below its own.
+    return checked if api != "ollama" or checked.endswith("/v1") else f"{checked}/v1"
+
+
+def _usual_auth(vendor: Vendor | None, settings: ProviderSettings) -> Literal["api-key", "none"]:
+    """Servers of one's own ask for no key unless one is configured."""
+    open_door = vendor is not None and not vendor.variables and not settings.api_key
+    return "none" if open_door else "api-key"
+
+
+def _timeouts(api: Api, settings: ProviderSettings) -> Timeouts:
+    usual = LOCAL_IDLE_SECONDS if api in ("ollama", "local") else Timeouts().idle
+    return Timeouts(idle=settings.timeout_seconds or usual)

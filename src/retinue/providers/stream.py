@@ -1,0 +1,242 @@
+"""From pieces to a message: the part of streaming that is the same for every provider."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import anyio
+
+from retinue.core.clock import IdFactory, random_id
+from retinue.core.messages import INVALID_ARGUMENTS, AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
+from retinue.core.model import (
+    CallDelta,
+    Failed,
+    Failure,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+)
+from retinue.providers.base import Timeouts
+from retinue.providers.failures import CallFailed
+
+log = logging.getLogger(__name__)
+
+Delta = TextDelta | ThinkingDelta | CallDelta
+Source = Callable[["Draft"], AsyncGenerator[Delta, None]]
+"""Fills a draft and tells each piece as it comes. It may raise anything."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_HALF_PAIR = re.compile("[\ud800-\udbff]\\Z")
+
+
+@dataclass(slots=True)
+class _Block:
+    kind: Literal["text", "thinking", "redacted", "call"]
+    key: object = None
+    pieces: list[str] = field(default_factory=list)
+    signature: str = ""
+    id: str = ""
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class Draft:
+    """An answer as far as it has arrived. `stop` stays None until the provider said that the answer is complete."""
+
+    def __init__(self, request: ModelRequest, new_id: IdFactory = random_id) -> None:
+        self._model = str(request.model)
+        self._new_id = new_id
+        self._blocks: list[_Block] = []
+        self._held: dict[str, str] = {}
+        self.usage = Usage()
+        self.stop: StopReason | None = None
+
+    def say(self, text: str, key: object = None) -> TextDelta | None:
+        """More words; None where there is nothing to show yet."""
+        text = self._whole(text, "text")
+        if not text:
+            return None
+        self._block("text", key).pieces.append(text)
+        return TextDelta(text)
+
+    def think(self, text: str, key: object = None) -> ThinkingDelta | None:
+        """More reasoning; a block without words is kept, for its signature may follow."""
+        text = self._whole(text, "thinking")
+        self._block("thinking", key).pieces.append(text)
+        return ThinkingDelta(text) if text else None
+
+    def sign(self, signature: str, key: object = None) -> None:
+        """The provider's proof for the reasoning block."""
+        self._block("thinking", key).signature += signature
+
+    def redact(self, data: str) -> None:
+        """Reasoning that the provider keeps secret but wants back."""
+        self._blocks.append(_Block("redacted", signature=data))
+
+    def call(
+        self, key: object, *, call_id: str = "", name: str = "", arguments: str = "", signature: str = ""
+    ) -> CallDelta | None:
+        """More of a tool call; calls are told apart by `key`."""
+        found = next((block for block in reversed(self._blocks) if block.kind == "call" and block.key == key), None)
+        # Some servers number every call the same; a new id with a name begins a new call all the same.
+        if found is None or (name and call_id and found.id != call_id):
+            # Some providers give calls no id; a result needs one to belong to its call.
+            found = _Block("call", key, id=call_id or f"call_{self._new_id()}")
+            self._blocks.append(found)
+        found.name = found.name or name
+        found.signature = found.signature or signature
+        if arguments:
+            found.pieces.append(arguments)
+        if not found.name:
+            return None
+        index = [block for block in self._blocks if block.kind == "call"].index(found)
+        return CallDelta(index, found.name, arguments)
+
+    def message(self) -> AssistantMessage:
+        """What has arrived so far."""
+        parts = [part for block in self._blocks if (part := _part(block)) is not None]
+        stop = self.stop or StopReason.ERROR
+        if stop is StopReason.END and any(isinstance(part, ToolCall) for part in parts):
+            stop = StopReason.TOOL_CALLS
+        return AssistantMessage(tuple(parts), self._model, self.usage, stop)
+
+    def ending(self) -> Finished | Failed:
+        """The stream's last event, once the source has ended without an error."""
+        message = self.message()
+        if self.stop is None:
+            return self.failed(CallFailed(Failure.CONNECTION, "the answer was cut off before its end"))
+        if message.stop is StopReason.END and not message.text.strip() and not message.calls:
+            return self.failed(CallFailed(Failure.EMPTY, "the model answered with nothing"))
+        return Finished(message)
+
+    def failed(self, error: CallFailed) -> Failed:
+        """The stream's last event after an error; what had arrived travels with it."""
+        message = self.message()
+        return Failed(error.reason, error.detail, error.retry_after, message if message.content else None)
+
+    def _block(self, kind: Literal["text", "thinking"], key: object) -> _Block:
+        last = self._blocks[-1] if self._blocks else None
+        if last is None or last.kind != kind or last.key != key:
+            last = _Block(kind, key)
+            self._blocks.append(last)
+        return last
+
+    def _whole(self, text: str, kind: str) -> str:
+        """Text with its surrogate pairs joined: a character may arrive in two halves, in two pieces."""
+        text = self._held.pop(kind, "") + text
+        if half := _HALF_PAIR.search(text):
+            self._held[kind] = half[0]
+            text = text[:-1]
+        return _mend(text)
+
+
+def _mend(text: str) -> str:
+    if not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _part(block: _Block) -> Text | Thinking | ToolCall | None:
+    match block.kind:
+        case "text":
+            return Text(block.text)
+        case "thinking":
+            return Thinking(block.text, block.signature or None) if block.text or block.signature else None
+        case "redacted":
+            return Thinking("", block.signature, redacted=True)
+        case "call":
+            if not block.name:
+                return None
+            arguments = parse_arguments(block.text)
+            return ToolCall(block.id, block.name, arguments, block.signature or None)
+
+
+def parse_arguments(text: str) -> Mapping[str, Any]:
+    """The arguments of a call. What is not a JSON object is kept under `INVALID_ARGUMENTS` for the model to see."""
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(_mend(text), parse_constant=_refuse_constant)
+        if isinstance(found, dict):
+            written = json.dumps(found, ensure_ascii=False)
+            return found if not _SURROGATE.search(written) else dict(json.loads(_mend(written)))
+    except (ValueError, RecursionError):
+        pass
+    return {INVALID_ARGUMENTS: _mend(text)}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> AsyncGenerator[ModelEvent, None]:
+    """Run a source to its end: pieces as they come, then exactly one `Finished` or `Failed`, whatever happens."""
+    draft = Draft(request)
+    give_up = anyio.current_time() + timeouts.total
+    ending: Finished | Failed
+    try:
+        async with aclosing(source(draft)) as pieces:
+            while True:
+                with anyio.fail_after(min(timeouts.idle, give_up - anyio.current_time())):
+                    piece = await anext(pieces, None)
+                if piece is None:
+                    break
+                yield piece
+        ending = draft.ending()
+    except CallFailed as error:
+        ending = draft.failed(error)
+    except TimeoutError:
+        ending = draft.failed(CallFailed(Failure.TIMEOUT, f"nothing came for {timeouts.idle:g} seconds"))
+    except Exception as error:  # noqa: BLE001 - border: an SDK and a foreign server are behind this
+        log.warning("model call broke: %s: %s", type(error).__name__, error)
+        ending = draft.failed(explain(error))
+    yield ending
+
+
+def explain(error: BaseException) -> CallFailed:
+    """The failure behind an exception that no adapter translated."""
+    import httpx2
+
+    root = _origin(error)
+    if isinstance(root, CallFailed):
+        return root
+    if isinstance(root, (httpx2.TimeoutException, TimeoutError)):
+        return CallFailed(Failure.TIMEOUT, "the endpoint did not answer in time")
+    if isinstance(root, httpx2.SSEError):
+        return CallFailed(Failure.SERVER, f"the endpoint's answer does not follow its protocol: {root}")
+    if isinstance(root, (httpx2.TransportError, OSError)):
+        return CallFailed(Failure.CONNECTION, f"the endpoint cannot be reached: {str(root) or type(root).__name__}")
+    return CallFailed(Failure.SERVER, f"the endpoint's answer does not follow its protocol ({type(root).__name__})")
+
+
+def _origin(error: BaseException) -> BaseException:
+    """The first cause that says something of its own: SDKs wrap connection errors in theirs."""
+    import httpx2
+
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, (CallFailed, httpx2.TransportError, OSError)):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return error
+
+
+def whole_number(value: object) -> int:
+    """A token count as foreign JSON states it; anything else counts as none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def to_json(value: object) -> str:
+    """The one spelling of a JSON value that we send: the same value gives the same bytes."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

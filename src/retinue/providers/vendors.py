@@ -1,0 +1,103 @@
+"""The providers that need no configuration beyond a key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retinue.providers.ollama import LLAMACPP_URL, OLLAMA_URL
+from retinue.providers.settings import Api
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A provider as it is out of the box: where it is, what it speaks, which variables hold its key."""
+
+    id: str
+    name: str
+    api: Api
+    base_url: str
+    default_model: str
+    variables: tuple[str, ...] = ()
+
+
+# The order is the order in which environment keys are looked for.
+VENDORS: tuple[Vendor, ...] = (
+    Vendor(
+        "anthropic",
+        "Anthropic",
+        "anthropic-messages",
+        "https://api.anthropic.com",
+        "claude-sonnet-5-5",
+        ("ANTHROPIC_API_KEY",),
+    ),
+    Vendor("openai", "OpenAI", "openai-responses", "https://api.openai.com/v1", "gpt-5.4", ("OPENAI_API_KEY",)),
+    Vendor(
+        "google",
+        "Google",
+        "google-generative-ai",
+        "https://generativelanguage.googleapis.com",
+        "gemini-3.8-flash",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+    Vendor(
+        "openrouter",
+        "OpenRouter",
+        "openai-completions",
+        "https://openrouter.ai/api/v1",
+        "openrouter/auto",
+        ("OPENROUTER_API_KEY",),
+    ),
+    Vendor(
+        "mistral",
+        "Mistral",
+        "openai-completions",
+        "https://api.mistral.ai/v1",
+        "mistral-large-latest",
+        ("MISTRAL_API_KEY",),
+    ),
+    Vendor(
+        "groq",
+        "Groq",
+        "openai-completions",
+        "https://api.groq.com/openai/v1",
+        "openai/gpt-oss-120b",
+        ("GROQ_API_KEY",),
+    ),
+    Vendor(
+        "deepseek", "DeepSeek", "openai-completions", "https://api.deepseek.com", "deepseek-chat", ("DEEPSEEK_API_KEY",)
+    ),
+    Vendor("xai", "xAI", "openai-completions", "https://api.x.ai/v1", "grok-4", ("XAI_API_KEY",)),
+    Vendor(
+        "together",
+        "Together",
+        "openai-completions",
+        "https://api.together.xyz/v1",
+        "openai/gpt-oss-120b",
+        ("TOGETHER_API_KEY",),
+    ),
+    Vendor(
+        "cerebras",
+        "Cerebras",
+        "openai-completions",
+        "https://api.cerebras.ai/v1",
+        "gpt-oss-120b",
+        ("CEREBRAS_API_KEY",),
+    ),
+    Vendor("ollama", "Ollama", "ollama", OLLAMA_URL, ""),
+    Vendor("llamacpp", "llama.cpp", "openai-completions", f"{LLAMACPP_URL}/v1", ""),
+    Vendor("local", "Models in this process", "local", "", ""),
+)
+
+_BY_ID = {vendor.id: vendor for vendor in VENDORS}
+# Names that people and other programs use for the same provider.
+_OTHER_NAMES = {"gemini": "google", "claude": "anthropic", "x-ai": "xai", "embedded": "local", "llama.cpp": "llamacpp"}
+
+
+def find_vendor(provider: str) -> Vendor | None:
+    return _BY_ID.get(canonical_provider(provider))
+
+
+def canonical_provider(provider: str) -> str:
+    """The one id of a provider that has several names."""
+    lowered = provider.strip().lower()
+    return _OTHER_NAMES.get(lowered, lowered)

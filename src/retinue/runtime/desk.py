@@ -1,0 +1,172 @@
+"""A conversation as slash commands see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.config.explain import explain
+from retinue.context.prompt.report import PromptReport
+from retinue.core.envelope import Inbound
+from retinue.core.errors import RetinueError
+from retinue.core.keys import SessionKey
+from retinue.core.messages import Usage
+from retinue.core.model import ModelRef, Thought
+from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Status, UsageRow
+from retinue.dispatch.commands.table import COMMANDS, RESERVED
+from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
+from retinue.sessions.export import export_json, export_markdown
+from retinue.sessions.tail import read_whole
+from retinue.sessions.transcript import Transcript
+from retinue.sessions.usage import group, total
+from retinue.skills.commands import SkillCommand, name_commands
+from retinue.storage.files import make_private_dir, write_atomic
+
+if TYPE_CHECKING:
+    from retinue.runtime.conversation import Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationDesk:
+    """Lets the sender of one message command the conversation it was sent in."""
+
+    conversation: Conversation
+    inbound: Inbound
+
+    @property
+    def session(self) -> SessionKey:
+        return self.conversation.key
+
+    @property
+    def sender(self) -> str:
+        return self.inbound.sender or "the person at the terminal"
+
+    @property
+    def owner(self) -> bool:
+        return self.inbound.owner
+
+    def commands(self) -> Sequence[SlashCommand]:
+        return COMMANDS
+
+    def skill_commands(self) -> Mapping[str, str]:
+        return {command.name: command.description for command in self._skills()}
+
+    async def status(self) -> Status:
+        conversation = self.conversation
+        parts = conversation.parts
+        transcript = parts.store.open(self.session)
+        plan = await conversation.plan(transcript)
+        session = parts.store.find(self.session)
+        assert session is not None
+        identity = parts.room.identity()
+        return Status(
+            session=str(self.session),
+            session_id=str(session.id),
+            agent=parts.room.id,
+            name=" ".join(filter(None, (identity.emoji, identity.name or parts.room.id))),
+            model=str(plan.choice.ref) if plan else "no model",
+            because=plan.choice.because if plan else "see /help",
+            thinking=str(plan.thinking) if plan else "off",
+            messages=session.messages,
+            context_tokens=session.context_tokens,
+            window=plan.info.window if plan else 0,
+            usage=session.usage,
+            compactions=session.compactions,
+            workspace=str(parts.room.root.path),
+            time=f"{conversation.local_time():%A %Y-%m-%d %H:%M %Z}",
+            truncated=tuple(file.name for file in plan.prompt.files if file.truncated) if plan else (),
+            running=conversation.running,
+        )
+
+    async def report(self) -> PromptReport:
+        return await self.conversation.report()
+
+    async def restart(self, how: Fresh) -> str:
+        return await self.conversation.restart(how)
+
+    async def compact(self, focus: str) -> str:
+        return await self.conversation.compact(focus)
+
+    def stop(self) -> bool:
+        return self.conversation.stop()
+
+    def export(self, form: str) -> Path:
+        parts = self.conversation.parts
+        header, tree = read_whole(parts.store.open(self.session).path)
+        write = export_json if form == "json" else export_markdown
+        text = write(header, tree.path, redact=parts.tools.redact)
+        folder = parts.foundation.home.path / "exports"
+        make_private_dir(folder)
+        path = folder / f"{header.id if header else self.session}.{form}"
+        write_atomic(path, text.encode())
+        return path
+
+    def models(self) -> Sequence[str]:
+        access = self.conversation.parts.access
+        return [*sorted(access.aliases), *map(str, access.known())]
+
+    async def choose_model(self, text: str | None) -> str:
+        access = self.conversation.parts.access
+        ref: ModelRef | None = None
+        if text is not None:
+            ref = access.resolve(text)
+            access.providers.endpoint(ref.provider)
+        self._transcript().append(ModelChanged(ref))
+        choice = await access.choose(ref)
+        return str(choice.ref) if choice else "no model"
+
+    def choose_thinking(self, level: str | None) -> str:
+        chosen = Thought(level) if level else None
+        self._transcript().append(ThinkingChanged(chosen))
+        return str(chosen or self.conversation.parts.room.settings.thinking_default or "off")
+
+    def choose(self, setting: str, value: str | None) -> None:
+        self._transcript().append(SettingChanged(setting, value))
+
+    def usage(self) -> Sequence[UsageRow]:
+        store = self.conversation.parts.store
+        now = self.conversation.local_time()
+        today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        records = store.usage(since=today - timedelta(days=30))
+        session = store.find(self.session)
+        return [
+            UsageRow("This conversation", session.usage if session else Usage()),
+            UsageRow("Today", total(record for record in records if record.at >= today)),
+            UsageRow("30 days", total(records)),
+            *(UsageRow(f"  {model}", usage) for model, usage in group(records, lambda record: record.model).items()),
+            *(UsageRow(f"  by {source}", usage) for source, usage in group(records, lambda r: r.source).items()),
+        ]
+
+    async def use_skill(self, name: str, rest: str) -> Answer:
+        wanted = name.lower()
+        found = next((c for c in self._skills() if wanted in (c.name, c.skill.name.lower())), None)
+        if found is None:
+            known = ", ".join(command.name for command in self._skills()) or "none"
+            return Answer(f"There is no skill '{name}'. Skills: {known}")
+        skill = found.skill
+        if skill.command_dispatch == "tool" and skill.command_tool:
+            text = await self.conversation.run_tool(
+                skill.command_tool, {"command": rest, "commandName": found.name, "skillName": skill.name}, self.inbound
+            )
+            return Answer(text)
+        task = f"\nTask: {rest}" if rest else ""
+        return Answer("", ask=f"Use the skill `{skill.name}`: read {skill.location} and follow it.{task}")
+
+    def config(self, rest: str) -> str:
+        if not rest:
+            return "Usage: /config <key>, as in /config agents.defaults.model. `retinue config set` changes one."
+        try:
+            found = explain(self.conversation.parts.foundation.loaded, rest)
+        except RetinueError as error:
+            return str(error)
+        return f"{found.key} = {found.value!r} ({found.origin})\n{found.documentation}"
+
+    def _skills(self) -> tuple[SkillCommand, ...]:
+        eligible = [judged.skill for judged in self.conversation.parts.room.skills() if judged.gate.eligible]
+        return name_commands(eligible, reserved=RESERVED)
+
+    def _transcript(self) -> Transcript:
+        return self.conversation.parts.store.open(self.session)

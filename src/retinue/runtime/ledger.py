@@ -1,0 +1,30 @@
+"""A turn's record in the transcript."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from retinue.core.envelope import Source
+from retinue.core.keys import RunId
+from retinue.core.messages import Message, ToolCall
+from retinue.sessions.entries import CallStarted, MessageAdded
+from retinue.sessions.transcript import Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptLedger:
+    """Writes what happens in one run to its session's transcript."""
+
+    transcript: Transcript
+    run: RunId
+    source: Source
+
+    async def record(self, message: Message) -> None:
+        self.transcript.append(MessageAdded(message, self.run, self.source))
+
+    async def started(self, call: ToolCall) -> None:
+        arguments = json.dumps(dict(call.arguments), sort_keys=True, default=str)
+        digest = hashlib.sha256(arguments.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        self.transcript.append(CallStarted(call.id, call.name, digest, self.run))

@@ -1,0 +1,108 @@
+"""How an agent reaches its models: which one, with which credentials, and what else is tried."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+import anyio
+
+from retinue.config.sections.agents import AgentSettings
+from retinue.core.keys import DEFAULT_AGENT, AgentId
+from retinue.core.model import ModelEvent, ModelInfo, ModelRef, ModelRequest
+from retinue.providers.credentials import AuthRules, Credentials
+from retinue.providers.failover import Failover, OnFallback
+from retinue.providers.registry import Providers
+from retinue.providers.resolve import Choice, LocalServers, discover_model, known_aliases, resolve_ref
+from retinue.runtime.foundation import Foundation
+from retinue.security.secrets import Secrets
+
+NO_MODEL = """\
+There is no model to talk to yet. Any of these will do:
+- set a key, as in `export ANTHROPIC_API_KEY=…` (or OPENAI_API_KEY, GEMINI_API_KEY, OPENROUTER_API_KEY);
+- store one: `retinue models auth add anthropic`;
+- start Ollama on this machine, or `retinue models pull` for a small model that runs inside Retinue
+  (needs the extra: `pip install 'retinue[local]'`);
+- point `models.providers` at any OpenAI-compatible server; see the documentation on models."""
+
+
+@dataclass
+class ModelAccess:
+    """One agent's way to its models."""
+
+    settings: AgentSettings
+    providers: Providers
+    credentials: Credentials
+    foundation: Foundation
+    servers: LocalServers = field(default_factory=LocalServers)
+    _found: Choice | None = field(default=None, init=False)
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        configured = {entry.alias: name for name, entry in self.settings.models.items() if entry.alias}
+        return known_aliases(configured, self._providers_at_hand())
+
+    def resolve(self, text: str) -> ModelRef:
+        """The model that a person means; raises `UsageError` where it is none."""
+        return resolve_ref(text, self.aliases)
+
+    async def choose(self, wanted: ModelRef | None = None) -> Choice | None:
+        """The model to use: the one wanted, else the configured one, else what can be found; None for none at all."""
+        if wanted is not None:
+            return Choice(wanted, "chosen for this conversation", how_to_change="/model default")
+        if self._found is None:
+            self._found = await discover_model(
+                self.settings.model.primary,
+                self.aliases,
+                self.foundation.environment,
+                self.foundation.home.models,
+                servers=self.servers,
+                with_credentials=self._providers_at_hand(),
+            )
+        return self._found
+
+    def forget_choice(self) -> None:
+        """Look again at the next turn, after something was added."""
+        self._found = None
+
+    def info(self, ref: ModelRef) -> ModelInfo:
+        return self.providers.catalog.describe(ref)
+
+    def chain(self, choice: Choice) -> tuple[ModelRef, ...]:
+        """The model and what is tried after it; a model that a person chose stands alone."""
+        if choice.how_to_change.startswith("/model"):
+            return (choice.ref,)
+        return (choice.ref, *(self.resolve(name) for name in self.settings.model.fallbacks))
+
+    def stream(
+        self, request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
+    ) -> AsyncIterator[ModelEvent]:
+        """Answer with the first model of the chain that can."""
+        failover = Failover(self.providers, self.credentials, self.info, anyio.sleep)
+        return failover.stream(request, chain, on_fallback)
+
+    def known(self) -> tuple[ModelRef, ...]:
+        """Models a person can choose: configured ones, and those of providers with a credential."""
+        named = [ref for name in self.settings.models if (ref := ModelRef.parse(name))]
+        primary = [self.resolve(self.settings.model.primary)] if self.settings.model.primary else []
+        providers = dict.fromkeys((*self.foundation.config.models.providers, *self._providers_at_hand(), "local"))
+        offered = [ref for provider in providers for ref in self.providers.catalog.listed(provider)]
+        return tuple(dict.fromkeys((*primary, *named, *offered)))
+
+    def _providers_at_hand(self) -> Iterable[str]:
+        stored = [row.provider for row in self.credentials.listed() if row.origin != "environment"]
+        return dict.fromkeys((*stored, *(r.provider for r in self.credentials.listed())))
+
+
+def open_model_access(foundation: Foundation, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:
+    """An agent's way to its models; the main agent's credentials stand behind its own."""
+    settings = foundation.config.agents.resolve(agent)
+    config, home = foundation.config, foundation.home
+    credentials = Credentials(
+        home.agent_dir(agent),
+        home.agent_dir(DEFAULT_AGENT),
+        AuthRules(config.auth, config.models),
+        secrets,
+        foundation.clock,
+    )
+    return ModelAccess(settings, providers, credentials, foundation)

@@ -1,0 +1,137 @@
+"""An agent's room: its settings, its workspace held open, and the skills it finds there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+import retinue
+from retinue.config.sections.agents import AgentSettings
+from retinue.core.errors import StorageError, WorkspaceError
+from retinue.core.keys import AgentId
+from retinue.runtime.foundation import Foundation
+from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
+from retinue.skills.sources import Places, list_sources
+from retinue.storage.files import NotThere, Root
+from retinue.workspace.bootstrap import BootstrapReader
+from retinue.workspace.identity import FACTS, Identity, read_identity
+from retinue.workspace.seeding import SeedReport, seed_workspace
+from retinue.workspace.workspace import workspace_dir
+
+
+def locate_workspace(foundation: Foundation, agent: AgentId) -> Path:
+    """Where the agent's folder is, whether or not it is there."""
+    settings = foundation.config.agents.resolve(agent)
+    return workspace_dir(
+        foundation.home,
+        agent,
+        configured=settings.workspace,
+        is_default=settings.is_default,
+        default_configured=foundation.config.agents.defaults.workspace,
+    )
+
+
+def seed_agent(foundation: Foundation, agent: AgentId) -> SeedReport:
+    """Make the agent's workspace, or what it lacks."""
+    settings = foundation.config.agents.resolve(agent)
+    return seed_workspace(locate_workspace(foundation, agent), settings, foundation.clock.now())
+
+
+@dataclass(frozen=True)
+class AgentRoom:
+    """One agent at home. Close it to let go of the folder."""
+
+    foundation: Foundation
+    settings: AgentSettings
+    root: Root
+    reader: BootstrapReader
+    library: SkillLibrary
+    readable: tuple[Root, ...]
+    """Folders beside the workspace that the agent may read: its skills and the documentation."""
+
+    @property
+    def id(self) -> AgentId:
+        return self.settings.id
+
+    def skills(self) -> tuple[Judged, ...]:
+        """Every skill the agent finds, with the verdict on it."""
+        foundation = self.foundation
+        context = make_context(
+            foundation.config.skills,
+            system=sys.platform,
+            environment=foundation.environment,
+            has_program=foundation.programs.on(foundation.environment.get("PATH", "")),
+            config=foundation.plain_config,
+            allowlist=self.settings.skills,
+        )
+        return judge_skills(self.library.load().skills, context)
+
+    def identity(self) -> Identity:
+        """Who the agent is: what the configuration says, else IDENTITY.md."""
+        written = read_identity(self.root)
+        configured = self.settings.identity
+        chosen = {name: getattr(configured, name) or getattr(written, name) for name in FACTS}
+        chosen["name"] = configured.name or self.settings.name or written.name
+        return Identity(**chosen, problem=written.problem)
+
+    def close(self) -> None:
+        for root in (self.root, *self.readable):
+            root.close()
+
+    def __enter__(self) -> AgentRoom:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()) -> AgentRoom:
+    """Open an agent's workspace; raises `WorkspaceError` where there is none yet."""
+    settings = foundation.config.agents.resolve(agent)
+    path = locate_workspace(foundation, agent)
+    try:
+        root = Root.open(path)
+    except NotThere:
+        raise WorkspaceError(
+            f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init` to make it."
+        ) from None
+    places = Places(
+        user_home=_user_home(foundation),
+        managed=foundation.home.skills,
+        workspace=root.path,
+        plugins=tuple(foundation.registry.skill_roots),
+        explicit=extra_skills,
+    )
+    library = open_library(foundation.config.skills, places)
+    readable = _open_readable(source.path for source in list_sources(places, foundation.config.skills.load))
+    return AgentRoom(foundation, settings, root, BootstrapReader(root), library, readable)
+
+
+def _open_readable(paths: Iterable[Path]) -> tuple[Root, ...]:
+    opened = []
+    for path in (*paths, docs_folder()):
+        if path is not None and path.is_dir():
+            with suppress(StorageError):
+                opened.append(Root.open(path))
+    return tuple(opened)
+
+
+@cache
+def docs_folder() -> Path | None:
+    """Where the documentation is: inside the installed package, or in the checkout."""
+    package = Path(retinue.__file__).parent
+    for place in (package / "docs", package.parents[1] / "docs"):
+        if (place / "index.md").is_file():
+            return place
+    return None
+
+
+def _user_home(foundation: Foundation) -> Path:
+    return Path(foundation.environment.get("HOME") or Path.home())

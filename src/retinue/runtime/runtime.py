@@ -1,0 +1,139 @@
+"""A running Retinue: every part opened, and one way in for messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.clock import random_id, random_uuid
+from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.events import Emit, TurnEvent
+from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.messages import Text, UserMessage, text_of
+from retinue.core.trust import Trust
+from retinue.hooks.bus import Bus
+from retinue.providers.registry import Providers
+from retinue.runtime.board import Board
+from retinue.runtime.conversation import AgentParts, Conversation
+from retinue.runtime.foundation import Foundation
+from retinue.runtime.models import ModelAccess, open_model_access
+from retinue.runtime.rooms import open_room, seed_agent
+from retinue.runtime.tools import SessionTools, make_tools
+from retinue.security.secrets import Secrets
+from retinue.sessions.store import SessionStore
+from retinue.toolkit.running import CommandEnd, CommandTable
+from retinue.toolkit.shell import describe_end
+
+log = logging.getLogger(__name__)
+
+MOST_WAKES = 100
+
+
+async def show_nothing(event: TurnEvent) -> None:
+    """The `Emit` of a turn that nobody watches."""
+
+
+@dataclass
+class Runtime:
+    """All agents of a home, ready to talk."""
+
+    foundation: Foundation
+    providers: Providers
+    secrets: Secrets
+    bus: Bus
+    tools: SessionTools
+    extra_skills: tuple[Path, ...] = ()
+    wakes: MemoryObjectReceiveStream[Inbound] = field(init=False)
+    _wake: MemoryObjectSendStream[Inbound] = field(init=False)
+    _agents: dict[AgentId, AgentParts] = field(default_factory=dict, init=False)
+    _conversations: dict[SessionKey, Conversation] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._wake, self.wakes = anyio.create_memory_object_stream[Inbound](MOST_WAKES)
+
+    def agent(self, agent: AgentId, *, seed: bool = True) -> AgentParts:
+        """An agent with its workspace open; what the workspace lacks is made first, unless told otherwise."""
+        found = self._agents.get(agent)
+        if found is None:
+            if seed:
+                seed_agent(self.foundation, agent)
+            room = open_room(self.foundation, agent, extra_skills=self.extra_skills)
+            store = SessionStore(
+                self.foundation.home.sessions(agent),
+                self.foundation.clock,
+                durable=self.foundation.config.session.durability == "power",
+                cwd=str(room.root.path),
+            )
+            found = AgentParts(self.foundation, room, self.model_access(agent), store, self.tools, self.bus)
+            self._agents[agent] = found
+        return found
+
+    def model_access(self, agent: AgentId) -> ModelAccess:
+        """An agent's way to its models, without opening its workspace."""
+        if agent in self._agents:
+            return self._agents[agent].access
+        return open_model_access(self.foundation, agent, self.providers, self.secrets)
+
+    def conversation(self, key: SessionKey, *, seed: bool = True) -> Conversation:
+        """The conversation of a session, opened once."""
+        found = self._conversations.get(key)
+        if found is None:
+            found = self._conversations[key] = Conversation(self.agent(key.agent, seed=seed), key)
+        return found
+
+    async def say(self, inbound: Inbound, show: Emit = show_nothing, ask: Ask = nobody_to_ask) -> Outbound:
+        """Answer a message."""
+        return await self.conversation(inbound.session).say(inbound, RunId(random_uuid()), show, ask)
+
+    async def command_ended(self, end: CommandEnd) -> None:
+        """Tell an agent that its background command is over: in its running turn, or by a turn of its own."""
+        told = text_of(describe_end(end, end.output).content)
+        text = f"[Background command {end.id} (`{end.command}`) ended; not written by a person]\n{told}"
+        conversation = self._conversations.get(end.session)
+        if conversation is not None and conversation.running:
+            conversation.steer(UserMessage((Text(text),), trust=Trust.AGENT))
+            return
+        try:
+            self._wake.send_nowait(Inbound(text, end.session, source=Source.BACKGROUND))
+        except anyio.WouldBlock:
+            log.warning("too many ended commands wait for their agent; %s is dropped", end.id)
+
+    def close(self) -> None:
+        self._wake.close()
+        self.wakes.close()
+        for parts in self._agents.values():
+            parts.room.close()
+
+
+@asynccontextmanager
+async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...] = ()) -> AsyncIterator[Runtime]:
+    """Open every part in order, and close them in reverse."""
+    secrets = Secrets(foundation.environment)
+    adapters = {api: factory.make.target for api, factory in foundation.registry.providers.items()}
+    providers = Providers(foundation.config.models, secrets, foundation.home.models, adapters)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(providers.aclose)
+
+        async def on_exit(end: CommandEnd) -> None:
+            await runtime.command_ended(end)
+
+        commands = CommandTable(
+            foundation.clock,
+            random_id,
+            on_exit=on_exit,
+            max_output=foundation.config.tools.exec.max_output_chars,
+        )
+        await stack.enter_async_context(commands)
+        board = Board()
+        tools = make_tools(foundation, commands, board, secrets)
+        runtime = Runtime(foundation, providers, secrets, Bus(), tools, extra_skills)
+        board.attach(runtime)
+        stack.callback(runtime.close)
+        yield runtime

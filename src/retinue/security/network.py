@@ -1,0 +1,254 @@
+"""Fetching over HTTP so that the address that was checked is the address that is reached.
+
+A host is resolved once, every address it has is checked, and the connection goes to one of them; TLS and the Host
+header keep the name. Redirects start over. Proxy variables of the environment are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import anyio
+
+from retinue.core.errors import RetinueError
+from retinue.security.addresses import Address, Zone, classify, parse_address
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_REDIRECTS = 3
+MAX_HEADER_BYTES = 64_000
+
+Resolve = Callable[[str, int], Awaitable[tuple[Address, ...]]]
+"""The addresses of a host name."""
+
+
+class NetworkFailed(RetinueError):
+    """A request could not be completed."""
+
+
+class AddressRefused(NetworkFailed):
+    """A request may not be made: its URL leads where the policy forbids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Where requests may go.
+
+    `private` lets them reach this machine and the local network; link-local and cloud metadata stay forbidden.
+    `leave_origin` lets a redirect lead to another origin. `allow` names exact `host:port` exceptions; product code
+    never sets it for a URL that a model chose.
+    """
+
+    private: bool = False
+    leave_origin: bool = True
+    allow: frozenset[str] = frozenset()
+
+
+MODEL_CHOSEN = Policy()
+"""For a URL that a model chose, or that a page it read contained."""
+OPERATOR = Policy(private=True, leave_origin=False)
+"""For an endpoint that stands in the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A complete answer; `truncated` tells that the body was longer than the caller would take."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    media_type: str
+    charset: str | None = None
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What is sent besides the URL."""
+
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+_METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "metadata", "instance-data"})
+_LOCAL_SUFFIXES = (".localhost", ".localdomain", ".local", ".internal", ".home.arpa", ".lan", ".intranet")
+_HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_][a-z0-9_-]{0,62})*")
+
+
+def check_host(host: str, policy: Policy) -> Address | None:
+    """Judge a host before anything is resolved; gives the address where the host is one."""
+    address = _read_literal(host)
+    if address is not None:
+        return address
+    name = host.rstrip(".").lower()
+    if len(name) > 253 or not _HOST_NAME.fullmatch(name):
+        raise AddressRefused(f"'{host}' is not a host name.")
+    if name in _METADATA_NAMES or name.startswith("instance-data."):
+        raise AddressRefused(f"'{host}' is a cloud metadata service; it is never contacted.")
+    if not policy.private and (name == "localhost" or name.endswith(_LOCAL_SUFFIXES)):
+        raise AddressRefused(f"'{host}' is a local name; only public hosts may be contacted.")
+    return None
+
+
+def _read_literal(host: str) -> Address | None:
+    try:
+        return parse_address(host.rstrip("."))
+    except ValueError:
+        raise AddressRefused(
+            f"'{host}' is not a plain address. Write it as four decimal numbers, or as plain IPv6."
+        ) from None
+
+
+def check_address(host: str, address: Address, policy: Policy) -> None:
+    """Raise where `address`, an address of `host`, is out of bounds."""
+    zone = classify(address)
+    if zone is Zone.FORBIDDEN or (zone is Zone.PRIVATE and not policy.private):
+        raise AddressRefused(f"'{host}' leads to {address}, which is not a public address; it was not contacted.")
+
+
+async def resolve_host(host: str, port: int) -> tuple[Address, ...]:
+    """The addresses of a host name by the system's resolver."""
+    found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(ip_address(entry[4][0].partition("%")[0]) for entry in found))
+
+
+async def find_addresses(host: str, port: int, policy: Policy, resolve: Resolve) -> tuple[Address, ...]:
+    """Every address of a host, each of them checked."""
+    excepted = f"{host}:{port}" in policy.allow
+    literal = _read_literal(host) if excepted else check_host(host, policy)
+    addresses = (literal,) if literal is not None else await _ask_resolver(host, port, resolve)
+    if not excepted:
+        for address in addresses:
+            check_address(host, address, policy)
+    return addresses
+
+
+async def _ask_resolver(host: str, port: int, resolve: Resolve) -> tuple[Address, ...]:
+    try:
+        addresses = await resolve(host.rstrip("."), port)
+    except (OSError, UnicodeError) as error:
+        raise NetworkFailed(f"The host '{host}' was not found. Check its spelling.") from error
+    if not addresses:
+        raise NetworkFailed(f"The host '{host}' has no address.")
+    return addresses
+
+
+async def fetch(
+    url: str,
+    *,
+    policy: Policy,
+    max_bytes: int,
+    timeout: float,
+    send: Outgoing | None = None,
+    resolve: Resolve = resolve_host,
+) -> Fetched:
+    """Get a URL under a policy, following at most three redirects.
+
+    Raises `AddressRefused` where the policy forbids the way, `NetworkFailed` where it cannot be gone.
+    """
+    import httpx2
+
+    from retinue.security.transport import CheckedTransport
+
+    try:
+        with anyio.fail_after(timeout):
+            async with httpx2.AsyncClient(
+                transport=CheckedTransport(policy, resolve), trust_env=False, follow_redirects=False, timeout=timeout
+            ) as client:
+                return await _follow(client, parse_url(url), send or Outgoing(), policy, max_bytes)
+    except (TimeoutError, httpx2.TimeoutException):
+        raise NetworkFailed(f"{url} did not answer completely within {timeout:g} seconds.") from None
+    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+        raise NetworkFailed(f"{url} could not be read: {str(error) or type(error).__name__}.") from error
+
+
+async def _follow(client: httpx2.AsyncClient, url: httpx2.URL, send: Outgoing, policy: Policy, cap: int) -> Fetched:
+    for _ in range(MAX_REDIRECTS + 1):
+        request = client.build_request(send.method, url, headers=dict(send.headers), content=send.body)
+        response = await client.send(request, stream=True)
+        try:
+            location = response.headers.get("location") if response.is_redirect else None
+            if location is None:
+                return await _receive(response, cap)
+        finally:
+            await response.aclose()
+        target = parse_url(str(url.join(location)))
+        if _origin(target) != _origin(url):
+            if not policy.leave_origin:
+                raise AddressRefused(f"{url} redirects to another origin, {target}. Configure the final address.")
+            send = _without_credentials(send)
+        send = _redirected(send, response.status_code)
+        url = target
+    raise NetworkFailed(f"{url} redirects more than {MAX_REDIRECTS} times.")
+
+
+def parse_url(url: str) -> httpx2.URL:
+    """The URL in `url`, refused where it is not plain HTTP(S) without credentials."""
+    import httpx2
+
+    try:
+        parsed = httpx2.URL(url.strip()).copy_with(fragment=None)
+    except (httpx2.InvalidURL, UnicodeError) as error:
+        raise AddressRefused(f"'{url}' is not a URL: {error}.") from None
+    if parsed.scheme not in ("http", "https"):
+        raise AddressRefused(f"'{url}' is not an http or https URL.")
+    if parsed.userinfo:
+        raise AddressRefused("A URL may not carry a user name or password.")
+    if not parsed.host or not 0 < port_of(parsed) < 65536:
+        raise AddressRefused(f"'{url}' names no host and port.")
+    return parsed
+
+
+def port_of(url: httpx2.URL) -> int:
+    """The port a URL leads to."""
+    if url.port is not None:
+        return url.port
+    return 443 if url.scheme == "https" else 80
+
+
+def _origin(url: httpx2.URL) -> tuple[str, bytes, int]:
+    return url.scheme, url.raw_host, port_of(url)
+
+
+_HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+
+
+def _without_credentials(send: Outgoing) -> Outgoing:
+    kept = {name: value for name, value in send.headers.items() if name.lower() in _HARMLESS_HEADERS}
+    return Outgoing(send.method, kept, send.body)
+
+
+def _redirected(send: Outgoing, status: int) -> Outgoing:
+    """What is sent on: a form becomes a plain GET, as browsers do, unless the server insists."""
+    if status in (307, 308) or send.method in ("GET", "HEAD"):
+        return send
+    headers = {name: value for name, value in send.headers.items() if name.lower() != "content-type"}
+    return Outgoing("GET", headers)
+
+
+async def _receive(response: httpx2.Response, cap: int) -> Fetched:
+    if sum(len(name) + len(value) for name, value in response.headers.raw) > MAX_HEADER_BYTES:
+        raise NetworkFailed(f"{response.request.url} sends more than {MAX_HEADER_BYTES:,} bytes of headers.")
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk[: cap + 1 - len(body)]
+        if len(body) > cap:
+            break
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return Fetched(
+        url=str(response.request.url),
+        status=response.status_code,
+        headers=dict(response.headers.items()),
+        body=bytes(body[:cap]),
+        media_type=media_type,
+        charset=response.charset_encoding,
+        truncated=len(body) > cap,
+    )

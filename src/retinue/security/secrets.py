@@ -1,0 +1,295 @@
+"""Secrets: where they are kept, how they are fetched, and how they are kept out of every text.
+
+A configuration holds either the value itself or a reference to it. A reference is resolved when the secret is needed,
+never when the configuration is read, so a locked keyring stops one provider and not the program.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, assert_never
+
+from retinue.core.errors import ConfigError
+
+MAX_SECRET_BYTES = 64 * 1024
+EXEC_SECONDS = 30.0
+HIDDEN = "[redacted]"
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSecret:
+    """The value of an environment variable."""
+
+    source: Literal["env"]
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileSecret:
+    """The content of a file, or with `id` (a JSON pointer such as `/openai/key`) one value inside it."""
+
+    source: Literal["file"]
+    path: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSecret:
+    """What a program prints; `command` is its argument list and no shell reads it."""
+
+    source: Literal["exec"]
+    command: tuple[str, ...]
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyringSecret:
+    """An entry of the desktop's keyring."""
+
+    source: Literal["keyring"]
+    id: str
+    service: str = "retinue"
+
+
+SecretRef = EnvSecret | FileSecret | ExecSecret | KeyringSecret
+Secret = str | SecretRef
+
+
+def parse_secret(value: object) -> Secret:
+    """The secret that a configuration or profile file states, as a value or as a reference."""
+    if isinstance(value, (str, EnvSecret, FileSecret, ExecSecret, KeyringSecret)):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError("A secret is either a string or an object with a 'source' (env, file, exec or keyring).")
+    match value.get("source"):
+        case "env":
+            return EnvSecret("env", _name(value, "id"))
+        case "file":
+            return FileSecret("file", _name(value, "path"), str(value.get("id") or ""))
+        case "exec":
+            command = value.get("command")
+            argv = (command,) if isinstance(command, str) else tuple(command or ())
+            if not argv or not all(isinstance(part, str) and part for part in argv):
+                raise ConfigError(
+                    "A secret with source 'exec' needs 'command': a list such as ['pass', 'show', 'key']."
+                )
+            return ExecSecret("exec", argv, str(value.get("id") or ""))
+        case "keyring":
+            return KeyringSecret("keyring", _name(value, "id"), str(value.get("service") or "retinue"))
+        case other:
+            raise ConfigError(f"'{other}' is not a source of secrets. Use env, file, exec or keyring.")
+
+
+def dump_secret(secret: Secret) -> str | dict[str, object]:
+    """What `parse_secret` reads back, for a JSON file."""
+    match secret:
+        case str():
+            return secret
+        case EnvSecret(source, name):
+            return {"source": source, "id": name}
+        case FileSecret(source, path, pointer):
+            return _with_pointer({"source": source, "path": path}, pointer)
+        case ExecSecret(source, command, pointer):
+            return _with_pointer({"source": source, "command": list(command)}, pointer)
+        case KeyringSecret(source, name, service):
+            return {"source": source, "id": name, "service": service}
+        case _:
+            assert_never(secret)
+
+
+def _with_pointer(written: dict[str, object], pointer: str) -> dict[str, object]:
+    return written | {"id": pointer} if pointer else written
+
+
+def describe_secret(secret: Secret) -> str:
+    """Where a secret comes from, in words that never hold the secret itself."""
+    match secret:
+        case str():
+            return "stored value"
+        case EnvSecret(id=name):
+            return f"environment variable {name}"
+        case FileSecret(path=path):
+            return f"file {path}"
+        case ExecSecret(command=command):
+            return f"output of {command[0]}"
+        case KeyringSecret(id=name):
+            return f"keyring entry {name}"
+        case _:
+            assert_never(secret)
+
+
+def _name(value: Mapping[Any, Any], key: str) -> str:
+    found = value.get(key)
+    if not isinstance(found, str) or not found:
+        raise ConfigError(f"A secret with source '{value.get('source')}' needs '{key}', a text.")
+    return found
+
+
+class Secrets:
+    """Fetches secrets, keeps what it fetched in memory only, and tells `redactor` every value it has seen."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None, redactor: Redactor | None = None) -> None:
+        self.environment = os.environ if environment is None else environment
+        self.redactor = redactor or Redactor()
+        self._known: dict[SecretRef, str] = {}
+
+    def resolve(self, secret: Secret) -> str:
+        """The value itself; raises `ConfigError` where it cannot be had. May block on files and programs."""
+        if isinstance(secret, str):
+            value = secret
+        elif secret in self._known:
+            value = self._known[secret]
+        else:
+            value = self._fetch(secret)
+            # The environment costs nothing to read again, and a changed variable should count at once.
+            if not isinstance(secret, EnvSecret):
+                self._known[secret] = value
+        self.redactor.hide(value)
+        return value
+
+    def forget(self, secret: Secret) -> None:
+        """Fetch the secret again next time; called when a provider refused it."""
+        if not isinstance(secret, str):
+            self._known.pop(secret, None)
+
+    def _fetch(self, ref: SecretRef) -> str:
+        match ref:
+            case EnvSecret(id=name):
+                value = self.environment.get(name, "") if _ENV_NAME.fullmatch(name) else ""
+                missing = f"The environment variable '{name}' is not set. Set it, or change the secret reference."
+            case FileSecret(path=path, id=pointer):
+                value = _pick(_read_file(path), pointer, f"the file '{path}'")
+                missing = f"The secret file '{path}' is empty."
+            case ExecSecret(command=command, id=pointer):
+                value = _pick(_run(command, self.environment), pointer, f"the output of '{command[0]}'")
+                missing = f"'{command[0]}' printed nothing; it should print the secret."
+            case KeyringSecret(id=name, service=service):
+                value = _ask_keyring(service, name)
+                missing = (
+                    f"The keyring has no entry '{name}' for '{service}'. Add it with: keyring set {service} {name}"
+                )
+            case _:
+                assert_never(ref)
+        if not value.strip():
+            raise ConfigError(missing)
+        return value.strip()
+
+
+def _read_file(path: str) -> str:
+    target = Path(path).expanduser()
+    try:
+        if not target.is_file() or target.stat().st_size > MAX_SECRET_BYTES:
+            raise ConfigError(f"The secret file '{path}' is not a regular file of at most {MAX_SECRET_BYTES} bytes.")
+        return target.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The secret file '{path}' cannot be read: {error}.") from error
+
+
+def _run(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    program = Path(command[0]).expanduser()
+    try:
+        done = subprocess.run(
+            [str(program), *command[1:]],
+            capture_output=True,
+            timeout=EXEC_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=dict(environment),
+        )
+        if done.returncode != 0 or len(done.stdout) > MAX_SECRET_BYTES:
+            raise ConfigError(
+                f"'{command[0]}' could not give the secret (exit code {done.returncode}). Run it yourself to see why."
+            )
+        return done.stdout.decode("utf-8")
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{command[0]}' could not give the secret: {type(error).__name__}.") from error
+
+
+def _ask_keyring(service: str, name: str) -> str:
+    try:
+        keyring = importlib.import_module("keyring")
+    except ImportError:
+        raise ConfigError(
+            "Secrets from the keyring need the package 'keyring'. Install it: pip install keyring"
+        ) from None
+    try:
+        return str(keyring.get_password(service, name) or "")
+    except keyring.errors.KeyringError as error:
+        raise ConfigError(f"The keyring cannot be read: {error}. Unlock it and try again.") from error
+
+
+def _pick(text: str, pointer: str, where: str) -> str:
+    """The value that a JSON pointer names in `text`; the whole text without a pointer."""
+    if not pointer:
+        return text
+    try:
+        found: Any = json.loads(text)
+        for part in pointer.strip("/").split("/"):
+            step = part.replace("~1", "/").replace("~0", "~")
+            found = found[int(step)] if isinstance(found, list) else found[step]
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise ConfigError(f"There is no '{pointer}' in {where}.") from None
+    if not isinstance(found, str):
+        raise ConfigError(f"'{pointer}' in {where} is not a text.")
+    return found
+
+
+_SHAPES: tuple[str, ...] = (
+    r"sk-(?:ant-|proj-|or-v1-|svcacct-)?[A-Za-z0-9_-]{16,}",
+    r"AIza[A-Za-z0-9_-]{30,}",
+    r"(?:gsk|xai|hf|npm|pplx|tvly|r8|nvapi)[_-][A-Za-z0-9_-]{16,}",
+    r"gh[pousr]_[A-Za-z0-9]{30,}",
+    r"github_pat_[A-Za-z0-9_]{22,}",
+    r"glpat-[A-Za-z0-9_-]{20,}",
+    r"xox[abeoprs]-[A-Za-z0-9-]{10,}",
+    r"xapp-[A-Za-z0-9-]{10,}",
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}",
+    r"\b\d{8,10}:[A-Za-z0-9_-]{35}\b",
+    r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,}",
+    r"(?<=[?&]key=)[^\s&\"']{8,}",
+    r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)",
+)
+_KNOWN_SHAPES = re.compile("|".join(f"(?:{shape})" for shape in _SHAPES), re.DOTALL)
+
+SHORTEST_SECRET = 6
+
+
+class Redactor:
+    """Takes secrets out of any text: the exact values it was told, and what looks like a key of a well-known kind."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: set[str] = set()
+        self._exact: re.Pattern[str] | None = None
+        for value in values:
+            self.hide(value)
+
+    def hide(self, value: str) -> None:
+        """Redact `value` from now on. Very short values are left alone: they would blot out ordinary words."""
+        value = value.strip()
+        if len(value) < SHORTEST_SECRET or value in self._values:
+            return
+        self._values.add(value)
+        longest_first = sorted(self._values, key=len, reverse=True)
+        self._exact = re.compile("|".join(re.escape(known) for known in longest_first))
+
+    def redact(self, text: str) -> str:
+        if self._exact is not None:
+            text = self._exact.sub(HIDDEN, text)
+        return _KNOWN_SHAPES.sub(HIDDEN, text)
+
+    def __call__(self, text: str) -> str:
+        return self.redact(text)
+
+
+Redact = Callable[[str], str]

@@ -1,0 +1,64 @@
+"""An HTTP transport that dials only addresses that were checked.
+
+Give it to any client, an SDK's included: each request is resolved and checked, then sent to that very address. The
+module needs the HTTP library, so it is imported where a request is made.
+"""
+
+from __future__ import annotations
+
+import ssl
+from functools import cache
+
+import httpx2
+
+from retinue.security.network import Policy, Resolve, find_addresses, port_of, resolve_host
+
+
+@cache
+def _system_trust() -> ssl.SSLContext:
+    return httpx2.create_ssl_context(trust_env=False)
+
+
+class CheckedTransport(httpx2.AsyncBaseTransport):
+    """Sends each request to an address of its host that the policy allows.
+
+    Connections are kept per origin: a connection verified for one name never serves another name at the same address.
+    """
+
+    def __init__(self, policy: Policy, resolve: Resolve = resolve_host, *, tls: ssl.SSLContext | None = None) -> None:
+        self._policy = policy
+        self._resolve = resolve
+        self._tls = tls
+        self._dialled: dict[tuple[str, bytes, int], httpx2.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        host = url.raw_host.decode("ascii")
+        addresses = await find_addresses(host, port_of(url), self._policy, self._resolve)
+        inner = self._transport_for(url)
+        extensions = {**request.extensions, "sni_hostname": host.rstrip(".")}
+        for position, address in enumerate(addresses):
+            pinned = httpx2.Request(
+                request.method,
+                url.copy_with(host=str(address)),
+                headers=request.headers.raw,
+                stream=request.stream,
+                extensions=extensions,
+            )
+            try:
+                return await inner.handle_async_request(pinned)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if position == len(addresses) - 1:
+                    raise
+        raise httpx2.ConnectError("no address", request=request)
+
+    def _transport_for(self, url: httpx2.URL) -> httpx2.AsyncHTTPTransport:
+        origin = url.scheme, url.raw_host, port_of(url)
+        if origin not in self._dialled:
+            self._dialled[origin] = httpx2.AsyncHTTPTransport(verify=self._tls or _system_trust(), trust_env=False)
+        return self._dialled[origin]
+
+    async def aclose(self) -> None:
+        dialled, self._dialled = self._dialled, {}
+        for transport in dialled.values():
+            await transport.aclose()

@@ -1,0 +1,142 @@
+"""`sessions.json`: one row per session, made from the transcripts and rebuilt from them whenever it is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from retinue.core.errors import StorageError, UsageError
+from retinue.core.keys import AgentId, SessionId, SessionKey
+from retinue.core.messages import Usage
+from retinue.core.model import ModelRef, Thought
+from retinue.sessions.codec import EPOCH, parse_time
+from retinue.sessions.lines import opened
+from retinue.sessions.message_codec import mapping_of
+from retinue.sessions.session import Session
+from retinue.storage.files import NotThere, write_atomic
+
+INDEX_NAME = "sessions.json"
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+Rows = dict[SessionKey, Session]
+
+
+def read_index(path: Path) -> Rows | None:
+    """The rows, or None where the index is missing; raises `ValueError` or `StorageError` where it cannot be used."""
+    try:
+        with opened(path) as descriptor:
+            data = json.loads(os.read(descriptor, os.fstat(descriptor).st_size + 1))
+    except NotThere:
+        return None
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(data, dict):
+        raise ValueError("not a JSON object")
+    rows = [_decode_row(key, row) for key, row in data.items()]
+    return {row.key: row for row in rows}
+
+
+def write_index(path: Path, rows: Rows) -> None:
+    """Replace the index, whole or not at all; a row is a line, so that it can be read and compared."""
+    lines = sorted(map(_encode_line, rows.values()))
+    write_atomic(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def put_aside(path: Path) -> Path:
+    """Rename whatever stands where the index should be; it may be a folder."""
+    aside = next(name for n in count(1) if not os.path.lexists(name := path.with_name(f"{path.name}.corrupt.{n}")))
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be used as the session index and cannot be moved: {error}.") from error
+    return aside
+
+
+@lru_cache(maxsize=2048)
+def _encode_line(session: Session) -> str:
+    """A row as text; of all rows a turn changes one, and the others need not be made again."""
+    return f"{json.dumps(session.key.text)}: {json.dumps(_encode_row(session))}"
+
+
+def _encode_row(session: Session) -> dict[str, Any]:
+    usage = session.usage
+    row: dict[str, Any] = {
+        "sessionId": session.id,
+        "agentId": session.key.agent,
+        "updatedAt": _milliseconds(session.updated_at),
+        "sessionStartedAt": _milliseconds(session.started_at),
+        "lastInteractionAt": _milliseconds(session.last_interaction_at) if session.last_interaction_at else None,
+        "sessionFile": f"{session.id}.jsonl",
+        "chatType": session.chat_type,
+        "channel": session.key.channel,
+        "providerOverride": session.model.provider if session.model else None,
+        "modelOverride": session.model.model if session.model else None,
+        "thinkingLevel": session.thinking.value if session.thinking else None,
+        "settings": dict(session.settings) or None,
+        "parentSession": session.parent,
+        "inputTokens": usage.input,
+        "outputTokens": usage.output,
+        "totalTokens": usage.total,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+        "cost": usage.cost,
+        "contextTokens": session.context_tokens,
+        "messageCount": session.messages,
+        "compactionCount": session.compactions,
+        "size": session.size,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _decode_row(key: str, value: object) -> Session:
+    row = mapping_of(value)
+    last = row.get("lastInteractionAt")
+    provider, model, level = row.get("providerOverride"), row.get("modelOverride"), row.get("thinkingLevel")
+    try:
+        return Session(
+            key=SessionKey.parse(key, default_agent=AgentId(row["agentId"])),
+            id=_safe_id(row["sessionId"]),
+            started_at=parse_time(row["sessionStartedAt"]),
+            updated_at=parse_time(row["updatedAt"]),
+            last_interaction_at=parse_time(last) if last is not None else None,
+            model=ModelRef(provider, model) if provider and model else None,
+            thinking=Thought(level) if level is not None else None,
+            settings=tuple((str(name), str(text)) for name, text in mapping_of(row.get("settings")).items()),
+            usage=_decode_usage(row),
+            context_tokens=int(row["contextTokens"]),
+            messages=int(row["messageCount"]),
+            compactions=int(row["compactionCount"]),
+            parent=row.get("parentSession"),
+            size=int(row["size"]),
+        )
+    except (KeyError, TypeError, UsageError) as error:
+        raise ValueError(f"the row of {key} cannot be read: {error}") from error
+
+
+def _safe_id(text: str) -> SessionId:
+    """A session's id names its file, so it must not lead anywhere else."""
+    if not _ID.fullmatch(text):
+        raise ValueError(f"'{text}' is not a session id")
+    return SessionId(text)
+
+
+def _decode_usage(row: Mapping[str, Any]) -> Usage:
+    return Usage(
+        int(row["inputTokens"]),
+        int(row["outputTokens"]),
+        int(row["cacheRead"]),
+        int(row["cacheWrite"]),
+        float(row["cost"]),
+    )
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,223 @@
+"""Messages as JSON, in the shape that OpenClaw writes: roles `user`, `assistant` and `toolResult`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar, assert_never
+
+from retinue.core.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from retinue.core.trust import Trust
+
+E = TypeVar("E", bound=StrEnum)
+
+_STOP_NAMES = {
+    StopReason.END: "stop",
+    StopReason.TOOL_CALLS: "toolUse",
+    StopReason.LENGTH: "length",
+    StopReason.REFUSED: "refusal",
+    StopReason.ABORTED: "aborted",
+    StopReason.ERROR: "error",
+}
+_STOPS = {name: stop for stop, name in _STOP_NAMES.items()}
+
+
+def encode_message(message: Message) -> dict[str, Any]:
+    """A message as JSON; keys that say nothing are left out."""
+    match message:
+        case UserMessage(content, sender, preface, trust):
+            data = {"role": "user", "content": [_encode_part(part) for part in content]}
+            extra: dict[str, Any] = {"sender": sender, "preface": preface or None}
+            return data | _present(extra) | {"trust": trust.value}
+        case AssistantMessage():
+            return _encode_answer(message)
+        case ToolResult(call_id, tool, content, is_error, trust):
+            return {
+                "role": "toolResult",
+                "toolCallId": call_id,
+                "toolName": tool,
+                "content": [_encode_part(part) for part in content],
+                "isError": is_error,
+                "trust": trust.value,
+            }
+    assert_never(message)
+
+
+def decode_message(data: object) -> Message | None:
+    """The message in `data`, or None where a part of it is missing or of a kind that this version does not know."""
+    if not isinstance(data, dict):
+        return None
+    content = _decode_content(data.get("content"))
+    if content is None:
+        return None
+    match data.get("role"):
+        case "user":
+            return _decode_user(data, content)
+        case "assistant":
+            return _decode_answer(data, content)
+        case "toolResult":
+            return _decode_result(data, content)
+    return None
+
+
+def text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def parse_enum(kind: type[E], value: object) -> E | None:
+    """The member with this value, or None."""
+    try:
+        return kind(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+Part = Text | Image | Thinking | ToolCall
+
+
+def _encode_part(part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image(media_type, data):
+            return {"type": "image", "data": data, "mimeType": media_type}
+        case Thinking(text, signature, redacted):
+            extra = {"thinkingSignature": signature, "redacted": redacted or None}
+            return {"type": "thinking", "thinking": text} | _present(extra)
+        case ToolCall(call_id, name, arguments, signature):
+            call = {"type": "toolCall", "id": call_id, "name": name, "arguments": dict(arguments)}
+            return call | _present({"thoughtSignature": signature})
+    assert_never(part)
+
+
+def _decode_content(value: object) -> tuple[Part, ...] | None:
+    if isinstance(value, str):
+        return (Text(value),)
+    if not isinstance(value, list):
+        return None
+    parts = [_decode_part(item) for item in value]
+    return None if None in parts else tuple(part for part in parts if part is not None)
+
+
+def _decode_part(value: object) -> Part | None:
+    data = mapping_of(value)
+    match data:
+        case {"type": "text", "text": str(text)}:
+            return Text(text)
+        case {"type": "image", "data": str(picture), "mimeType": str(media_type)}:
+            return Image(media_type, picture)
+        case {"type": "thinking", "thinking": str(text)}:
+            return Thinking(text, text_or_none(data.get("thinkingSignature")), data.get("redacted") is True)
+        case {"type": "toolCall", "id": str(call_id), "name": str(name), "arguments": dict(arguments)}:
+            return ToolCall(call_id, name, arguments, text_or_none(data.get("thoughtSignature")))
+    return None
+
+
+def _encode_answer(message: AssistantMessage) -> dict[str, Any]:
+    provider, slash, model = message.model.partition("/")
+    if not (slash and provider and model):
+        provider, model = "", message.model
+    usage = message.usage
+    data: dict[str, Any] = {
+        "role": "assistant",
+        "content": [_encode_part(part) for part in message.content],
+        **_present({"provider": provider or None}),
+        "model": model,
+        "usage": {
+            "input": usage.input,
+            "output": usage.output,
+            "cacheRead": usage.cache_read,
+            "cacheWrite": usage.cache_write,
+            "totalTokens": usage.total,
+            "cost": {"total": usage.cost},
+        },
+        "stopReason": _STOP_NAMES[message.stop],
+    }
+    return data | _present({"errorMessage": message.error})
+
+
+def _decode_answer(data: Mapping[str, Any], content: tuple[Part, ...]) -> AssistantMessage:
+    provider, model = text_or_none(data.get("provider")), text_or_none(data.get("model")) or ""
+    return AssistantMessage(
+        content=tuple(part for part in content if not isinstance(part, Image)),
+        model=f"{provider}/{model}" if provider else model,
+        usage=decode_usage(data.get("usage")),
+        stop=_STOPS.get(str(data.get("stopReason")), StopReason.END),
+        error=text_or_none(data.get("errorMessage")),
+    )
+
+
+def decode_usage(value: object) -> Usage:
+    """Usage as a transcript holds it; a number that makes no sense counts as nothing."""
+    data = mapping_of(value)
+    cost = data.get("cost")
+    return Usage(
+        input=_count(data.get("input")),
+        output=_count(data.get("output")),
+        cache_read=_count(data.get("cacheRead")),
+        cache_write=_count(data.get("cacheWrite")),
+        cost=_amount(cost.get("total") if isinstance(cost, dict) else cost),
+    )
+
+
+def _decode_user(data: Mapping[str, Any], content: tuple[Part, ...]) -> UserMessage:
+    return UserMessage(
+        content=tuple(part for part in content if isinstance(part, Text | Image)),
+        sender=text_or_none(data.get("sender")),
+        preface=text_or_none(data.get("preface")) or "",
+        trust=_trust(data, Trust.OWNER),
+    )
+
+
+def _decode_result(data: Mapping[str, Any], content: tuple[Part, ...]) -> ToolResult | None:
+    call_id, tool = text_or_none(data.get("toolCallId")), text_or_none(data.get("toolName"))
+    if call_id is None:
+        return None
+    return ToolResult(
+        call_id=call_id,
+        tool=tool or "",
+        content=tuple(part for part in content if isinstance(part, Text | Image)),
+        is_error=data.get("isError") is True,
+        trust=_trust(data, Trust.UNTRUSTED),
+    )
+
+
+def _trust(data: Mapping[str, Any], unlabelled: Trust) -> Trust:
+    """The label; one that is unreadable must not make a text more trusted than it was."""
+    if "trust" not in data:
+        return unlabelled
+    return parse_enum(Trust, data["trust"]) or Trust.UNTRUSTED
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _amount(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    try:
+        number = float(value)
+    except OverflowError:
+        return 0.0
+    return number if math.isfinite(number) and number > 0 else 0.0

@@ -1,0 +1,98 @@
+"""Making a history acceptable to every provider: each tool call is followed by exactly one result."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from retinue.core.messages import AssistantMessage, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
+
+RESULT_LOST = (
+    "interrupted: this call was started, but its result was lost. It may have taken effect; "
+    "check before you run it again."
+)
+NEVER_STARTED = "interrupted: this call was not run."
+OUTCOME_UNKNOWN = (
+    "interrupted: there is no result of this call. It may or may not have run; check before you repeat it."
+)
+
+
+def repair(
+    messages: Sequence[Message], started: Collection[str] | None = None
+) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The messages in an order that providers accept, and what was changed.
+
+    A call without a result gets one that says so: `started` are the calls known to have been about to take effect, None
+    where nobody knows. Results without a call, and answers that say nothing, are left out.
+    """
+    tidy = [_tidy(message) for message in messages]
+    notes = [f"message {at} says nothing and was left out" for at, message in enumerate(tidy) if message is None]
+    results = _match_results(tidy)
+    used = {at for at, _ in results.values()}
+    repaired: list[Message] = []
+    for at, message in enumerate(tidy):
+        match message:
+            case AssistantMessage():
+                repaired.append(message)
+                for call in message.calls:
+                    result = results.get((at, call.id))
+                    if result is None:
+                        notes.append(f"call {call.id} of `{call.name}` has no result and was given one")
+                    repaired.append(_interrupted(call, started) if result is None else result[1])
+            case UserMessage():
+                repaired.append(message)
+            case ToolResult() if at not in used:
+                notes.append(f"a result for call {message.call_id} answers no call and was left out")
+    return tuple(repaired), tuple(notes)
+
+
+def find_unanswered(messages: Sequence[Message], started: Collection[str]) -> tuple[ToolResult, ...]:
+    """The results that a history lacks, as `repair` would add them."""
+    there = {id(message) for message in messages}
+    repaired, _ = repair(messages, started)
+    return tuple(message for message in repaired if isinstance(message, ToolResult) and id(message) not in there)
+
+
+def _tidy(message: Message) -> Message | None:
+    """The message without parts that providers refuse, or None where nothing is left."""
+    match message:
+        case AssistantMessage(content):
+            seen: set[str] = set()
+            parts = []
+            for part in content:
+                match part:
+                    case Text(text) if not text.strip():
+                        continue
+                    case ToolCall(call_id, name) if not call_id or not name or call_id in seen:
+                        continue
+                    case ToolCall(call_id):
+                        seen.add(call_id)
+                parts.append(part)
+            if all(isinstance(part, Thinking) for part in parts):
+                return None
+            return message if len(parts) == len(content) else replace(message, content=tuple(parts))
+        case UserMessage(content, preface=preface):
+            return message if content or preface else None
+        case ToolResult():
+            return message
+
+
+def _match_results(messages: Sequence[Message | None]) -> dict[tuple[int, str], tuple[int, ToolResult]]:
+    """For each call, by the place of its message: the first result after it, before the id is used again."""
+    asked: dict[str, int] = {}
+    found: dict[tuple[int, str], tuple[int, ToolResult]] = {}
+    for at, message in enumerate(messages):
+        match message:
+            case AssistantMessage():
+                asked |= dict.fromkeys((call.id for call in message.calls), at)
+            case ToolResult(call_id) if call_id in asked:
+                found.setdefault((asked[call_id], call_id), (at, message))
+    return found
+
+
+def _interrupted(call: ToolCall, started: Collection[str] | None) -> ToolResult:
+    if started is None:
+        text = OUTCOME_UNKNOWN
+    else:
+        text = RESULT_LOST if call.id in started else NEVER_STARTED
+    return ToolResult(call.id, call.name, (Text(text),), is_error=True)

@@ -1,0 +1,121 @@
+"""A session as lists and status lines show it: its transcript, summed up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import assert_never
+
+from retinue.core.envelope import Source
+from retinue.core.keys import SessionId, SessionKey, SessionKind
+from retinue.core.messages import AssistantMessage, Usage, UserMessage
+from retinue.core.model import ModelRef, Thought
+from retinue.sessions.entries import (
+    Body,
+    CallStarted,
+    Compacted,
+    Entry,
+    Header,
+    Interrupted,
+    MessageAdded,
+    ModelChanged,
+    Noted,
+    SettingChanged,
+    ThinkingChanged,
+    Unknown,
+)
+
+LABEL = "label"
+VERBOSE = "verbose"
+REASONING = "reasoning"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a transcript adds up to; `size` is how many of its bytes were counted.
+
+    `last_interaction_at` is when a person last spoke; turns that a clock or a job set off do not count.
+    """
+
+    key: SessionKey
+    id: SessionId
+    started_at: datetime
+    updated_at: datetime
+    last_interaction_at: datetime | None = None
+    model: ModelRef | None = None
+    thinking: Thought | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    context_tokens: int = 0
+    messages: int = 0
+    compactions: int = 0
+    parent: str | None = None
+    size: int = 0
+
+    @property
+    def chat_type(self) -> str:
+        """`direct`, `group` or `channel`; a session without a chat is as private as a direct one."""
+        return self.key.kind.value if self.key.kind.is_shared else SessionKind.DIRECT.value
+
+    def setting(self, name: str) -> str | None:
+        """What a person set for this session, or None."""
+        return dict(self.settings).get(name)
+
+    @property
+    def label(self) -> str | None:
+        return self.setting(LABEL)
+
+    @property
+    def verbose(self) -> str | None:
+        return self.setting(VERBOSE)
+
+    @property
+    def reasoning(self) -> str | None:
+        return self.setting(REASONING)
+
+
+def begin(header: Header, key: SessionKey) -> Session:
+    """A session of which only the header is known."""
+    return Session(key, header.id, header.timestamp, header.timestamp, parent=header.parent)
+
+
+def advance(session: Session, entry: Entry) -> Session:
+    """The session after one more entry."""
+    session = replace(session, updated_at=max(session.updated_at, entry.timestamp))
+    body = entry.body
+    match body:
+        case MessageAdded():
+            return _hear(session, body, entry.timestamp)
+        case ModelChanged(model):
+            return replace(session, model=model)
+        case ThinkingChanged(level):
+            return replace(session, thinking=level)
+        case SettingChanged(name, value):
+            others = tuple(pair for pair in session.settings if pair[0] != name)
+            return replace(session, settings=others if value is None else (*others, (name, value)))
+        case Compacted():
+            return replace(session, compactions=session.compactions + 1, context_tokens=0)
+        case Noted() | CallStarted() | Interrupted() | Unknown():
+            return session
+    assert_never(body)
+
+
+def carried_over(session: Session) -> tuple[Body, ...]:
+    """What a new session of the same key starts with: the choices a person made, but not the name of the old one."""
+    choices: list[Body] = []
+    if session.model is not None:
+        choices.append(ModelChanged(session.model))
+    if session.thinking is not None:
+        choices.append(ThinkingChanged(session.thinking))
+    choices += [SettingChanged(name, value) for name, value in session.settings if name != LABEL]
+    return tuple(choices)
+
+
+def _hear(session: Session, body: MessageAdded, at: datetime) -> Session:
+    session = replace(session, messages=session.messages + 1)
+    match body.message:
+        case UserMessage() if body.source is Source.CHAT:
+            return replace(session, last_interaction_at=at)
+        case AssistantMessage(usage=usage) if usage.total:
+            return replace(session, usage=session.usage + usage, context_tokens=usage.total)
+    return session

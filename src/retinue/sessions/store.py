@@ -1,0 +1,277 @@
+"""All sessions of an agent: which transcript belongs to which key."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from retinue.core.clock import Clock, IdFactory, random_id, random_uuid
+from retinue.core.errors import SessionError, StorageError
+from retinue.core.keys import SessionId, SessionKey
+from retinue.sessions.codec import format_time
+from retinue.sessions.entries import Header
+from retinue.sessions.folding import SUFFIX, Folded, fold, fold_folder, fold_usage
+from retinue.sessions.index import INDEX_NAME, Rows, put_aside, read_index, write_index
+from retinue.sessions.session import Session, carried_over
+from retinue.sessions.transcript import Stamps, Transcript
+from retinue.sessions.usage import UsageRecord, append_usage, read_usage, write_usage
+from retinue.storage.file_errors import explained
+from retinue.storage.files import DiskFull, make_private_dir
+
+log = logging.getLogger(__name__)
+
+_OPEN_AT_ONCE = 32
+
+
+@dataclass(slots=True)
+class _Change:
+    """The index while this process alone may change it."""
+
+    folder: Path
+    rows: Rows
+    dirty: bool = False
+    folded: Folded = field(default_factory=Folded)
+
+    def current(self, key: SessionKey) -> Session | None:
+        """The session of a key, with everything in its transcript counted; None where it has no transcript."""
+        row = self.rows.get(key)
+        if row is None or not self.path_of(row.id).is_file():
+            self.refold()
+            row = self.rows.get(key)
+            if row is None or not self.path_of(row.id).is_file():
+                return None
+        session = fold(self.path_of(row.id), row, self.folded)
+        if session is not None and session != row:
+            self.put(session)
+        return session
+
+    def refold(self) -> None:
+        """Bring every row up to date. A row without a transcript stays: its choices go to the key's next session."""
+        found = fold_folder(self.folder, self.rows, self.folded)
+        lost = {key: row for key, row in self.rows.items() if key not in found and not self.path_of(row.id).is_file()}
+        if lost | found != self.rows:
+            self.rows = lost | found
+            self.dirty = True
+
+    def put(self, session: Session) -> None:
+        self.rows[session.key] = session
+        self.dirty = True
+
+    def path_of(self, session: SessionId) -> Path:
+        return self.folder / f"{session}{SUFFIX}"
+
+
+class SessionStore:
+    """The sessions in one folder.
+
+    Transcripts are the truth. The index only sums them up: it is written when a session starts and when a turn ends,
+    and whatever it missed is read from the transcripts. Several processes may use one folder.
+
+    `notes` are sentences for people about what was found damaged and what was done.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        *,
+        ids: IdFactory = random_id,
+        session_ids: IdFactory = random_uuid,
+        durable: bool = False,
+        cwd: str = "",
+    ) -> None:
+        self.folder = folder
+        self.notes: list[str] = []
+        self._stamps = Stamps(clock, ids, durable)
+        self._session_ids = session_ids
+        self._cwd = cwd
+        self._transcripts: OrderedDict[SessionId, Transcript] = OrderedDict()
+        self._read: tuple[tuple[int, int, int], Rows] | None = None
+
+    def find(self, key: SessionKey) -> Session | None:
+        """The session of a key, or None; at the end of a turn this brings the index up to date."""
+        with self._changing() as change:
+            return change.current(key)
+
+    def list(self) -> tuple[Session, ...]:
+        """All sessions, the one last used first."""
+        with self._changing() as change:
+            change.refold()
+            live = [row for row in change.rows.values() if change.path_of(row.id).is_file()]
+        return tuple(sorted(live, key=lambda row: (row.updated_at, row.key.text), reverse=True))
+
+    def open(self, key: SessionKey) -> Transcript:
+        """The transcript of a key, started if there is none. One that is open already only reads what was added."""
+        with self._changing() as change:
+            session = change.current(key)
+            if session is None:
+                return self._start(key, change)
+        transcript = self._transcripts.get(session.id)
+        if transcript is None:
+            transcript = Transcript.open(change.path_of(session.id), self._stamps)
+            self.notes += transcript.notes
+        else:
+            transcript.refresh()
+        return self._remember(session.id, transcript)
+
+    def reset(self, key: SessionKey) -> Session:
+        """Archive a session and start a new one under its key, with the choices that a person made in the old one."""
+        with self._changing() as change:
+            old = change.current(key)
+            if old is not None:
+                self._archive(old, "reset")
+            self._start(key, change)
+            return change.rows[key]
+
+    def delete(self, key: SessionKey) -> Path:
+        """Take a session out of the lists; returns where its transcript is kept."""
+        with self._changing() as change:
+            session = change.current(key)
+            if session is None:
+                raise SessionError(f"There is no session '{key}'. List the sessions to see their keys.")
+            kept = self._archive(session, "deleted")
+            del change.rows[key]
+            change.dirty = True
+            return kept
+
+    def usage(self, since: datetime | None = None) -> tuple[UsageRecord, ...]:
+        """What answers cost from a moment on, those of archived sessions included."""
+        with self._changing() as change:
+            change.refold()
+        try:
+            return tuple(read_usage(self._usage_folder, since))
+        except StorageError as error:
+            with self._changing():
+                self._give_up_usage(error)
+            return tuple(read_usage(self._usage_folder, since))
+
+    def path_of(self, session: SessionId) -> Path:
+        """The transcript of a session that is not archived."""
+        return self.folder / f"{session}{SUFFIX}"
+
+    def _start(self, key: SessionKey, change: _Change) -> Transcript:
+        before = change.rows.get(key)
+        header = Header(
+            id=SessionId(self._session_ids()),
+            timestamp=self._stamps.now(),
+            cwd=self._cwd,
+            key=key,
+            parent=before.id if before else None,
+        )
+        path = change.path_of(header.id)
+        transcript = Transcript.create(path, header, carried_over(before) if before else (), self._stamps)
+        session = fold(path, None, Folded())
+        assert session is not None
+        change.put(session)
+        return self._remember(header.id, transcript)
+
+    def _archive(self, session: Session, why: str) -> Path:
+        """Rename a transcript so that it no longer counts as live."""
+        path = self.path_of(session.id)
+        stamp = format_time(self._stamps.now()).replace(":", "-")
+        kept = path.with_name(f"{path.name}.{why}.{stamp}")
+        with explained(path.name, self.folder):
+            path.rename(kept)
+        self._transcripts.pop(session.id, None)
+        return kept
+
+    def _remember(self, session: SessionId, transcript: Transcript) -> Transcript:
+        self._transcripts[session] = transcript
+        self._transcripts.move_to_end(session)
+        while len(self._transcripts) > _OPEN_AT_ONCE:
+            self._transcripts.popitem(last=False)
+        return transcript
+
+    @contextmanager
+    def _changing(self) -> Iterator[_Change]:
+        """The index under a lock that dies with the process; written back where it changed."""
+        make_private_dir(self.folder)
+        with explained(self.folder.name, self.folder.parent):
+            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            change = self._load()
+            try:
+                yield change
+            finally:
+                self._save(change)
+        finally:
+            os.close(descriptor)
+
+    def _load(self) -> _Change:
+        path = self.folder / INDEX_NAME
+        state = _state_of(path)
+        if self._read is not None and state == self._read[0]:
+            return _Change(self.folder, dict(self._read[1]))
+        try:
+            rows = read_index(path)
+        except (ValueError, StorageError) as error:
+            rows = None
+            self._note(f"The session index could not be used ({error}). It was kept as {put_aside(path).name}.")
+        change = _Change(self.folder, rows or {})
+        if rows is None:
+            change.refold()
+        return change
+
+    def _save(self, change: _Change) -> None:
+        """Write what changed. The transcripts are safe already, so a failure here is told and not raised."""
+        for note in change.folded.notes:
+            self._note(note)
+        path = self.folder / INDEX_NAME
+        try:
+            self._save_usage(change.folded)
+            if change.dirty:
+                write_index(path, change.rows)
+        except StorageError as error:
+            self._read = None
+            self._note(f"The session index was not written and will be made again from the transcripts: {error}")
+            return
+        state = _state_of(path)
+        self._read = (state, change.rows) if state is not None else None
+
+    def _save_usage(self, folded: Folded) -> None:
+        folder = self._usage_folder
+        if os.path.lexists(folder) and folded.usage:
+            known = set()
+            try:
+                if folded.from_start:
+                    known = {(record.session_id, record.entry) for record in read_usage(folder)}
+                new = [record for record in folded.usage if (record.session_id, record.entry) not in known]
+                append_usage(folder, new)
+            except DiskFull:
+                raise
+            except StorageError as error:
+                self._give_up_usage(error)
+        if not os.path.lexists(folder):
+            write_usage(folder, fold_usage(self.folder))
+
+    def _give_up_usage(self, error: StorageError) -> None:
+        """Move the usage folder away, so that saving makes it anew from the transcripts."""
+        self._note(
+            f"The usage folder could not be used ({error}). It was kept as {put_aside(self._usage_folder).name}."
+        )
+
+    @property
+    def _usage_folder(self) -> Path:
+        return self.folder / "usage"
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            log.warning(text)
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """What changes whenever the index is replaced."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,161 @@
+"""A session's transcript: the truth about a conversation, in a file that is only ever added to."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from retinue.core.clock import Clock, IdFactory, random_id
+from retinue.core.errors import SessionError
+from retinue.core.messages import Message
+from retinue.sessions.codec import Unreadable, encode_line
+from retinue.sessions.entries import Body, Entry, EntryId, Header
+from retinue.sessions.lines import Place, append_lines, create_lines, mend_end, opened, opened_alone, place_of
+from retinue.sessions.tail import Record, add_all, decode_all, read_tail
+from retinue.sessions.tree import Tree
+from retinue.storage.files import NotThere
+
+READ_LIMIT = 32 * 1024 * 1024
+"""More than any model reads at once; a compaction is nearly always found long before."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """Where the times and ids of new entries come from, and whether each entry waits for the disk."""
+
+    clock: Clock
+    ids: IdFactory = random_id
+    durable: bool = False
+
+    def now(self) -> datetime:
+        """The time in whole milliseconds, as the index keeps it."""
+        now = self.clock.now()
+        return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+class Transcript:
+    """An open transcript and what is known of it.
+
+    Opening reads backwards from the end, until everything that the model should read is there. Appending writes first
+    and then updates the view, so a view never shows what is not in the file. Other processes may append too: their
+    entries are taken in before ours is written, so that all of them stand on one branch.
+
+    `notes` are sentences for people about what was found damaged and what was done; `bytes_read` counts what the view
+    has cost.
+    """
+
+    def __init__(self, path: Path, stamps: Stamps, *, limit: int = READ_LIMIT) -> None:
+        self.path = path
+        self.header: Header | None = None
+        self.tree = Tree(whole=True)
+        self.notes: list[str] = []
+        self.bytes_read = 0
+        self._stamps = stamps
+        self._limit = limit
+        self._place = Place((0, 0), 0)
+
+    @classmethod
+    def create(cls, path: Path, header: Header, bodies: Iterable[Body], stamps: Stamps) -> Transcript:
+        """Start a transcript with its header and first entries, all in one write."""
+        transcript = cls(path, stamps)
+        transcript.header = header
+        lines = [encode_line(header)]
+        for body in bodies:
+            entry = transcript._stamp(body, transcript.tree.leaf)
+            lines.append(encode_line(entry))
+            transcript.tree.add(entry)
+        transcript._place = create_lines(path, b"".join(lines), durable=stamps.durable)
+        return transcript
+
+    @classmethod
+    def open(cls, path: Path, stamps: Stamps, *, limit: int = READ_LIMIT) -> Transcript:
+        """Open a transcript; a line torn by a crash is cut off and kept beside it."""
+        transcript = cls(path, stamps, limit=limit)
+        aside = mend_end(path)
+        if aside is not None:
+            transcript._note(f"The last line of {path.name} was torn by a crash; its remains are in {aside.name}.")
+        with opened(path) as descriptor:
+            transcript._load(descriptor, limit)
+        return transcript
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What was said since the last compaction."""
+        return self.tree.messages
+
+    def append(self, body: Body, *, parent: EntryId | None = None) -> Entry:
+        """Write an entry after the last one, or after `parent` to start another branch there."""
+        with self._still_there(), opened_alone(self.path) as descriptor:
+            self._catch_up(descriptor)
+            if parent is not None and parent not in self.tree:
+                self._load(descriptor, limit=self._place.end)
+                if parent not in self.tree:
+                    raise SessionError(f"{self.path.name} has no entry '{parent}' to continue from.")
+            entry = self._stamp(body, parent or self.tree.leaf)
+            self._place = append_lines(descriptor, encode_line(entry), durable=self._stamps.durable)
+        self.tree.add(entry)
+        return entry
+
+    def refresh(self) -> None:
+        """Take in what other processes appended since."""
+        with self._still_there(), opened(self.path) as descriptor:
+            self._catch_up(descriptor)
+
+    def _stamp(self, body: Body, parent: EntryId | None) -> Entry:
+        return Entry(EntryId(self._stamps.ids()), parent, self._stamps.now(), body)
+
+    def _catch_up(self, descriptor: int) -> None:
+        place = place_of(descriptor)
+        if place == self._place:
+            return
+        if place.inode != self._place.inode or place.end < self._place.end:
+            self._load(descriptor, self._limit)
+            return
+        data = os.pread(descriptor, place.end - self._place.end, self._place.end)
+        self.bytes_read += len(data)
+        whole = data[: data.rfind(b"\n") + 1]
+        records = list(decode_all(whole, self._place.end))
+        add_all(self.tree, records)
+        self._place = Place(place.inode, self._place.end + len(whole))
+        self._report(records)
+        if not self.tree.is_complete:
+            self._load(descriptor, self._limit)
+
+    def _load(self, descriptor: int, limit: int) -> None:
+        tail = read_tail(descriptor, limit)
+        self.header, self.tree, self._place = tail.header, tail.tree, tail.place
+        self.bytes_read += tail.bytes_read
+        self._report(tail.unreadable)
+        if not tail.tree.is_complete:
+            megabytes = tail.bytes_read / 1024 / 1024
+            self._note(f"{self.path.name} is long and was never compacted: its last {megabytes:.0f} MB were read.")
+
+    def _report(self, records: Iterable[Record]) -> None:
+        bad = [record for record in records if isinstance(record.value, Unreadable)]
+        if bad and isinstance(bad[0].value, Unreadable):
+            lines = "A line" if len(bad) == 1 else f"{len(bad)} lines"
+            self._note(
+                f"{lines} of {self.path.name} could not be read, at byte {bad[0].start} ({bad[0].value.reason}); "
+                "skipped, and still in the file."
+            )
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            log.warning(text)
+
+    @contextmanager
+    def _still_there(self) -> Iterator[None]:
+        try:
+            yield
+        except NotThere as error:
+            raise SessionError(
+                f"The transcript {self.path.name} was archived meanwhile. Open the session again to go on."
+            ) from error

@@ -1,0 +1,149 @@
+"""What model calls cost: one line per answer, in a file per month, to be summed by day, session, model or source.
+
+The lines are taken from the transcripts, so the folder can be deleted and comes back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from retinue.core.envelope import Source
+from retinue.core.keys import RunId, SessionId
+from retinue.core.messages import AssistantMessage, Usage
+from retinue.sessions.codec import format_time, parse_time
+from retinue.sessions.entries import Entry, EntryId, MessageAdded
+from retinue.sessions.lines import append_lines, create_lines, opened_alone, read_forward
+from retinue.sessions.message_codec import decode_usage, mapping_of, parse_enum
+from retinue.sessions.session import Session
+from retinue.storage.files import NotThere, make_private_dir, write_atomic
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """What one answer cost; `run` is the turn it belongs to."""
+
+    at: datetime
+    session_id: SessionId
+    entry: EntryId
+    session: str
+    model: str
+    source: Source
+    run: RunId | None
+    usage: Usage
+
+
+def record_usage(session: Session, entry: Entry) -> UsageRecord | None:
+    """The record of an entry that is an answer and cost something."""
+    match entry.body:
+        case MessageAdded(AssistantMessage(model=model, usage=usage), run, source) if usage.total:
+            return UsageRecord(entry.timestamp, session.id, entry.id, session.key.text, model, source, run, usage)
+    return None
+
+
+def total(records: Iterable[UsageRecord]) -> Usage:
+    """All of it together."""
+    return sum((record.usage for record in records), Usage())
+
+
+def group(records: Iterable[UsageRecord], by: Callable[[UsageRecord], K]) -> dict[K, Usage]:
+    """The sums per model, source, session, day or whatever `by` names."""
+    sums: dict[K, Usage] = {}
+    for record in records:
+        name = by(record)
+        sums[name] = sums.get(name, Usage()) + record.usage
+    return sums
+
+
+def append_usage(folder: Path, records: Iterable[UsageRecord]) -> None:
+    """Add records to their months."""
+    for name, lines in _by_month(records).items():
+        path = folder / name
+        data = b"".join(lines)
+        try:
+            with opened_alone(path) as descriptor:
+                append_lines(descriptor, data, durable=False)
+        except NotThere:
+            make_private_dir(folder)
+            create_lines(path, data, durable=False)
+
+
+def write_usage(folder: Path, records: Iterable[UsageRecord]) -> None:
+    """Write the months anew."""
+    make_private_dir(folder)
+    for name, lines in _by_month(sorted(records, key=lambda record: record.at)).items():
+        write_atomic(folder / name, b"".join(lines))
+
+
+def read_usage(folder: Path, since: datetime | None = None) -> list[UsageRecord]:
+    """The records from a moment on, oldest first, each once; only the months concerned are read."""
+    first = _month(since) if since else ""
+    found: dict[tuple[SessionId, EntryId], UsageRecord] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        if path.name < first:
+            continue
+        for record in _read_month(path):
+            if since is None or record.at >= since:
+                found[record.session_id, record.entry] = record
+    return sorted(found.values(), key=lambda record: record.at)
+
+
+def _month(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m}.jsonl"
+
+
+def _by_month(records: Iterable[UsageRecord]) -> dict[str, list[bytes]]:
+    months: dict[str, list[bytes]] = {}
+    for record in records:
+        months.setdefault(_month(record.at), []).append(_encode(record))
+    return months
+
+
+def _read_month(path: Path) -> Iterator[UsageRecord]:
+    for _, line in read_forward(path):
+        try:
+            record = _decode(mapping_of(json.loads(line)))
+        except (ValueError, RecursionError, KeyError):
+            continue  # torn by a crash; the transcript still has it
+        yield record
+
+
+def _encode(record: UsageRecord) -> bytes:
+    usage = record.usage
+    data: dict[str, Any] = {
+        "at": format_time(record.at),
+        "sessionId": record.session_id,
+        "entry": record.entry,
+        "session": record.session,
+        "model": record.model,
+        "source": record.source.value,
+        "run": record.run,
+        "usage": {
+            "input": usage.input,
+            "output": usage.output,
+            "cacheRead": usage.cache_read,
+            "cacheWrite": usage.cache_write,
+            "cost": usage.cost,
+        },
+    }
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def _decode(data: Any) -> UsageRecord:
+    run = data["run"]
+    return UsageRecord(
+        parse_time(data["at"]),
+        SessionId(str(data["sessionId"])),
+        EntryId(str(data["entry"])),
+        str(data["session"]),
+        str(data["model"]),
+        parse_enum(Source, data["source"]) or Source.OTHER,
+        RunId(str(run)) if run is not None else None,
+        decode_usage(data["usage"]),
+    )

@@ -1,0 +1,1 @@
+"""Skills: found, checked against this machine, and listed for the model."""

@@ -1,0 +1,84 @@
+"""The list of skills that the model reads, kept within its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from retinue.security.literals import literal, xml
+from retinue.skills.skill import Skill
+
+_OPENING = "<available_skills>\n"
+_CLOSING = "</available_skills>"
+_LONGEST_PATH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The rendered list. `text` is what the prompt takes, note included; it is empty where nothing can be listed.
+
+    `note` is empty unless skills or their descriptions had to be left out.
+    """
+
+    text: str
+    listed: tuple[Skill, ...]
+    omitted: tuple[Skill, ...]
+    compact: bool
+    note: str
+
+
+def render_catalog(skills: Iterable[Skill], *, max_skills: int, max_chars: int, home: Path) -> Catalog:
+    """List the skills the model may choose by itself, in at most `max_chars` characters.
+
+    Over budget the descriptions go first; when names alone are still too many, the end of the list goes.
+    """
+    visible = tuple(skill for skill in skills if not skill.disable_model_invocation)
+    head = visible[:max_skills]
+    prefix = f"{home.as_posix().rstrip('/')}/"
+    full = [_render(skill, prefix, compact=False) for skill in head]
+    note = "" if len(head) == len(visible) else _describe_cut(len(head), len(visible), compact=False)
+    text = _assemble(full, note)
+    if len(text) <= max_chars:
+        return Catalog(text, head, visible[len(head) :], compact=False, note=note)
+    return _shorten(visible, head, prefix, max_chars)
+
+
+def _shorten(visible: tuple[Skill, ...], head: tuple[Skill, ...], prefix: str, max_chars: int) -> Catalog:
+    rows = [_render(skill, prefix, compact=True) for skill in head]
+    sizes = list(accumulate(map(len, rows), initial=0))
+    for count in range(len(rows), 0, -1):
+        note = _describe_cut(count, len(visible), compact=True)
+        if _frame_size(note) + sizes[count] <= max_chars:
+            return Catalog(_assemble(rows[:count], note), head[:count], visible[count:], compact=True, note=note)
+    return Catalog("", (), visible, compact=True, note=_describe_cut(0, len(visible), compact=True))
+
+
+def _assemble(rows: list[str], note: str) -> str:
+    if not rows:
+        return ""
+    return "".join((f"{note}\n" if note else "", _OPENING, *rows, _CLOSING))
+
+
+def _frame_size(note: str) -> int:
+    return len(note) + 1 + len(_OPENING) + len(_CLOSING)
+
+
+def _describe_cut(listed: int, total: int, *, compact: bool) -> str:
+    bare = ", without descriptions" if compact else ""
+    return f"Note: {listed} of {total} skills are listed{bare}, to keep this short. `retinue skills check` shows all."
+
+
+def _render(skill: Skill, prefix: str, *, compact: bool) -> str:
+    description = "" if compact else f"    <description>{xml(skill.description)}</description>\n"
+    return (
+        f"  <skill>\n    <name>{xml(skill.name)}</name>\n{description}"
+        f"    <location>{xml(_locate(skill, prefix))}</location>\n"
+        f"    <version>{skill.version}</version>\n  </skill>\n"
+    )
+
+
+def _locate(skill: Skill, prefix: str) -> str:
+    location = literal(skill.location.as_posix(), _LONGEST_PATH)
+    return f"~/{location[len(prefix) :]}" if location.startswith(prefix) else location

@@ -1,0 +1,125 @@
+"""The skills of one agent, kept in memory for as long as nothing on disk changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from retinue.core.errors import SkillError
+from retinue.skills.discovery import Discovery, discover, read_skill
+from retinue.skills.requirements import Gate, GateContext, check_skill
+from retinue.skills.search import SkillFile
+from retinue.skills.settings import SkillsLimits, SkillsSettings
+from retinue.skills.skill import Skill, Tier
+from retinue.skills.sources import Places, Source, expand_paths, list_sources
+from retinue.skills.stamps import Stamp, is_fresh, stamp_path, stamp_status
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A skill and whether it may be used."""
+
+    skill: Skill
+    gate: Gate
+
+
+_Parsed = dict[tuple[Path, Tier, Stamp], Skill | SkillError]
+
+
+class SkillLibrary:
+    """Finds skills; while nothing changed, `load` costs one stat for each skill and each folder around them."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        limits: SkillsLimits,
+        allowed_targets: Sequence[Path] = (),
+        *,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._sources = tuple(sources)
+        self._limits = limits
+        self._allowed_targets = tuple(allowed_targets)
+        self._now_ns = now_ns
+        self._found: Discovery | None = None
+        self._stamps: list[tuple[str, Stamp]] = []
+        self._parsed: _Parsed = {}
+
+    def load(self) -> Discovery:
+        """What there is now; a file that was read before and is unchanged is not read again."""
+        found = self._found
+        if found is not None and all(stamp_path(path) == stamp for path, stamp in self._stamps):
+            return found
+        return self._look()
+
+    def _look(self) -> Discovery:
+        began = self._now_ns()
+        parsed: _Parsed = {}
+
+        def read(file: SkillFile, max_bytes: int) -> Skill:
+            known = (file.location, file.tier, stamp_status(file.status))
+            result = self._parsed.get(known) or _attempt(file, max_bytes)
+            parsed[known] = result
+            if isinstance(result, SkillError):
+                raise SkillError(str(result))
+            return result
+
+        found, scan = discover(self._sources, self._limits, self._allowed_targets, read)
+        ended = self._now_ns()
+        self._parsed = {key: value for key, value in parsed.items() if not is_fresh(key[2], began, ended)}
+        self._stamps = list(scan.stamps.items())
+        # Something may still change without a new stamp: then the next load has to look again.
+        fresh = any(is_fresh(stamp, began, ended) for stamp in scan.stamps.values())
+        self._found = None if fresh else found
+        return found
+
+
+def open_library(settings: SkillsSettings, places: Places) -> SkillLibrary:
+    """The library of the skills that an agent finds in these places."""
+    allowed = expand_paths(settings.load.allow_symlink_targets, places)
+    return SkillLibrary(list_sources(places, settings.load), settings.limits, allowed)
+
+
+def judge_skills(skills: Sequence[Skill], context: GateContext) -> tuple[Judged, ...]:
+    """Every skill with the verdict on it."""
+    return tuple(Judged(skill, check_skill(skill, context)) for skill in skills)
+
+
+def make_context(
+    settings: SkillsSettings,
+    *,
+    system: str,
+    environment: Mapping[str, str],
+    has_program: Callable[[str], bool],
+    config: Mapping[str, Any],
+    allowlist: Collection[str] | None = None,
+) -> GateContext:
+    """What the gates look at; `system` is `sys.platform`, `config` the whole configuration as plain data."""
+    return GateContext(
+        os=system,
+        has_program=has_program,
+        env=frozenset(name for name, value in environment.items() if value),
+        config_is_set=lambda path: _is_set(config, path),
+        entries=settings.entries,
+        allow_bundled=None if settings.allow_bundled is None else frozenset(settings.allow_bundled),
+        agent_allowlist=None if allowlist is None else frozenset(allowlist),
+    )
+
+
+def _is_set(config: Mapping[str, Any], path: str) -> bool:
+    value: Any = config
+    for part in path.split("."):
+        if not isinstance(value, Mapping):
+            return False
+        value = value.get(part)
+    return bool(value)
+
+
+def _attempt(file: SkillFile, max_bytes: int) -> Skill | SkillError:
+    try:
+        return read_skill(file, max_bytes)
+    except SkillError as error:
+        return error

@@ -1,0 +1,104 @@
+"""Whether a skill may be used here and now, and if not, why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from retinue.skills.settings import SkillEntry
+from retinue.skills.skill import Skill, Tier
+
+_SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
+_UNSET = SkillEntry()
+
+
+@dataclass(frozen=True, slots=True)
+class GateContext:
+    """What the gates look at: this machine, the configuration, and what the agent may use.
+
+    `env` holds the names of variables that are set and not empty. `allow_bundled` and `agent_allowlist` are None where
+    nothing is restricted; an empty list allows none.
+    """
+
+    os: str
+    has_program: Callable[[str], bool]
+    env: Collection[str] = frozenset()
+    config_is_set: Callable[[str], bool] = lambda path: False
+    entries: Mapping[str, SkillEntry] | None = None
+    allow_bundled: Collection[str] | None = None
+    agent_allowlist: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The verdict on one skill; every obstacle is a reason, so that a person can clear them all at once."""
+
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def eligible(self) -> bool:
+        return not self.reasons
+
+
+_OPEN = Gate()
+
+
+def check_skill(skill: Skill, context: GateContext) -> Gate:
+    """Judge a skill. `always` waives programs, variables and settings; it does not make another system fit."""
+    reasons = [*_find_switches(skill, context), *_find_system(skill, context)]
+    if not skill.always:
+        reasons += _find_missing(skill, context)
+    return Gate(tuple(reasons)) if reasons else _OPEN
+
+
+def _entry(skill: Skill, context: GateContext) -> SkillEntry:
+    entries = context.entries or {}
+    return entries.get(skill.key) or entries.get(skill.name) or _UNSET
+
+
+def _find_switches(skill: Skill, context: GateContext) -> Iterator[str]:
+    """The places where a person said which skills may be used."""
+    if not _entry(skill, context).enabled:
+        yield f"switched off by `skills.entries.{skill.key}.enabled`"
+    if skill.tier is Tier.BUNDLED and not _is_listed(skill, context.allow_bundled):
+        yield "bundled, and not listed in `skills.allowBundled`"
+    if skill.tier is not Tier.EXPLICIT and not _is_listed(skill, context.agent_allowlist):
+        yield "not in the list of skills this agent may use"
+
+
+def _is_listed(skill: Skill, names: Collection[str] | None) -> bool:
+    return names is None or skill.name in names or skill.key in names
+
+
+def _find_system(skill: Skill, context: GateContext) -> Iterator[str]:
+    wanted = skill.requirements.os
+    if wanted and context.os not in wanted:
+        names = " or ".join(_SYSTEMS.get(name, name) for name in wanted)
+        yield f"needs {names}, this is {_SYSTEMS.get(context.os, context.os)}"
+
+
+def _find_missing(skill: Skill, context: GateContext) -> Iterator[str]:
+    needs = skill.requirements
+    for program in needs.bins:
+        if not context.has_program(program):
+            yield f"needs the program `{program}`, not on PATH"
+    if needs.any_bins and not any(map(context.has_program, needs.any_bins)):
+        yield f"needs one of the programs {_enumerate(needs.any_bins)}, none is on PATH"
+    if needs.env:
+        entry = _entry(skill, context)
+        for variable in needs.env:
+            if not _has_variable(variable, skill, entry, context):
+                yield f"needs the environment variable `{variable}`, not set"
+    for path in needs.config:
+        if not context.config_is_set(path):
+            yield f"needs the setting `{path}`, not set or switched off"
+
+
+def _has_variable(variable: str, skill: Skill, entry: SkillEntry, context: GateContext) -> bool:
+    if variable in context.env or entry.env.get(variable):
+        return True
+    return variable == skill.primary_env and bool(entry.api_key)
+
+
+def _enumerate(names: Collection[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

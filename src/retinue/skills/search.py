@@ -1,0 +1,305 @@
+"""The search through one source of skills, within limits and without leaving the folders that were named.
+
+A folder that holds a `SKILL.md` is a skill and is not searched further; other folders are, six levels deep, the upper
+levels first. Everything is opened beneath its root's descriptor, so what was checked is what is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from retinue.core.errors import SkillError
+from retinue.security.literals import literal
+from retinue.skills.skill import Skill, SkillProblem, Tier
+from retinue.skills.sources import Source
+from retinue.skills.stamps import Stamp, stamp_path, stamp_status
+from retinue.storage.beneath import FOLDER, Links, best_resolver, open_beneath
+from retinue.storage.file_errors import kind_of
+
+MAX_DEPTH = 6
+MAX_ENTRIES = 10_000
+FILE_NAME = "SKILL.md"
+_LOWER_NAME = "skill.md"
+_LONGEST_MESSAGE = 1000
+_SKIPPED = frozenset(("node_modules", "__pycache__"))
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFile:
+    """A regular file, open for reading; whoever opened it closes it."""
+
+    descriptor: int
+    status: os.stat_result
+    location: Path
+    tier: Tier
+
+
+@dataclass(slots=True)
+class Scan:
+    """One look at all sources: what to look for, what was found, and stamps to tell later whether it is still so."""
+
+    max_candidates: int
+    max_skills: int
+    allowed_targets: tuple[str, ...]
+    read: Callable[[SkillFile], Skill]
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+    skills: list[Skill] = field(default_factory=list)
+    problems: list[SkillProblem] = field(default_factory=list)
+    limits_hit: list[SkillProblem] = field(default_factory=list)
+    seen_files: set[tuple[int, int]] = field(default_factory=set)
+
+
+def search_source(source: Source, scan: Scan) -> None:
+    """Look through one source and write down in `scan` what is there."""
+    with ExitStack() as opened:
+        _Search(source, scan, opened).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """An open folder that nothing beneath it may leave."""
+
+    descriptor: int
+    path: str
+
+    def open(self, parts: Sequence[str], flags: int) -> int:
+        return open_beneath(
+            self.descriptor, parts, flags, links=Links.INSIDE, resolver=best_resolver(), anchor=self.path
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder to look at: where it is in its area, and the path by which people know it."""
+
+    area: _Area
+    parts: tuple[str, ...]
+    shown: str
+    depth: int
+
+
+class _LimitReached(Exception):
+    """The source is not searched further."""
+
+
+class _Search:
+    def __init__(self, source: Source, scan: Scan, opened: ExitStack) -> None:
+        self._source = source
+        self._scan = scan
+        self._opened = opened
+        self._targets: dict[str, _Area] = {}
+        self._waiting: deque[_Folder] = deque()
+        self._seen_folders: set[tuple[int, int]] = set()
+        self._entries_left = MAX_ENTRIES
+        self._candidates = self._files = self._loaded = 0
+
+    def run(self) -> None:
+        shown = str(self._source.path)
+        self._scan.stamps[shown] = stamp_path(shown)
+        try:
+            area = self._open_source(shown)
+        except OSError as error:
+            if self._source.named or error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                self._report(shown, _explain(error))
+            return
+        if area is None:
+            self._report(shown, _describe_escape(shown))
+            return
+        self._waiting.append(_Folder(area, (), shown, 0))
+        try:
+            while self._waiting:
+                self._visit(self._waiting.popleft())
+        except _LimitReached:
+            return
+        if self._source.named and not self._files:
+            self._report(shown, f"There is no skill here: no `{FILE_NAME}` was found.")
+
+    def _open_source(self, shown: str) -> _Area | None:
+        """Open the source's folder, beneath the one it must stay within; None where a link leads it out of there."""
+        within = self._source.within
+        if within is None:
+            return self._keep(os.open(shown, FOLDER), os.path.realpath(shown))
+        outer = self._keep(os.open(within, FOLDER), os.path.realpath(within))
+        try:
+            descriptor = outer.open(self._source.path.relative_to(within).parts, FOLDER)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            allowed = self._find_allowed(os.path.realpath(shown))
+            if allowed is None:
+                return None
+            descriptor = allowed[0].open(allowed[1], FOLDER)
+        return self._keep(descriptor, os.path.realpath(shown))
+
+    def _keep(self, descriptor: int, path: str) -> _Area:
+        self._opened.callback(os.close, descriptor)
+        return _Area(descriptor, path)
+
+    def _visit(self, folder: _Folder) -> None:
+        if folder.depth:
+            self._count_candidate()
+        try:
+            if not self._take_file(folder, FILE_NAME):
+                self._descend(folder)
+        except OSError as error:
+            self._scan.stamps[folder.shown] = stamp_path(folder.shown)
+            if error.errno == errno.EXDEV:
+                self._follow_out(folder)
+            elif error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                self._report(folder.shown, _explain(error))
+
+    def _count_candidate(self) -> None:
+        limit = self._scan.max_candidates
+        if self._candidates >= limit:
+            self._stop(f"It holds more than {limit:,} folders (`skills.limits.maxCandidatesPerRoot`).")
+        self._candidates += 1
+
+    def _stop(self, reason: str) -> None:
+        self._note_limit(reason)
+        raise _LimitReached
+
+    def _take_file(self, folder: _Folder, name: str) -> bool:
+        """Make a skill of the folder's file; False where there is none. Raises `OSError` when a link leads out."""
+        path = f"{folder.shown}/{name}"
+        try:
+            descriptor = folder.area.open((*folder.parts, name), _READ)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise
+            self._scan.stamps[path] = stamp_path(path)
+            self._report(path, _explain(error))
+            return True
+        self._take(descriptor, path)
+        return True
+
+    def _take(self, descriptor: int, path: str) -> None:
+        """Make a skill of an open file, and close it."""
+        try:
+            found = os.fstat(descriptor)
+            self._scan.stamps[path] = stamp_status(found)
+            self._files += 1
+            if not stat.S_ISREG(found.st_mode):
+                self._report(path, f"It is a {kind_of(found.st_mode)}, not a regular file.")
+            elif (found.st_dev, found.st_ino) not in self._scan.seen_files:
+                self._scan.seen_files.add((found.st_dev, found.st_ino))
+                self._load(SkillFile(descriptor, found, Path(path), self._source.tier))
+        finally:
+            os.close(descriptor)
+
+    def _load(self, file: SkillFile) -> None:
+        limit = self._scan.max_skills
+        if self._loaded >= limit:
+            self._stop(f"It holds more than {limit:,} skills (`skills.limits.maxSkillsLoadedPerSource`).")
+        try:
+            self._scan.skills.append(self._scan.read(file))
+            self._loaded += 1
+        except SkillError as error:
+            self._report(str(file.location), str(error))
+        except OSError as error:
+            self._report(str(file.location), _explain(error))
+
+    def _descend(self, folder: _Folder) -> None:
+        """Line up the folders in a folder that is no skill itself."""
+        descriptor = folder.area.open(folder.parts, FOLDER)
+        try:
+            found = os.fstat(descriptor)
+            self._scan.stamps[folder.shown] = stamp_status(found)
+            if (found.st_dev, found.st_ino) in self._seen_folders:
+                return
+            self._seen_folders.add((found.st_dev, found.st_ino))
+            left = self._entries_left
+            with os.scandir(descriptor) as listing:
+                entries = list(islice(listing, left + 1))
+            names = sorted(entry.name for entry in entries[:left] if _may_hold_skills(entry))
+        finally:
+            os.close(descriptor)
+        self._entries_left -= min(len(entries), left)
+        if any(entry.name == _LOWER_NAME for entry in entries) and self._take_file(folder, _LOWER_NAME):
+            return
+        if folder.depth < MAX_DEPTH:
+            for name in names:
+                self._line_up(folder, name)
+        if len(entries) > left:
+            self._note_limit(f"It holds more than {MAX_ENTRIES:,} files and folders.")
+
+    def _line_up(self, folder: _Folder, name: str) -> None:
+        if name.isprintable():
+            parts = (*folder.parts, name)
+            self._waiting.append(_Folder(folder.area, parts, f"{folder.shown}/{name}", folder.depth + 1))
+        else:
+            self._report(folder.shown, f"A folder in it is called {name!a}, which cannot be shown. Rename it.")
+
+    def _follow_out(self, folder: _Folder) -> None:
+        """A link leads out of the area: go on where it leads if the configuration allows that."""
+        path, real = folder.shown, os.path.realpath(folder.shown)
+        folder_stays = _is_beneath(real, folder.area.path)
+        if folder_stays:
+            path = f"{folder.shown}/{FILE_NAME}"
+            real = os.path.realpath(path)
+            self._scan.stamps[path] = stamp_path(path)
+        allowed = self._find_allowed(real)
+        if allowed is None:
+            self._report(path, _describe_escape(path))
+        elif folder_stays:
+            self._take(allowed[0].open(allowed[1], _READ), path)
+        else:
+            self._candidates -= 1
+            self._visit(_Folder(allowed[0], allowed[1], folder.shown, folder.depth))
+
+    def _find_allowed(self, real: str) -> tuple[_Area, tuple[str, ...]] | None:
+        for target in self._scan.allowed_targets:
+            if _is_beneath(real, target):
+                area = self._targets.get(target) or self._keep(os.open(target, FOLDER), target)
+                self._targets[target] = area
+                return area, tuple(part for part in real[len(target) :].split("/") if part)
+        return None
+
+    def _report(self, path: str, message: str) -> None:
+        # A message may quote what a stranger wrote: the target of a link, a key of the front matter.
+        self._scan.problems.append(SkillProblem(Path(path), literal(message, _LONGEST_MESSAGE)))
+
+    def _note_limit(self, reason: str) -> None:
+        limit = SkillProblem(self._source.path, f"{reason} The rest was not looked at.")
+        if limit not in self._scan.limits_hit:
+            self._scan.limits_hit.append(limit)
+
+
+def _may_hold_skills(entry: os.DirEntry[str]) -> bool:
+    if entry.name.startswith(".") or entry.name in _SKIPPED:
+        return False
+    return entry.is_dir(follow_symlinks=False) or entry.is_symlink()
+
+
+def _is_beneath(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def _describe_escape(path: str) -> str:
+    return (
+        f"It is a link to {os.path.realpath(path)}, outside of the skills folder. "
+        "To use it, add that place to `skills.load.allowSymlinkTargets`."
+    )
+
+
+def _explain(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return "There is no such folder."
+        case errno.ELOOP:
+            return "It is a link that leads back to itself."
+        case errno.ENXIO | errno.ENODEV:
+            return "It is a socket or device, not a regular file."
+        case errno.EACCES | errno.EPERM:
+            return "It may not be read. Check its owner and permissions."
+    return f"It cannot be read: {os.strerror(error.errno or 0).lower()}."

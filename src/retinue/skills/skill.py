@@ -1,0 +1,161 @@
+"""A skill: what a `SKILL.md` says about itself.
+
+The file follows the open Agent Skills format; what OpenClaw added is read under `metadata.retinue` and
+`metadata.openclaw`. The instructions themselves are not kept: the model reads the file when it needs them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from retinue.core.errors import SkillError
+from retinue.skills.declaration import NAME_LIMIT, Extras, InstallWay, make_line, read_declaration
+
+
+class Tier(StrEnum):
+    """Where a skill comes from; of two skills with one name, the one whose tier stands first here wins."""
+
+    EXPLICIT = "explicit"
+    WORKSPACE = "workspace"
+    PROJECT = "project"
+    PERSONAL = "personal"
+    MANAGED = "managed"
+    PLUGIN = "plugin"
+    BUNDLED = "bundled"
+    EXTRA = "extra"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What a skill needs to work; an empty part asks for nothing."""
+
+    os: tuple[str, ...] = ()
+    bins: tuple[str, ...] = ()
+    any_bins: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    config: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSpec:
+    """One way to install what a skill needs; `target` is the formula, package, module or address."""
+
+    kind: str
+    target: str
+    id: str | None = None
+    label: str | None = None
+    bins: tuple[str, ...] = ()
+    os: tuple[str, ...] = ()
+    archive: str | None = None
+    extract: bool | None = None
+    strip_components: int | None = None
+    target_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill as its file declares it. `location` is the file, `folder` what its relative paths start from."""
+
+    name: str
+    description: str
+    location: Path
+    folder: Path
+    tier: Tier
+    version: str
+    homepage: str | None = None
+    user_invocable: bool = True
+    disable_model_invocation: bool = False
+    allow_remote: bool = True
+    command_dispatch: str | None = None
+    command_tool: str | None = None
+    command_arg_mode: str = "raw"
+    license: str | None = None
+    compatibility: str | None = None
+    allowed_tools: tuple[str, ...] = ()
+    requirements: Requirements = Requirements()
+    always: bool = False
+    emoji: str | None = None
+    primary_env: str | None = None
+    skill_key: str | None = None
+    install: tuple[InstallSpec, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name under which `skills.entries` configures it."""
+        return self.skill_key or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SkillProblem:
+    """Something about a file or folder that a person should know; the other skills load all the same."""
+
+    path: Path
+    message: str
+
+
+def parse_skill(data: bytes, location: Path, tier: Tier) -> Skill:
+    """Read a `SKILL.md`; raises `SkillError` saying what is wrong with it."""
+    declared = read_declaration(_decode(data))
+    extras = declared.extras
+    name = declared.name or make_line(location.parent.name, NAME_LIMIT)
+    if not name:
+        raise SkillError("It has no name. Add a line `name: …` to its front matter.")
+    if not declared.description:
+        raise SkillError("It has no description. Add a line `description: …` to its front matter.")
+    by_model = (declared.disable_model_invocation, declared.invocation.disable_model_invocation)
+    return Skill(
+        name=name,
+        description=declared.description,
+        location=location,
+        folder=location.parent,
+        tier=tier,
+        version=f"sha256:{hashlib.sha256(data).hexdigest()[:16]}",
+        homepage=declared.homepage or extras.homepage,
+        user_invocable=declared.user_invocable,
+        disable_model_invocation=any(by_model) or extras.invocation.disable_model_invocation,
+        allow_remote=declared.invocation.allow_remote and extras.invocation.allow_remote,
+        command_dispatch=declared.command_dispatch,
+        command_tool=declared.command_tool,
+        command_arg_mode=declared.command_arg_mode,
+        license=declared.license,
+        compatibility=declared.compatibility,
+        allowed_tools=declared.allowed_tools,
+        requirements=_collect_requirements(extras),
+        always=extras.always,
+        emoji=extras.emoji,
+        primary_env=extras.primary_env,
+        skill_key=extras.skill_key,
+        install=tuple(map(_convert_install, extras.install)),
+    )
+
+
+def _decode(data: bytes) -> str:
+    if b"\0" in data:
+        raise SkillError("It is not a text file: it holds zero bytes.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SkillError(f"It is not UTF-8 text: byte {error.start} cannot be read. Save it as UTF-8.") from None
+
+
+def _collect_requirements(extras: Extras) -> Requirements:
+    needs = extras.requires
+    return Requirements(extras.os, needs.bins, needs.any_bins, needs.env, needs.config)
+
+
+def _convert_install(way: InstallWay) -> InstallSpec:
+    return InstallSpec(
+        kind=way.kind,
+        target=way.formula or way.package or way.module or way.url or "",
+        id=way.id,
+        label=way.label,
+        bins=way.bins,
+        os=way.os,
+        archive=way.archive,
+        extract=way.extract,
+        strip_components=way.strip_components,
+        target_dir=way.target_dir,
+    )

@@ -1,0 +1,1 @@
+"""Durable bytes: the home folder, contained file access, databases."""

@@ -1,0 +1,200 @@
+"""Opening a path beneath a directory descriptor, so that no name, link or race leads out of it.
+
+The kernel does it in one call where it has `openat2`; elsewhere the path is walked component by component, each opened
+without following links.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import cache
+
+from retinue.core.errors import OutsideRoot, StorageError
+
+O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+_OPENAT2 = 437
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_RETRIES = 16
+_MOST_LINKS = 40
+_LONGEST_PATH = 4095
+
+_Openat2 = Callable[[int, bytes, int, int, int], int]
+
+
+class Links(Enum):
+    """Which symbolic links a path may go through."""
+
+    NONE = "none"
+    INSIDE = "inside"
+
+
+class Resolver(Enum):
+    """Who walks the path."""
+
+    KERNEL = "kernel"
+    WALK = "walk"
+
+
+@cache
+def best_resolver() -> Resolver:
+    """The kernel where it can; some container hosts forbid the call."""
+    here = os.open(".", FOLDER)
+    try:
+        os.close(_load_openat2()(here, b".", FOLDER, 0, _BENEATH))
+    except OSError:
+        return Resolver.WALK
+    finally:
+        os.close(here)
+    return Resolver.KERNEL
+
+
+def split_path(relative: str) -> tuple[str, ...]:
+    """The components of a path inside a root; empty for the root itself. Raises where it cannot stay inside."""
+    if not relative or "\0" in relative:
+        raise StorageError(f"{relative!r} is not a path. Name a file or folder.")
+    if relative.startswith("/"):
+        raise OutsideRoot(f"'{relative}' is an absolute path. Use a path relative to the folder.")
+    parts = tuple(part for part in relative.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise OutsideRoot(f"'{relative}' uses '..'. Use a path that stays inside the folder.")
+    try:
+        length = len(os.fsencode(relative))
+    except UnicodeEncodeError:
+        raise StorageError(f"{relative!r} cannot be a file name. Use valid Unicode text.") from None
+    if length > _LONGEST_PATH:
+        raise StorageError(f"'{relative[:80]}…' is too long a path. Use at most {_LONGEST_PATH} bytes.")
+    return parts
+
+
+def open_beneath(
+    root: int,
+    parts: Sequence[str],
+    flags: int,
+    *,
+    mode: int = 0,
+    links: Links = Links.NONE,
+    resolver: Resolver = Resolver.WALK,
+    anchor: str = "",
+) -> int:
+    """Open `parts` beneath the directory descriptor `root`.
+
+    `anchor` is the root's real path: an absolute link below it stays inside. Raises `OSError`: `EXDEV` for a way out,
+    `ELOOP` for a link that may not be followed.
+    """
+    if resolver is Resolver.KERNEL:
+        try:
+            return _open_by_kernel(root, parts, flags, mode, links)
+        except OSError as error:
+            # EAGAIN: renames kept interfering. EXDEV: the kernel refuses every absolute link, also one pointing inside.
+            if error.errno != errno.EAGAIN and not (error.errno == errno.EXDEV and links is Links.INSIDE):
+                raise
+    return _open_by_walk(root, parts, flags, mode, links, anchor)
+
+
+@cache
+def _load_openat2() -> _Openat2:
+    import ctypes
+
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    syscall.restype = ctypes.c_long
+
+    def openat2(folder: int, path: bytes, flags: int, mode: int, resolve: int) -> int:
+        how = struct.pack("QQQ", flags, mode, resolve)
+        opened = int(syscall(_OPENAT2, folder, path, how, len(how)))
+        if opened < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return opened
+
+    return openat2
+
+
+def _open_by_kernel(root: int, parts: Sequence[str], flags: int, mode: int, links: Links) -> int:
+    openat2 = _load_openat2()
+    path = os.fsencode("/".join(parts) or ".")
+    resolve = _BENEATH | _NO_MAGICLINKS | (_NO_SYMLINKS if links is Links.NONE else 0)
+    for _ in range(_RETRIES):
+        try:
+            return openat2(root, path, flags | os.O_CLOEXEC, mode, resolve)
+        except OSError as error:
+            if error.errno not in (errno.EINTR, errno.EAGAIN):
+                raise
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def _open_by_walk(root: int, parts: Sequence[str], flags: int, mode: int, links: Links, anchor: str) -> int:
+    ahead = deque(parts)
+    held: list[int] = []
+    followed = 0
+    try:
+        while ahead:
+            name = ahead.popleft()
+            here = held[-1] if held else root
+            if name == "..":
+                if not held:
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+                os.close(held.pop())
+                continue
+            opened = _open_step(here, name, O_PATH | os.O_DIRECTORY if ahead else flags, mode)
+            if isinstance(opened, int):
+                if not ahead:
+                    return opened
+                held.append(opened)
+                continue
+            followed += 1
+            if links is Links.NONE or followed > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            steps = _steps_of_link(opened, anchor)
+            if opened.startswith("/"):
+                _close_all(held)
+            ahead.extendleft(reversed(steps))
+        return os.open(".", flags | os.O_CLOEXEC, dir_fd=held[-1] if held else root)
+    finally:
+        _close_all(held)
+
+
+def _open_step(folder: int, name: str, flags: int, mode: int) -> int | str:
+    """Open one component: its descriptor, or the text of the link that stands there."""
+    try:
+        opened = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+            target = _read_link(folder, name)
+            if target is not None:
+                return target
+        raise
+    if flags & O_PATH and stat.S_ISLNK(os.fstat(opened).st_mode):
+        os.close(opened)
+        # The link may have been replaced since; then its new target is judged like any other.
+        return os.readlink(name, dir_fd=folder)
+    return opened
+
+
+def _read_link(folder: int, name: str) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError:
+        return None
+
+
+def _steps_of_link(target: str, anchor: str) -> list[str]:
+    if target.startswith("/"):
+        inside = anchor.rstrip("/")
+        if target != inside and not target.startswith(inside + "/"):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        target = target[len(inside) :]
+    return [step for step in target.split("/") if step not in ("", ".")]
+
+
+def _close_all(held: list[int]) -> None:
+    while held:
+        os.close(held.pop())

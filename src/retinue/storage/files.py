@@ -1,0 +1,387 @@
+"""Files of one folder, reached through its descriptor and never by a joined path.
+
+`Root` is the only way Retinue touches a workspace: what was checked is what is opened. Reads take regular files only
+and never block; writes replace a file whole or leave it as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+
+from retinue.core.errors import StorageError
+from retinue.storage.beneath import FOLDER, O_PATH, Links, Resolver, best_resolver, open_beneath, split_path
+from retinue.storage.descriptors import (
+    CREATE,
+    PRIVATE_DIR,
+    PRIVATE_FILE,
+    find_other_spelling,
+    fold_name,
+    read_up_to,
+    rename_to_free_name,
+    replace_file,
+    stat_if_there,
+    sync_folder,
+    write_all,
+)
+from retinue.storage.file_errors import (
+    AlreadyThere,
+    DiskFull,
+    HardLinked,
+    LinkRefused,
+    NoPermission,
+    NotRegular,
+    NotThere,
+    ReadOnly,
+    ShadowedName,
+    TooLarge,
+    TooMany,
+    explained,
+    kind_of,
+)
+from retinue.storage.private import make_private_dir, write_atomic
+
+__all__ = [
+    "AlreadyThere",
+    "DiskFull",
+    "Entry",
+    "EntryKind",
+    "FileIdentity",
+    "FileRead",
+    "HardLinked",
+    "LinkRefused",
+    "Links",
+    "NoPermission",
+    "NotRegular",
+    "NotThere",
+    "Place",
+    "ReadOnly",
+    "Resolver",
+    "Root",
+    "ShadowedName",
+    "TooLarge",
+    "TooMany",
+    "fold_name",
+    "make_private_dir",
+    "write_atomic",
+]
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """Tells one content of one file from any other, without reading it."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """A file's bytes, the identity they had and the number of names the file has."""
+
+    data: bytes
+    identity: FileIdentity
+    links: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which folder it is, whatever it is called."""
+
+    device: int
+    inode: int
+
+
+class EntryKind(StrEnum):
+    """What stands behind a name in a folder."""
+
+    FILE = "file"
+    DIR = "dir"
+    LINK = "link"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder; a link is described itself, not what it points to."""
+
+    name: str
+    kind: EntryKind
+    size: int
+    mtime_ns: int
+
+
+class Root:
+    """One folder and everything beneath it; owns a descriptor, so it is a context manager.
+
+    Reads may run in several threads at once. Of two writers the last one wins; nobody ever sees half a file.
+    """
+
+    def __init__(self, path: Path, descriptor: int, resolver: Resolver) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._resolver = resolver
+        self._anchor = os.path.realpath(path)
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = False, resolver: Resolver | None = None) -> Root:
+        """Open a folder that the operator named; links on the way to it are followed."""
+        if create:
+            make_private_dir(path)
+        with explained(path.name, path.parent):
+            descriptor = os.open(path, FOLDER)
+        return cls(path, descriptor, resolver or best_resolver())
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def place(self) -> Place:
+        """Which folder this is; a copy of it is another one."""
+        found = os.fstat(self._folder)
+        return Place(found.st_dev, found.st_ino)
+
+    def identify(self, relative: str, *, links: Links = Links.NONE) -> FileIdentity | None:
+        """The identity of a regular file, by one look at it; None where nothing is there."""
+        parts = split_path(relative)
+        with explained(relative, self.path):
+            try:
+                found = self._look(parts, links)
+            except FileNotFoundError:
+                return None
+        self._require_regular(found, relative)
+        return _identity(found)
+
+    def read(self, relative: str, *, max_bytes: int, links: Links = Links.NONE, single_link: bool = False) -> FileRead:
+        """Read a regular file whole; one larger than `max_bytes` is an error, never cut."""
+        parts = split_path(relative)
+        with explained(relative, self.path), self._opened(parts, _READ, links) as descriptor:
+            found = os.fstat(descriptor)
+            self._require_regular(found, relative, single_link=single_link)
+            # The size is a claim: a file in /proc says 0 and a growing one outruns it.
+            data = b"" if found.st_size > max_bytes else read_up_to(descriptor, max_bytes + 1, found.st_size)
+        if found.st_size > max_bytes or len(data) > max_bytes:
+            raise TooLarge(f"'{relative}' in {self.path} is larger than {max_bytes:,} bytes. Shorten or split it.")
+        return FileRead(data, _identity(found), found.st_nlink)
+
+    def write(self, relative: str, data: bytes, *, mode: int = PRIVATE_FILE, exclusive: bool = False) -> None:
+        """Put `data` in the place of a file, whole or not at all; missing folders are made.
+
+        An existing file keeps its permissions; `mode` is for a new one. With `exclusive` an existing file is an error.
+        """
+        with explained(relative, self.path), self._parent(relative, create=True) as (folder, name):
+            found = stat_if_there(folder, name)
+            if found is None:
+                self._refuse_shadow(folder, name, relative)
+            elif exclusive:
+                raise AlreadyThere(f"'{relative}' in {self.path} exists already. It was left as it is.")
+            else:
+                self._require_regular(found, relative, single_link=True)
+                mode = stat.S_IMODE(found.st_mode) & 0o777
+            replace_file(folder, name, data, mode, exclusive=exclusive)
+
+    def append(self, relative: str, data: bytes, *, sync: bool = True) -> None:
+        """Add `data` to the end of a file; what could not be added whole is taken back.
+
+        One writer at a time: taking back would also take what another wrote meanwhile.
+        """
+        with explained(relative, self.path), self._appendable(relative) as descriptor:
+            found = os.fstat(descriptor)
+            self._require_regular(found, relative, single_link=True)
+            try:
+                write_all(descriptor, data)
+                if sync:
+                    os.fsync(descriptor)
+            except BaseException:
+                os.ftruncate(descriptor, found.st_size)
+                raise
+
+    def entries(self, relative: str = ".") -> list[Entry]:
+        """What a folder holds, sorted by name."""
+        parts = split_path(relative)
+        with (
+            explained(relative, self.path),
+            self._opened(parts, FOLDER) as descriptor,
+            os.scandir(descriptor) as listing,
+        ):
+            found = [entry for entry in map(_entry, listing) if entry is not None]
+        return sorted(found, key=lambda entry: entry.name)
+
+    def walk(self, relative: str = ".", *, max_entries: int) -> Iterator[tuple[str, Entry]]:
+        """Everything beneath a folder with its path, depth first in order of name; no link is followed.
+
+        A folder that cannot be listed, or is gone by the time its turn comes, is passed over.
+        """
+        start = "/".join(split_path(relative))
+        waiting = [(f"{start}/" if start else "", entry) for entry in reversed(self.entries(relative))]
+        seen = 0
+        while waiting:
+            prefix, entry = waiting.pop()
+            seen += 1
+            if seen > max_entries:
+                raise TooMany(
+                    f"'{relative}' in {self.path} holds more than {max_entries:,} entries. Use a smaller folder."
+                )
+            path = prefix + entry.name
+            yield path, entry
+            if entry.kind is EntryKind.DIR:
+                with suppress(StorageError):
+                    waiting.extend((f"{path}/", below) for below in reversed(self.entries(path)))
+
+    def make_dir(self, relative: str) -> None:
+        """Make a private folder and the ones above it; one that is there stays as it is."""
+        with explained(relative, self.path):
+            os.close(self._open_folder(split_path(relative), relative, create=True))
+
+    def remove(self, relative: str) -> None:
+        """Remove a file, a link (not what it points to) or an empty folder."""
+        with explained(relative, self.path), self._parent(relative) as (folder, name):
+            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                os.rmdir(name, dir_fd=folder)
+            else:
+                os.unlink(name, dir_fd=folder)
+            sync_folder(folder)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file or folder another name; an existing one is never replaced."""
+        with explained(old, self.path), self._parent(old) as (source, old_name):
+            os.stat(old_name, dir_fd=source, follow_symlinks=False)
+            with explained(new, self.path), self._parent(new, create=True) as (target, new_name):
+                respelled = old_name if os.path.samestat(os.fstat(source), os.fstat(target)) else None
+                self._refuse_shadow(target, new_name, new, besides=respelled)
+                rename_to_free_name(source, old_name, target, new_name)
+                sync_folder(target)
+            sync_folder(source)
+
+    def find_shadowed(self, relative: str) -> str | None:
+        """Another spelling of the path's last name that exists beside it, as `SOUL.md` does for `soul.MD`."""
+        with explained(relative, self.path):
+            try:
+                with self._parent(relative) as (folder, name):
+                    return find_other_spelling(folder, name)
+            except FileNotFoundError:
+                return None
+
+    def _look(self, parts: Sequence[str], links: Links) -> os.stat_result:
+        if len(parts) == 1:
+            found = os.stat(parts[0], dir_fd=self._folder, follow_symlinks=False)
+            if not stat.S_ISLNK(found.st_mode):
+                return found
+        with self._opened(parts, O_PATH, links) as descriptor:
+            return os.fstat(descriptor)
+
+    @property
+    def _folder(self) -> int:
+        if self._descriptor < 0:
+            raise StorageError(f"{self.path} was closed. Open it again before using it.")
+        return self._descriptor
+
+    @contextmanager
+    def _opened(self, parts: Sequence[str], flags: int, links: Links = Links.NONE) -> Iterator[int]:
+        descriptor = open_beneath(self._folder, parts, flags, links=links, resolver=self._resolver, anchor=self._anchor)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _parent(self, relative: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder a path's last name stands in, and that name."""
+        parts = split_path(relative)
+        if not parts:
+            raise NotRegular(f"'{relative}' is the folder {self.path} itself. Name something inside it.")
+        folder = self._open_folder(parts[:-1], relative, create=create)
+        try:
+            yield folder, parts[-1]
+        finally:
+            os.close(folder)
+
+    def _open_folder(self, parts: Sequence[str], relative: str, *, create: bool) -> int:
+        try:
+            return open_beneath(self._folder, parts, FOLDER, resolver=self._resolver)
+        except FileNotFoundError:
+            if not create:
+                raise
+        folder = os.dup(self._folder)
+        for name in parts:
+            try:
+                below = self._enter_or_make(folder, name, relative)
+            finally:
+                os.close(folder)
+            folder = below
+        return folder
+
+    def _enter_or_make(self, folder: int, name: str, relative: str) -> int:
+        if stat_if_there(folder, name) is None:
+            self._refuse_shadow(folder, name, relative)
+            with suppress(FileExistsError):
+                os.mkdir(name, PRIVATE_DIR, dir_fd=folder)
+            sync_folder(folder)
+        return open_beneath(folder, (name,), FOLDER, resolver=self._resolver)
+
+    @contextmanager
+    def _appendable(self, relative: str) -> Iterator[int]:
+        try:
+            descriptor = open_beneath(self._folder, split_path(relative), _APPEND, resolver=self._resolver)
+        except FileNotFoundError:
+            with self._parent(relative, create=True) as (folder, name):
+                self._refuse_shadow(folder, name, relative)
+                descriptor = os.open(name, CREATE | os.O_APPEND, PRIVATE_FILE, dir_fd=folder)
+                sync_folder(folder)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _require_regular(self, found: os.stat_result, relative: str, *, single_link: bool = False) -> None:
+        if stat.S_ISLNK(found.st_mode):
+            raise LinkRefused(f"'{relative}' in {self.path} is a symbolic link. Use the real file.")
+        if not stat.S_ISREG(found.st_mode):
+            raise NotRegular(f"'{relative}' in {self.path} is a {kind_of(found.st_mode)}, not a regular file.")
+        if single_link and found.st_nlink > 1:
+            raise HardLinked(
+                f"'{relative}' in {self.path} has {found.st_nlink} hard links. Replace it by a copy of its own."
+            )
+
+    def _refuse_shadow(self, folder: int, name: str, relative: str, *, besides: str | None = None) -> None:
+        other = find_other_spelling(folder, name)
+        if other is not None and other != besides:
+            raise ShadowedName(
+                f"'{relative}' would stand beside '{other}' in {self.path} and differ only in spelling. Use '{other}'."
+            )
+
+
+def _identity(found: os.stat_result) -> FileIdentity:
+    return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _entry(found: os.DirEntry[str]) -> Entry | None:
+    try:
+        status = found.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    kinds = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIR, stat.S_IFLNK: EntryKind.LINK}
+    kind = kinds.get(stat.S_IFMT(status.st_mode), EntryKind.OTHER)
+    return Entry(found.name, kind, status.st_size, status.st_mtime_ns)

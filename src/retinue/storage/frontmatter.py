@@ -1,0 +1,157 @@
+"""The YAML block at the head of a Markdown file, read as plain data.
+
+PyYAML only splits the text into events; the values are built here. So no tag can name a class, no alias can multiply,
+and a date stays the text that somebody wrote.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, TypeAlias
+
+import yaml
+from yaml import events as kinds
+from yaml.events import Event
+
+from retinue.core.errors import RetinueError
+
+YamlValue: TypeAlias = "str | int | float | bool | list[YamlValue] | dict[str, YamlValue] | None"
+
+MAX_BYTES = 65_536
+MAX_DEPTH = 20
+MAX_NODES = 2_000
+
+_FENCE = re.compile(r"\ufeff?---[ \t]*\r?\n")
+_CLOSING = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+_INTEGER = re.compile(r"[-+]?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}|0o[0-7]{1,18}")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?")
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+class FrontMatterError(RetinueError):
+    """Front matter that is not plain YAML; `line` counts from the block's first line."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(f"line {line}: {problem}" if line else problem)
+        self.line = line
+
+
+def split_front_matter(text: str) -> tuple[str | None, str]:
+    """The YAML between the `---` lines at the head of `text`, and the text after it.
+
+    A block that is not closed is no front matter: the text comes back as it is.
+    """
+    opening = _FENCE.match(text)
+    closing = _CLOSING.search(text, opening.end()) if opening else None
+    if opening is None or closing is None:
+        return None, text
+    return text[opening.end() : closing.start()], text[closing.end() :]
+
+
+def parse_yaml(text: str) -> dict[str, YamlValue]:
+    """The mapping that `text` spells: one document without anchors, aliases and tags; nothing is an empty mapping."""
+    _refuse_size(text)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _Builder(loader(text)).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise FrontMatterError(f"{error.problem or 'not YAML'}.", mark.line + 1 if mark else None) from None
+    except yaml.YAMLError as error:
+        raise FrontMatterError(f"not YAML: {str(error).splitlines()[0]}.") from None
+
+
+def _refuse_size(text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise FrontMatterError("it holds characters that no text can have. Save the file as UTF-8.") from None
+    if size > MAX_BYTES:
+        raise FrontMatterError(f"it is larger than {MAX_BYTES:,} bytes. Move text below the front matter.")
+
+
+class _Builder:
+    """Builds plain values from a parser's events and counts what it builds."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+        self._nodes = 0
+
+    def _next(self) -> Event:
+        event: Event = self._parser.get_event()
+        return event
+
+    def document(self) -> dict[str, YamlValue]:
+        self._next()
+        start = self._next()
+        if isinstance(start, kinds.StreamEndEvent):
+            return {}
+        first = self._next()
+        value = self._value(first, 1)
+        self._next()
+        after = self._next()
+        if not isinstance(after, kinds.StreamEndEvent):
+            raise FrontMatterError("a second document begins. Keep one.", _line(after))
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise FrontMatterError("expected `key: value` lines.", _line(first))
+        return value
+
+    def _value(self, event: Event, depth: int) -> YamlValue:
+        self._admit(event, depth)
+        match event:
+            case kinds.ScalarEvent():
+                return _plain_value(event.value) if event.implicit[0] and not event.style else str(event.value)
+            case kinds.SequenceStartEvent():
+                items: list[YamlValue] = []
+                while not isinstance(item := self._next(), kinds.SequenceEndEvent):
+                    items.append(self._value(item, depth + 1))
+                return items
+            case kinds.MappingStartEvent():
+                pairs: dict[str, YamlValue] = {}
+                while not isinstance(name := self._next(), kinds.MappingEndEvent):
+                    key = self._key(name, depth + 1)
+                    if key in pairs:
+                        raise FrontMatterError(f"`{key}` stands twice. Keep one.", _line(name))
+                    pairs[key] = self._value(self._next(), depth + 1)
+                return pairs
+        raise FrontMatterError("expected a value.", _line(event))
+
+    def _key(self, event: Event, depth: int) -> str:
+        self._admit(event, depth)
+        if not isinstance(event, kinds.ScalarEvent):
+            raise FrontMatterError("a key must be plain text.", _line(event))
+        return str(event.value)
+
+    def _admit(self, event: Event, depth: int) -> None:
+        self._nodes += 1
+        if isinstance(event, kinds.NodeEvent) and event.anchor is not None:
+            raise FrontMatterError("anchors and aliases (`&`, `*`) are not read. Write the value out.", _line(event))
+        if getattr(event, "tag", None) is not None:
+            raise FrontMatterError("tags (`!`) are not read. Quote the value if it begins with `!`.", _line(event))
+        if depth > MAX_DEPTH:
+            raise FrontMatterError(f"it is nested deeper than {MAX_DEPTH} levels.", _line(event))
+        if self._nodes > MAX_NODES:
+            raise FrontMatterError(f"it holds more than {MAX_NODES:,} values.", _line(event))
+
+
+def _plain_value(text: str) -> YamlValue:
+    """What an unquoted scalar means in the core schema of YAML 1.2; `yes`, `on` and dates are text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+    if _FLOAT.fullmatch(text) and math.isfinite(value := float(text)):
+        return value
+    return text
+
+
+def _line(event: Event) -> int | None:
+    mark = event.start_mark
+    return mark.line + 1 if mark else None

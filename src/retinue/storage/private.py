@@ -1,0 +1,42 @@
+"""Files and folders of our own state, which nobody but the owner may read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from retinue.storage.beneath import FOLDER
+from retinue.storage.descriptors import PRIVATE_DIR, PRIVATE_FILE, replace_file, stat_if_there
+from retinue.storage.file_errors import NotRegular, explained, kind_of
+
+
+def make_private_dir(path: Path) -> None:
+    """Make a folder and the missing ones above it, readable by the owner alone whatever the umask."""
+    with explained(path.name, path.parent):
+        missing = []
+        for folder in (path, *path.parents):
+            if folder.is_dir():
+                break
+            missing.append(folder)
+        for folder in reversed(missing):
+            folder.mkdir(PRIVATE_DIR, exist_ok=True)
+            folder.chmod(PRIVATE_DIR)
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE) -> None:
+    """Put `data` in the place of a state file of ours, whole or not at all, with exactly `mode`.
+
+    A link that the owner made there, to a folder of dot files perhaps, stays a link and its target is replaced.
+    """
+    target = Path(os.path.realpath(path))
+    make_private_dir(target.parent)
+    with explained(path.name, path.parent):
+        folder = os.open(target.parent, FOLDER)
+        try:
+            found = stat_if_there(folder, target.name)
+            if found is not None and not stat.S_ISREG(found.st_mode):
+                raise NotRegular(f"{path} is a {kind_of(found.st_mode)}, not a regular file. Move it away.")
+            replace_file(folder, target.name, data, mode, exclusive=False)
+        finally:
+            os.close(folder)

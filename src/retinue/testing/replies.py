@@ -1,0 +1,112 @@
+"""What a scripted model answers: words, calls, and every way in which a real one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from retinue.core.errors import UsageError
+from retinue.core.messages import Usage
+from retinue.providers.stream import to_json
+
+SCRIPT_IS_OVER = "the script has no more replies"
+
+
+class Fault(StrEnum):
+    """What goes wrong after the content of a reply was sent."""
+
+    HANG = "hang"
+    """Silence, with the connection open."""
+    DRIP = "drip"
+    """Bytes that carry nothing, for ever."""
+    CUT = "cut"
+    """The connection is lost."""
+    UNFINISHED = "unfinished"
+    """The body ends properly, but the answer in it does not."""
+    BAD_UTF8 = "bad-utf8"
+    """Bytes that are no text."""
+    BAD_JSON = "bad-json"
+    """Text that is no JSON."""
+    FLOOD = "flood"
+    """One line without an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
+    """A tool call; `arguments` is its text on the wire, well-formed or not."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of the script."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[ScriptedCall, ...] = ()
+    usage: Usage = field(default_factory=lambda: Usage(input=100, output=20))
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    fault: Fault | None = None
+    cut_short: bool = False
+    """Whether the model stopped because its output limit was reached."""
+
+
+def says(text: str, *, thinking: str = "", usage: Usage | None = None, cut_short: bool = False) -> Reply:
+    """An answer of words."""
+    reply = Reply(text=text, thinking=thinking, cut_short=cut_short)
+    return replace(reply, usage=usage) if usage else reply
+
+
+def calls(name: str, /, **arguments: Any) -> Reply:
+    """An answer that is one tool call."""
+    return Reply(calls=(ScriptedCall(name, to_json(arguments)),))
+
+
+def calls_together(*replies: Reply) -> Reply:
+    """Several replies' words and calls in one answer."""
+    return Reply(
+        text="".join(reply.text for reply in replies), calls=tuple(call for reply in replies for call in reply.calls)
+    )
+
+
+def calls_badly(name: str, arguments: str) -> Reply:
+    """A tool call whose arguments are this text, JSON or not."""
+    return Reply(calls=(ScriptedCall(name, arguments),))
+
+
+def refuses(status: int, message: str = "the request was refused", *, retry_after: float | None = None) -> Reply:
+    """An HTTP error."""
+    headers = {"retry-after": f"{retry_after:g}"} if retry_after is not None else {}
+    return Reply(text=message, status=status, headers=headers)
+
+
+def overflows() -> Reply:
+    """The error for a prompt that is too long."""
+    return refuses(400, "prompt is too long: 210000 tokens exceed the maximum context length of 200000 tokens")
+
+
+def breaks(fault: Fault, text: str = "") -> Reply:
+    """An answer that begins with `text` and then goes wrong."""
+    return Reply(text=text, fault=fault)
+
+
+def parse_reply(entry: Any) -> Reply:
+    """A reply as a script file states it: `{"say": …}`, `{"call": {…}}`, `{"fail": 429}`, `{"fault": "hang"}`."""
+    if isinstance(entry, str):
+        return says(entry)
+    if not isinstance(entry, dict) or not entry.keys() & {"say", "call", "calls", "fail", "fault", "think"}:
+        raise UsageError("A reply is a text or an object with 'say', 'think', 'call', 'calls', 'fail' or 'fault'.")
+    if "fail" in entry:
+        return refuses(int(entry["fail"]), str(entry.get("message", "")), retry_after=entry.get("retryAfter"))
+    wanted = [entry["call"]] if "call" in entry else entry.get("calls", [])
+    return Reply(
+        text=str(entry.get("say", "")),
+        thinking=str(entry.get("think", "")),
+        calls=tuple(ScriptedCall(str(call["name"]), to_json(call.get("arguments", {}))) for call in wanted),
+        fault=Fault(entry["fault"]) if "fault" in entry else None,
+    )

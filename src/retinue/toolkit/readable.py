@@ -1,0 +1,126 @@
+"""Web pages as text: the article where an extractor is installed, else everything a reader would see."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from urllib.parse import urljoin
+
+_HIDDEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "select", "canvas"})
+_BLOCKS = frozenset(
+    {"address", "article", "aside", "blockquote", "dd", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer"}
+    | {"form", "header", "hr", "main", "nav", "ol", "p", "section", "table", "ul", "body", "tr", "br", "title"}
+)
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_MOST_DEPTH = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page's title and words."""
+
+    title: str
+    text: str
+
+
+def read_page(html: str, url: str, *, markdown: bool) -> Page:
+    """The readable part of a page."""
+    plain = _Reader(url, markdown=markdown)
+    plain.feed(html)
+    plain.close()
+    page = plain.page()
+    article = _extract_article(html, url, markdown=markdown)
+    return Page(page.title, article) if article else page
+
+
+def _extract_article(html: str, url: str, *, markdown: bool) -> str | None:
+    try:
+        import trafilatura
+    except ImportError:
+        return None
+    kind = "markdown" if markdown else "txt"
+    extracted = trafilatura.extract(
+        html, url=url, output_format=kind, include_links=markdown, include_comments=False, include_tables=True
+    )
+    return extracted if isinstance(extracted, str) else None
+
+
+class _Reader(HTMLParser):
+    """Keeps what a reader would see, with headings, lists, links and code marked where Markdown is wanted."""
+
+    def __init__(self, url: str, *, markdown: bool) -> None:
+        super().__init__(convert_charrefs=True)
+        self._url = url
+        self._markdown = markdown
+        self._out: list[str] = []
+        self._title: list[str] = []
+        self._hidden = 0
+        self._in_title = False
+        self._code = 0
+        self._links: list[str | None] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _HIDDEN:
+            self._hidden += 1
+        elif tag == "title":
+            self._in_title = True
+        elif tag == "pre":
+            self._code += 1
+            self._out.append("\n\n```\n" if self._markdown else "\n\n")
+        elif tag in _HEADINGS:
+            self._out.append(f"\n\n{_HEADINGS[tag]} " if self._markdown else "\n\n")
+        elif tag == "li":
+            self._out.append("\n- " if self._markdown else "\n")
+        elif tag == "a":
+            self._open_link(dict(attrs).get("href"))
+        elif tag in ("td", "th"):
+            self._out.append(" | " if self._markdown else "\t")
+        elif tag in _BLOCKS:
+            self._out.append("\n" if tag in ("br", "tr", "dt", "dd") else "\n\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _HIDDEN:
+            self._hidden = max(0, self._hidden - 1)
+        elif tag == "title":
+            self._in_title = False
+        elif tag == "pre" and self._code:
+            self._code -= 1
+            self._out.append("\n```\n\n" if self._markdown else "\n\n")
+        elif tag == "a" and self._links:
+            target = self._links.pop()
+            self._out.append(f"]({target})" if target else "")
+        elif tag in _HEADINGS or (tag in _BLOCKS and tag not in ("br", "tr", "dt", "dd")):
+            self._out.append("\n\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._hidden:
+            return
+        if self._in_title:
+            self._title.append(data)
+        else:
+            self._out.append(data if self._code else self._collapse(data))
+
+    def _collapse(self, data: str) -> str:
+        """Words with single spaces; none at the start of a line."""
+        words = re.sub(r"\s+", " ", data)
+        return words.lstrip() if not self._out or self._out[-1].endswith(("\n", " ")) else words
+
+    def _open_link(self, target: str | None) -> None:
+        if len(self._links) > _MOST_DEPTH:
+            return
+        useful = self._markdown and target is not None and not target.startswith(("#", "javascript:", "data:"))
+        self._links.append(_join(self._url, target) if useful and target else None)
+        if self._links[-1]:
+            self._out.append("[")
+
+    def page(self) -> Page:
+        text = "\n".join(line.rstrip() for line in "".join(self._out).split("\n"))
+        return Page(" ".join("".join(self._title).split()), re.sub(r"\n{3,}", "\n\n", text).strip())
+
+
+def _join(base: str, target: str) -> str | None:
+    try:
+        return urljoin(base, target)
+    except ValueError:
+        return None

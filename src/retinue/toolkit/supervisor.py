@@ -1,0 +1,177 @@
+"""Runs one command in a process of its own and leaves nothing of it behind.
+
+This file is started as a script (`python -I -S supervisor.py PLAN_FD FOLDER_FD`), so it imports only what starts fast.
+It adopts every process the command leaves orphaned, so that a daemon is still a child here; when the command is over,
+or on SIGTERM, or when the parent dies, everything beneath it is asked to end and then killed.
+
+The plan is JSON: `steps` is a list of `[joiner, [argv, …]]`, `grace` the seconds between asking and killing, `parent`
+the process that must stay alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_SECONDS = 0.02
+_KILL_ROUNDS = 500
+_PYTHON_CHANGED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+Pipeline = list[list[str]]
+
+_STARTED: list[int] = []
+
+
+class _Stopped(BaseException):
+    """Somebody asked for the end."""
+
+
+def _stop(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Stopped
+
+
+def adopt_orphans() -> None:
+    """Become the parent of everything the command abandons, and hear of our own parent's death."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def start_pipeline(pipeline: Pipeline) -> tuple[list[int], int | None]:
+    """Start the programs of a pipeline; gives their process ids and the last one's, None where it did not start."""
+    started: list[int] = []
+    last: int | None = None
+    reading = os.dup(0)
+    for position, argv in enumerate(pipeline):
+        is_last = position == len(pipeline) - 1
+        following, writing = (-1, os.dup(1)) if is_last else os.pipe()
+        last = _start(argv, reading, writing)
+        if last is not None:
+            started.append(last)
+        os.close(reading)
+        os.close(writing)
+        reading = following
+    return started, last
+
+
+def _start(argv: list[str], reading: int, writing: int) -> int | None:
+    redirections = [(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_DUP2, writing, 1)]
+    try:
+        pid = os.posix_spawn(
+            argv[0], argv, os.environ, file_actions=redirections, setpgroup=0, setsigdef=_PYTHON_CHANGED, setsigmask=()
+        )
+    except OSError as error:
+        os.write(2, f"cannot start {argv[0]}: {error.strerror}\n".encode(errors="replace"))
+        return None
+    _STARTED.append(pid)
+    return pid
+
+
+def run_pipeline(pipeline: Pipeline) -> int:
+    """Run a pipeline to its end; gives the last program's status as a shell would."""
+    running, last = start_pipeline(pipeline)
+    status = 127
+    waiting = set(running)
+    while waiting:
+        pid, result = os.wait()
+        waiting.discard(pid)
+        if pid == last:
+            code = os.waitstatus_to_exitcode(result)
+            status = code if code >= 0 else 128 - code
+    return status
+
+
+def run_steps(steps: list[tuple[str, Pipeline]]) -> int:
+    """Run pipelines one after the other, each where its joiner says so."""
+    status = 0
+    for joiner, pipeline in steps:
+        if joiner == ";" or (joiner == "&&") == (status == 0):
+            status = run_pipeline(pipeline)
+    return status
+
+
+def descendants() -> list[int]:
+    """Every living process beneath this one; without `/proc`, only what was started here."""
+    if not Path("/proc/self").exists():
+        return list(_STARTED)
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state != "Z":
+            children.setdefault(int(parent), []).append(int(folder.name))
+    found: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _reap() -> bool:
+    """Collect the dead; tells whether any child is left."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+
+
+def _signal_all(number: int) -> None:
+    for pid in descendants():
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def end_everything(grace: float) -> None:
+    """Ask all that is left to end, wait, then kill until nothing is left."""
+    deadline = time.monotonic() + grace
+    _signal_all(signal.SIGTERM)
+    while _reap() and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    for _ in range(_KILL_ROUNDS):
+        if not _reap():
+            return
+        _signal_all(signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+
+
+def main(plan_descriptor: int, folder_descriptor: int) -> int:
+    """Run the plan; the exit status is the command's, 143 where it was stopped."""
+    signal.signal(signal.SIGTERM, _stop)
+    status = 128 + signal.SIGTERM
+    grace = 0.0
+    try:
+        with os.fdopen(plan_descriptor) as stream:
+            plan = json.load(stream)
+        grace = plan["grace"]
+        os.fchdir(folder_descriptor)
+        os.close(folder_descriptor)
+        adopt_orphans()
+        if os.getppid() == plan["parent"]:
+            status = run_steps(plan["steps"])
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    except _Stopped:
+        pass
+    end_everything(grace)
+    return status
+
+
+if __name__ == "__main__":
+    os._exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,1 @@
+"""What a tool is; the tools themselves are in `toolkit`."""

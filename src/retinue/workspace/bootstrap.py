@@ -1,0 +1,242 @@
+"""The workspace files that go into the prompt: which, for whom, in what order.
+
+Reading never fails: what is missing, broken or forbidden becomes a short marker and a problem that people can look up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import assert_never
+
+from retinue.core.errors import OutsideRoot, StorageError
+from retinue.core.keys import SessionKind
+from retinue.storage.files import (
+    FileIdentity,
+    FileRead,
+    LinkRefused,
+    Links,
+    NoPermission,
+    NotRegular,
+    NotThere,
+    Root,
+    TooLarge,
+)
+from retinue.storage.frontmatter import split_front_matter
+from retinue.workspace.continuation import Injection
+from retinue.workspace.identity import IDENTITY_FILE, spell_out_front_matter
+from retinue.workspace.settings import WorkspaceSettings
+
+MAX_FILE_BYTES = 2_097_152
+
+
+class Audience(StrEnum):
+    """Who a session's prompt is for."""
+
+    OWNER = "owner"
+    SHARED = "shared"
+    WORKER = "worker"
+    HEARTBEAT = "heartbeat"
+    BOOT = "boot"
+
+
+def audience_of(kind: SessionKind, *, minimal: bool = False) -> Audience:
+    """The audience of a session; a minimal prompt is what a worker gets, whatever the session.
+
+    A webhook's session counts as a worker: its words come from outside, so it sees nothing personal.
+    """
+    if minimal:
+        return Audience.WORKER
+    match kind:
+        case SessionKind.MAIN | SessionKind.DIRECT | SessionKind.EXPLICIT:
+            return Audience.OWNER
+        case SessionKind.GROUP | SessionKind.CHANNEL:
+            return Audience.SHARED
+        case SessionKind.SUBAGENT | SessionKind.CRON | SessionKind.HOOK:
+            return Audience.WORKER
+        case SessionKind.HEARTBEAT:
+            return Audience.HEARTBEAT
+        case SessionKind.BOOT:
+            return Audience.BOOT
+        case _:
+            assert_never(kind)
+
+
+EVERYONE = frozenset(Audience)
+PERSONA = EVERYONE - {Audience.WORKER}
+PRIVATE = PERSONA - {Audience.SHARED}
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapFile:
+    """One row of the table: an `expected` file is missed when absent, a `per_turn` one is not in the system prompt."""
+
+    name: str
+    order: int
+    audience: frozenset[Audience]
+    expected: bool = False
+    per_turn: bool = False
+
+
+BOOTSTRAP_FILES = (
+    BootstrapFile("AGENTS.md", 10, EVERYONE, expected=True),
+    BootstrapFile("SOUL.md", 20, PERSONA, expected=True),
+    BootstrapFile("IDENTITY.md", 30, PERSONA, expected=True),
+    BootstrapFile("USER.md", 40, PRIVATE, expected=True),
+    BootstrapFile("TOOLS.md", 50, EVERYONE, expected=True),
+    BootstrapFile("BOOTSTRAP.md", 60, frozenset({Audience.OWNER})),
+    BootstrapFile("MEMORY.md", 70, PRIVATE),
+    BootstrapFile("memory.md", 71, PRIVATE),
+    BootstrapFile("HEARTBEAT.md", 80, frozenset({Audience.HEARTBEAT}), per_turn=True),
+    BootstrapFile("BOOT.md", 90, frozenset({Audience.BOOT}), per_turn=True),
+)
+
+RITUAL_FILE = "BOOTSTRAP.md"
+_BY_NAME = {file.name: file for file in BOOTSTRAP_FILES}
+
+
+class FileStatus(StrEnum):
+    """What became of a file."""
+
+    OK = "ok"
+    MISSING = "missing"
+    UNUSABLE = "unusable"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceFile:
+    """A file as the prompt gets it: its text, or a marker in its place; a blank file has no text and needs no heading.
+
+    `problem` is for people: what is wrong and where.
+    """
+
+    name: str
+    text: str
+    status: FileStatus = FileStatus.OK
+    problem: str | None = None
+    identity: FileIdentity | None = None
+
+
+class BootstrapReader:
+    """Reads one workspace's files again and again; a file that did not change costs one look at it."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._cache: dict[str, WorkspaceFile] = {}
+
+    def read(self, name: str) -> WorkspaceFile:
+        """One file, whatever state it is in."""
+        try:
+            identity = self._root.identify(name, links=Links.INSIDE)
+            if identity is None:
+                return self._forget(name, WorkspaceFile(name, f"[{name} is missing]", FileStatus.MISSING))
+            known = self._cache.get(name)
+            if known is not None and known.identity == identity:
+                return known
+            found = self._root.read(name, max_bytes=MAX_FILE_BYTES, links=Links.INSIDE)
+        except NotThere:
+            return self._forget(name, WorkspaceFile(name, f"[{name} is missing]", FileStatus.MISSING))
+        except StorageError as error:
+            return self._forget(name, _unusable(name, _reason(error), str(error)))
+        fresh = self._cache[name] = _prepare(name, found)
+        return fresh
+
+    def stable_files(
+        self,
+        audience: Audience,
+        settings: WorkspaceSettings,
+        *,
+        ritual_pending: bool,
+        injection: Injection = Injection.FULL,
+        extra: Sequence[str] = (),
+    ) -> tuple[WorkspaceFile, ...]:
+        """The files of the system prompt in their order; `extra` are paths in the workspace that a hook asks for."""
+        if settings.skip_bootstrap or injection is Injection.NONE:
+            return ()
+        names = [
+            row.name
+            for row in BOOTSTRAP_FILES
+            if audience in row.audience
+            and not row.per_turn
+            and injection.admits(row.name)
+            and (ritual_pending or row.name != RITUAL_FILE)
+        ]
+        if injection is Injection.FULL:
+            names += _extra_names(extra, audience)
+        expected = {row.name for row in BOOTSTRAP_FILES if row.expected} - set(settings.skip_optional_bootstrap_files)
+        return tuple(self._read_each(names, expected | set(extra)))
+
+    def turn_file(self, audience: Audience, settings: WorkspaceSettings) -> WorkspaceFile | None:
+        """The file that goes before the message instead of into the system prompt; None where there is none."""
+        if settings.skip_bootstrap:
+            return None
+        for row in BOOTSTRAP_FILES:
+            if row.per_turn and audience in row.audience:
+                file = self.read(row.name)
+                return None if file.status is FileStatus.MISSING or not file.text else file
+        return None
+
+    def _read_each(self, names: Sequence[str], expected: set[str]) -> Iterator[WorkspaceFile]:
+        """Each file once, though it may have two names: `memory.md` is MEMORY.md where the disk ignores case."""
+        shown: set[tuple[int, int]] = set()
+        for name in names:
+            file = self.read(name)
+            if file.status is FileStatus.MISSING and name not in expected:
+                continue
+            if file.identity is not None:
+                place = (file.identity.device, file.identity.inode)
+                if place in shown:
+                    continue
+                shown.add(place)
+            yield file
+
+    def _forget(self, name: str, file: WorkspaceFile) -> WorkspaceFile:
+        self._cache.pop(name, None)
+        return file
+
+
+def _extra_names(extra: Sequence[str], audience: Audience) -> list[str]:
+    """The extra paths this audience may have, sorted; one named like a standard file has that file's audience."""
+    chosen = []
+    for path in sorted(set(extra) - set(_BY_NAME), key=lambda path: (path.casefold(), path)):
+        row = _BY_NAME.get(path.rsplit("/", 1)[-1])
+        if (audience in row.audience and not row.per_turn) if row else audience in PERSONA:
+            chosen.append(path)
+    return chosen
+
+
+def _prepare(name: str, found: FileRead) -> WorkspaceFile:
+    if b"\0" in found.data:
+        marker = _unusable(name, "it is not text", f"'{name}' holds NUL bytes. Replace it by a text file.")
+        return replace(marker, identity=found.identity)
+    problem = None
+    try:
+        text = found.data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        text = found.data.decode("utf-8-sig", "replace")
+        problem = f"'{name}' is not valid UTF-8 at byte {error.start}. Save it as UTF-8."
+    front, body = split_front_matter(text.replace("\r\n", "\n").replace("\r", "\n"))
+    if front is not None and name == IDENTITY_FILE:
+        body = spell_out_front_matter(front) + body
+    return WorkspaceFile(name, body.strip(), FileStatus.OK, problem, found.identity)
+
+
+def _unusable(name: str, reason: str, problem: str) -> WorkspaceFile:
+    return WorkspaceFile(name, f"[{name} is not shown: {reason}]", FileStatus.UNUSABLE, problem)
+
+
+def _reason(error: StorageError) -> str:
+    match error:
+        case LinkRefused():
+            return "its links lead nowhere"
+        case OutsideRoot():
+            return "its path leads out of the workspace"
+        case NotRegular():
+            return "it is not a regular file"
+        case TooLarge():
+            return "it is larger than 2 MB"
+        case NoPermission():
+            return "it may not be read"
+        case _:
+            return "it cannot be read"

@@ -1,0 +1,191 @@
+"""How much of each workspace file the prompt takes.
+
+Lengths are counted in code points. A file that is too long keeps its beginning and its end; a marker between them names
+the headings that were left out, so that the model knows what to look up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from retinue.workspace.bootstrap import FileStatus, WorkspaceFile
+from retinue.workspace.settings import TruncationWarning
+
+HEAD_SHARE, TAIL_SHARE = 0.7, 0.2
+NEAR_LIMIT = 0.85
+
+_SMALLEST_MARKED = 320
+_SLACK = 0.2
+_HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$")
+_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
+_LONGEST_HEADING = 80
+_LONGEST_NAME = 60
+_LISTED_FILES = 3
+
+
+class Cause(StrEnum):
+    """Which limit shortened a file."""
+
+    PER_FILE = "per-file-limit"
+    TOTAL = "total-limit"
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedFile:
+    """A file as it stands in the prompt, and how long it is on disk."""
+
+    name: str
+    text: str
+    raw_chars: int
+    status: FileStatus = FileStatus.OK
+    cause: Cause | None = None
+    problem: str | None = None
+
+    @property
+    def injected_chars(self) -> int:
+        return len(self.text)
+
+    @property
+    def truncated(self) -> bool:
+        return self.cause is not None
+
+
+def fit_files(files: Sequence[WorkspaceFile], per_file: int, total: int) -> tuple[InjectedFile, ...]:
+    """Each file within `per_file` characters and all of them within `total`.
+
+    When the total is short, the shorter files stay whole and the longer ones share what is left evenly: every file
+    keeps at least an even share, wherever it stands.
+    """
+    wanted = [min(len(file.text), per_file) for file in files]
+    return tuple(_fit(file, share, per_file) for file, share in zip(files, share_out(wanted, total), strict=True))
+
+
+def share_out(wanted: Sequence[int], total: int) -> list[int]:
+    """Divide `total`: nobody gets more than wanted, and nobody less than the smaller of that and an even share."""
+    shares = [0] * len(wanted)
+    left = max(total, 0)
+    for done, index in enumerate(sorted(range(len(wanted)), key=lambda index: (wanted[index], index))):
+        shares[index] = min(wanted[index], left // (len(wanted) - done))
+        left -= shares[index]
+    return shares
+
+
+def _fit(file: WorkspaceFile, share: int, per_file: int) -> InjectedFile:
+    raw = len(file.text)
+    if raw <= share:
+        return InjectedFile(file.name, file.text, raw, file.status, None, file.problem)
+    cause = Cause.PER_FILE if share >= per_file else Cause.TOTAL
+    return InjectedFile(file.name, truncate(file.text, share, file.name), raw, file.status, cause, file.problem)
+
+
+@lru_cache(maxsize=16)
+def truncate(text: str, limit: int, name: str) -> str:
+    """The beginning and end of `text` with a marker between them, never longer than `limit`."""
+    if len(text) <= limit:
+        return text
+    if limit < _SMALLEST_MARKED:
+        return text[: limit - 1].rstrip() + "…" if limit > 0 else ""
+    # The numbers in the marker are at most as long as the file's own length.
+    smallest = len(_marker(name, len(text), len(text), [], limit))
+    room = max(limit - int(limit * HEAD_SHARE) - int(limit * TAIL_SHARE), smallest)
+    head_room = int((limit - room) * HEAD_SHARE / (HEAD_SHARE + TAIL_SHARE))
+    headings = _headings(text)
+    places = [place for place, _ in headings]
+    head_end = _cut_head(text, head_room, places)
+    tail_start = _cut_tail(text, len(text) - (limit - room - head_room), places)
+    head, tail = text[:head_end].rstrip(), text[tail_start:].strip("\n")
+    left_out = [title for place, title in headings if head_end <= place < tail_start]
+    marker = _marker(name, len(text) - len(head) - len(tail), len(text), left_out, limit - len(head) - len(tail))
+    return head + marker + tail
+
+
+def _marker(name: str, lost: int, raw: int, left_out: list[str], room: int) -> str:
+    """The text between beginning and end, with as many headings as fit in `room`."""
+    name = name[-_LONGEST_NAME:]
+
+    def spell(count: int) -> str:
+        more = len(left_out) - count
+        titles = [*left_out[:count], *([f"{more} more"] if more and count else [])]
+        listed = f" Left out: {'; '.join(titles)}." if titles else ""
+        return f"\n\n[… {lost} of {raw} characters are not shown.{listed} Read {name} for the rest. …]\n\n"
+
+    fitting = 0
+    while fitting < len(left_out) and len(spell(fitting + 1)) <= room:
+        fitting += 1
+    return spell(fitting)
+
+
+def _headings(text: str) -> list[tuple[int, str]]:
+    """Where each heading outside code blocks begins, and its words."""
+    found = []
+    fence: str | None = None
+    place = 0
+    for line in text.split("\n"):
+        bar = _FENCE.match(line)
+        if bar and (fence is None or bar[1].startswith(fence)):
+            fence = bar[1] if fence is None else None
+        elif fence is None and _HEADING.match(line):
+            found.append((place, line.lstrip("#").strip()[:_LONGEST_HEADING]))
+        place += len(line) + 1
+    return found
+
+
+def _cut_head(text: str, room: int, headings: list[int]) -> int:
+    """Where the beginning ends: before a heading that is near, else after a line, else in the middle of one."""
+    earliest = room - int(room * _SLACK)
+    near = [place for place in headings if earliest <= place <= room]
+    if near:
+        return near[-1]
+    line_end = text.rfind("\n", 0, room + 1)
+    end = line_end if line_end > room // 2 else room
+    # A heading without its text says nothing; the marker will name it.
+    last_line = text.rfind("\n", 0, end) + 1
+    return last_line if last_line in headings and last_line > 0 else end
+
+
+def _cut_tail(text: str, earliest: int, headings: list[int]) -> int:
+    """Where the end begins: at a heading that is near, else at a line, else in the middle of one."""
+    latest = earliest + int((len(text) - earliest) * _SLACK)
+    near = [place for place in headings if earliest <= place <= latest]
+    if near:
+        return near[0]
+    line_start = text.find("\n", earliest - 1) + 1
+    return line_start if 0 < line_start < (earliest + len(text)) // 2 else earliest
+
+
+def truncation_signature(injected: Sequence[InjectedFile]) -> str:
+    """Names a state of affairs: which files are shortened from what length to what; "" when none is."""
+    return ";".join(f"{file.name}:{file.raw_chars}>{file.injected_chars}" for file in injected if file.truncated)
+
+
+def truncation_warning(
+    injected: Sequence[InjectedFile], mode: TruncationWarning, seen: Collection[str] = ()
+) -> str | None:
+    """What the model is told about shortened files; `seen` are the signatures it was told about already."""
+    shortened = [file for file in injected if file.truncated]
+    if not shortened or mode == "off" or (mode == "once" and truncation_signature(injected) in seen):
+        return None
+    listed = [f"{file.name} ({file.injected_chars} of {file.raw_chars} characters)" for file in shortened]
+    more = len(listed) - _LISTED_FILES
+    names = ", ".join(listed[:_LISTED_FILES]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"[Workspace files shortened] {names}. Read a file before you rely on what it leaves out, and keep it shorter."
+    )
+
+
+def describe_limits(injected: Sequence[InjectedFile], per_file: int, total: int) -> tuple[str, ...]:
+    """What a person should know about the sizes: files that were shortened or will be soon."""
+    notes = []
+    for file in injected:
+        if file.truncated:
+            notes.append(f"{file.name} is shortened to {file.injected_chars:,} of {file.raw_chars:,} characters.")
+        elif file.raw_chars >= per_file * NEAR_LIMIT:
+            notes.append(f"{file.name} has {file.raw_chars:,} of at most {per_file:,} characters.")
+    together = sum(file.raw_chars for file in injected)
+    if together >= total * NEAR_LIMIT:
+        notes.append(f"The workspace files together have {together:,} of at most {total:,} characters.")
+    return tuple(notes)

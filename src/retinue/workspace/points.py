@@ -1,0 +1,20 @@
+"""Where plugins may step in when a workspace is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retinue.core.keys import SessionKey
+from retinue.hooks.bus import Point
+from retinue.workspace.bootstrap import WorkspaceFile
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapFiles:
+    """The files about to be put into a session's prompt; a subscriber may return other ones."""
+
+    session: SessionKey
+    files: tuple[WorkspaceFile, ...]
+
+
+BOOTSTRAP = Point[BootstrapFiles]("agent:bootstrap")

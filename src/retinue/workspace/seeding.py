@@ -1,0 +1,121 @@
+"""Making a workspace ready to live in, without touching what is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from retinue.storage.files import AlreadyThere, Root
+from retinue.workspace.bootstrap import BOOTSTRAP_FILES, RITUAL_FILE
+from retinue.workspace.ritual import (
+    CREATOR,
+    RitualState,
+    WorkspaceState,
+    format_moment,
+    load_state,
+    load_template,
+    ritual_state,
+    save_state,
+)
+from retinue.workspace.settings import WorkspaceSettings
+
+SEEDED_FILES = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md", "TOOLS.md", "HEARTBEAT.md")
+ESSENTIAL_FILES = frozenset({"AGENTS.md"})
+"""Made again whenever it is missing; the others may be deleted for good once the agent has settled in."""
+
+_LIVED_IN = frozenset({file.name for file in BOOTSTRAP_FILES} | {"memory", "skills", ".git"})
+_GIT_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SeedReport:
+    """What was made, what was there already, and what somebody should know."""
+
+    created: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    git_initialised: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def seed_workspace(path: Path, settings: WorkspaceSettings, now: datetime) -> SeedReport:
+    """Make the folder and the files it lacks; nothing that exists is changed, so it may run at every start."""
+    with Root.open(path, create=True) as root:
+        names = {entry.name for entry in root.entries()}
+        state = _note_creation(load_state(root), root, names)
+        brand_new = not names & _LIVED_IN
+        if settings.skip_bootstrap:
+            report = SeedReport()
+        else:
+            wanted = _wanted_files(state, settings, brand_new=brand_new)
+            report = _write_files(root, wanted)
+            if RITUAL_FILE in report.created:
+                state = replace(state, bootstrap_seeded_at=format_moment(now))
+            if brand_new:
+                report = _start_history(path, report)
+        _remember(root, _note_completion(root, state, now))
+    return report
+
+
+def _note_creation(state: WorkspaceState, root: Root, names: set[str]) -> WorkspaceState:
+    """A folder in which nothing was is one that Retinue made."""
+    return state if names else replace(state, created_by=CREATOR, folder=root.place.inode)
+
+
+def _note_completion(root: Root, state: WorkspaceState, now: datetime) -> WorkspaceState:
+    if state.bootstrap_seeded_at is None or state.setup_completed_at is not None:
+        return state
+    over = ritual_state(root) is not RitualState.PENDING
+    return replace(state, setup_completed_at=format_moment(now)) if over else state
+
+
+def _remember(root: Root, state: WorkspaceState) -> None:
+    if state != load_state(root):
+        save_state(root, state)
+
+
+def _wanted_files(state: WorkspaceState, settings: WorkspaceSettings, *, brand_new: bool) -> list[str]:
+    settled = state.setup_completed_at is not None
+    skipped = set(settings.skip_optional_bootstrap_files)
+    wanted = [name for name in SEEDED_FILES if name in ESSENTIAL_FILES or not (settled or name in skipped)]
+    return [*wanted, RITUAL_FILE] if brand_new and state.bootstrap_seeded_at is None else wanted
+
+
+def _write_files(root: Root, names: list[str]) -> SeedReport:
+    created, kept, notes = [], [], []
+    for name in names:
+        try:
+            root.write(name, load_template(name).encode(), exclusive=True)
+        except AlreadyThere as error:
+            kept.append(name)
+            if root.find_shadowed(name):
+                notes.append(str(error))
+        else:
+            created.append(name)
+    return SeedReport(tuple(created), tuple(kept), notes=tuple(notes))
+
+
+def _start_history(path: Path, report: SeedReport) -> SeedReport:
+    """Put a new folder under version control where git is installed; without it the folder works as well."""
+    # Variables such as GIT_DIR would make the repository somewhere else.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-c", "init.defaultBranch=main", "init", "--quiet"]
+    try:
+        subprocess.run(
+            command,
+            cwd=path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=_GIT_SECONDS,
+        )
+    except FileNotFoundError:
+        return replace(report, notes=(*report.notes, "git is not installed, so the workspace has no history."))
+    except subprocess.TimeoutExpired:
+        return replace(report, notes=(*report.notes, "git init took too long, so the workspace has no history."))
+    except (subprocess.CalledProcessError, OSError) as error:
+        return replace(report, notes=(*report.notes, f"git init failed, so the workspace has no history: {error}"))
+    return replace(report, git_initialised=True)

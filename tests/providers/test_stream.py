@@ -1,0 +1,122 @@
+"""From pieces to a message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.core.messages import INVALID_ARGUMENTS, StopReason, Text, Thinking, said
+from retinue.core.model import Failed, Failure, Finished, ModelRef, ModelRequest, TextDelta
+from retinue.providers.base import Timeouts
+from retinue.providers.failures import CallFailed
+from retinue.providers.stream import Delta, Draft, deliver, parse_arguments
+from tests.providers.support import collect, failed
+
+REQUEST = ModelRequest(ModelRef("test", "model"), "", "", (said("hi"),))
+
+
+def test_blocks_keep_their_order_and_join_within_themselves() -> None:
+    draft = Draft(REQUEST)
+    draft.think("let me ", 0)
+    draft.think("see", 0)
+    draft.sign("sig", 0)
+    draft.say("Two ", 1)
+    draft.say("words", 1)
+    draft.redact("blob")
+    draft.stop = StopReason.END
+    last = draft.ending()
+    assert isinstance(last, Finished)
+    assert last.message.content == (
+        Thinking("let me see", "sig"),
+        Text("Two words"),
+        Thinking("", "blob", redacted=True),
+    )
+
+
+def test_a_character_in_two_halves_becomes_whole() -> None:
+    draft = Draft(REQUEST)
+    first = draft.say("wave \ud83d")
+    second = draft.say("\udc4b!")
+    assert first == TextDelta("wave ")
+    assert second == TextDelta("👋!")
+    assert draft.message().text == "wave 👋!"
+
+
+def test_half_a_character_never_gets_out() -> None:
+    draft = Draft(REQUEST)
+    draft.say("a\udc4bb")
+    draft.message().text.encode()
+    assert draft.message().text == "a\ufffdb"
+
+
+def test_calls_that_all_have_the_number_zero_are_told_apart_by_their_ids() -> None:
+    draft = Draft(REQUEST)
+    draft.call(0, call_id="a", name="exec", arguments='{"command":')
+    draft.call(0, arguments='"ls"}')
+    draft.call(0, call_id="b", name="read", arguments='{"path":"x"}')
+    assert [(call.id, dict(call.arguments)) for call in draft.message().calls] == [
+        ("a", {"command": "ls"}),
+        ("b", {"path": "x"}),
+    ]
+
+
+def test_a_call_without_an_id_gets_one() -> None:
+    ids = iter(["one", "two"])
+    draft = Draft(REQUEST, new_id=lambda: next(ids))
+    draft.call(0, name="a")
+    draft.call(1, name="b")
+    assert [call.id for call in draft.message().calls] == ["call_one", "call_two"]
+
+
+@given(st.text())
+def test_any_text_becomes_arguments_that_can_be_written_down(text: str) -> None:
+    arguments = parse_arguments(text)
+    json.dumps(arguments, ensure_ascii=False).encode()
+    if INVALID_ARGUMENTS not in arguments and text.strip():
+        assert json.loads(text) == arguments
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": "\\ud800"}', "null", '"text"'])
+def test_odd_arguments_never_raise(text: str) -> None:
+    json.dumps(parse_arguments(text), ensure_ascii=False).encode()
+
+
+@pytest.mark.anyio
+async def test_the_total_time_is_limited_even_while_pieces_come() -> None:
+    async def drip(draft: Draft) -> AsyncGenerator[Delta, None]:
+        while True:
+            await anyio.sleep(0.01)
+            yield TextDelta("x")
+
+    failure = await failed(deliver(drip, REQUEST, Timeouts(idle=5.0, total=0.2)))
+    assert failure.reason is Failure.TIMEOUT
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (CallFailed(Failure.BILLING, "no money"), Failure.BILLING),
+        (KeyError("choices"), Failure.SERVER),
+        (OSError("network is down"), Failure.CONNECTION),
+        (RecursionError(), Failure.SERVER),
+    ],
+)
+async def test_whatever_a_source_raises_is_the_last_event(error: Exception, reason: Failure) -> None:
+    async def source(draft: Draft) -> AsyncGenerator[Delta, None]:
+        if piece := draft.say("so far"):
+            yield piece
+        raise error
+
+    events = await collect(deliver(source, REQUEST, Timeouts()))
+    last = events[-1]
+    assert events[0] == TextDelta("so far")
+    assert isinstance(last, Failed)
+    assert last.reason is reason
+    assert last.partial is not None
+    assert last.partial.text == "so far"

@@ -1,0 +1,464 @@
+"""All sessions of an agent, and an index that may be lost at any time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retinue.core.envelope import Source
+from retinue.core.errors import SessionError
+from retinue.core.keys import SessionId, SessionKey
+from retinue.core.messages import Usage
+from retinue.core.model import ModelRef, Thought
+from retinue.sessions.entries import (
+    Body,
+    Compacted,
+    ModelChanged,
+    SettingChanged,
+    ThinkingChanged,
+)
+from retinue.sessions.session import Session
+from retinue.sessions.store import SessionStore
+from retinue.sessions.usage import group, total
+from tests.sessions.builders import BODIES, MAIN, TickingClock, answer, counting, texts, user
+
+IDEAS = SessionKey.parse("ideas")
+ROOT = Path(__file__).parents[2]
+GROUP = SessionKey.parse("agent:main:telegram:group:-100")
+
+
+def make_store(folder: Path, prefix: str = "", start: datetime | None = None) -> SessionStore:
+    return SessionStore(
+        folder / "sessions",
+        TickingClock(start) if start else TickingClock(),
+        ids=counting(f"{prefix}e").__next__,
+        session_ids=counting(f"{prefix}s").__next__,
+        cwd="/home/ada",
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SessionStore:
+    return make_store(tmp_path)
+
+
+def fill(store: SessionStore) -> None:
+    """Two sessions with a turn each, and one that was reset."""
+    for key in (MAIN, IDEAS):
+        transcript = store.open(key)
+        transcript.append(user("Hello"))
+        transcript.append(answer("Hi", usage=Usage(10, 5, 2, 1, 0.125)))
+        store.find(key)
+    store.reset(IDEAS)
+
+
+def index_of(store: SessionStore) -> bytes:
+    return (store.folder / "sessions.json").read_bytes()
+
+
+def test_a_key_leads_to_its_conversation(store: SessionStore) -> None:
+    store.open(MAIN).append(user("Hello"))
+    store.open(IDEAS).append(user("An idea"))
+    assert texts(store.open(MAIN)) == ["Hello"]
+    assert texts(store.open(IDEAS)) == ["An idea"]
+    header = store.open(IDEAS).header
+    assert header is not None
+    assert (header.key, header.cwd) == (IDEAS, "/home/ada")
+
+
+def test_asking_for_a_session_does_not_start_it(store: SessionStore) -> None:
+    assert store.find(MAIN) is None
+    assert store.list() == ()
+
+
+def test_another_process_finds_it_too(store: SessionStore, tmp_path: Path) -> None:
+    store.open(MAIN).append(user("Hello"))
+    other = make_store(tmp_path, "o")
+    other.open(MAIN).append(user("from the other"))
+    assert texts(store.open(MAIN)) == ["Hello", "from the other"]
+    assert other.list() == store.list()
+
+
+def test_everything_is_private(store: SessionStore) -> None:
+    fill(store)
+    paths = [store.folder, *store.folder.rglob("*")]
+    assert len(paths) > 5
+    for path in paths:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
+
+
+def test_a_session_is_what_its_transcript_adds_up_to(store: SessionStore) -> None:
+    transcript = store.open(GROUP)
+    transcript.append(user("Hello"))
+    spoken = transcript.append(answer("Hi", usage=Usage(10, 5, 2, 1, 0.125)))
+    transcript.append(ModelChanged(ModelRef("openai", "gpt-5")))
+    transcript.append(ThinkingChanged(Thought.HIGH))
+    transcript.append(SettingChanged("label", "Family"))
+    transcript.append(SettingChanged("verbose", "on"))
+    transcript.append(SettingChanged("verbose", None))
+    transcript.append(Compacted("S", spoken.id, 9))
+    transcript.append(user("tick", Source.HEARTBEAT))
+    last = transcript.append(answer("ok", usage=Usage(1, 1, 0, 0, 0.5)))
+    found = store.find(GROUP)
+    assert found is not None
+    assert transcript.header is not None
+    assert found == Session(
+        key=GROUP,
+        id=SessionId("s1"),
+        started_at=transcript.header.timestamp,
+        updated_at=last.timestamp,
+        last_interaction_at=transcript.tree.path[0].timestamp,
+        model=ModelRef("openai", "gpt-5"),
+        thinking=Thought.HIGH,
+        settings=(("label", "Family"),),
+        usage=Usage(11, 6, 2, 1, 0.625),
+        context_tokens=2,
+        messages=4,
+        compactions=1,
+        size=transcript.path.stat().st_size,
+    )
+    assert (found.label, found.verbose, found.reasoning, found.chat_type) == ("Family", None, None, "group")
+
+
+def test_the_last_used_session_comes_first(store: SessionStore) -> None:
+    store.open(MAIN).append(user("Hello"))
+    store.open(IDEAS).append(user("An idea"))
+    store.open(MAIN).append(user("again"))
+    assert [session.key for session in store.list()] == [MAIN, IDEAS]
+
+
+def test_a_warm_session_is_not_read_again(store: SessionStore) -> None:
+    for number in range(20):
+        store.open(MAIN).append(user(f"message {number}"))
+        store.find(MAIN)
+    assert store.open(MAIN).bytes_read == 0
+
+
+def test_reset_archives_and_starts_over_with_the_choices_made(store: SessionStore) -> None:
+    transcript = store.open(MAIN)
+    transcript.append(user("secret plan"))
+    transcript.append(ModelChanged(ModelRef("openai", "gpt-5")))
+    transcript.append(ThinkingChanged(Thought.LOW))
+    transcript.append(SettingChanged("verbose", "on"))
+    transcript.append(SettingChanged("label", "Plan"))
+    before = transcript.path.read_bytes()
+    fresh = store.reset(MAIN)
+    assert texts(store.open(MAIN)) == []
+    assert (fresh.model, fresh.thinking, fresh.verbose, fresh.label) == (
+        ModelRef("openai", "gpt-5"),
+        Thought.LOW,
+        "on",
+        None,
+    )
+    assert fresh.parent == "s1"
+    [archive] = store.folder.glob("s1.jsonl.reset.2026-02-03T10-00-*Z")
+    assert archive.read_bytes() == before
+    assert not transcript.path.exists()
+    assert [session.id for session in store.list()] == [fresh.id]
+
+
+def test_reset_of_a_new_key_just_starts_it(store: SessionStore) -> None:
+    assert store.reset(MAIN).parent is None
+    assert list(store.folder.glob("*.reset.*")) == []
+
+
+def test_delete_keeps_the_transcript(store: SessionStore) -> None:
+    store.open(MAIN).append(user("Hello"))
+    kept = store.delete(MAIN)
+    assert ".jsonl.deleted." in kept.name
+    assert b"Hello" in kept.read_bytes()
+    assert store.list() == ()
+    assert store.find(MAIN) is None
+    with pytest.raises(SessionError, match="There is no session"):
+        store.delete(MAIN)
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def spoil(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def fill_with_zeros(path: Path) -> None:
+    path.write_bytes(b"\0" * path.stat().st_size)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def break_row(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"size"', b'"sise"'))
+
+
+def point_elsewhere(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"sessionId": "s1"', b'"sessionId": "../x"'))
+
+
+def link(path: Path) -> None:
+    target = path.with_name("elsewhere")
+    path.rename(target)
+    path.symlink_to(target)
+
+
+DAMAGES = [spoil, fill_with_zeros, empty, make_folder, break_row, point_elsewhere, link]
+
+
+@pytest.mark.parametrize("damage", [lose, *DAMAGES])
+def test_a_damaged_index_comes_back_equal(store: SessionStore, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    fill(store)
+    before, listed = index_of(store), store.list()
+    damage(store.folder / "sessions.json")
+    again = make_store(tmp_path, "n")
+    assert again.list() == listed
+    assert index_of(again) == before
+    assert texts(again.open(MAIN)) == ["Hello", "Hi"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_was_in_a_damaged_index_is_kept(
+    store: SessionStore, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    fill(store)
+    path = store.folder / "sessions.json"
+    damage(path)
+    bytes_before = path.read_bytes() if path.is_file() else None
+    again = make_store(tmp_path, "n")
+    again.list()
+    [aside] = again.folder.glob("sessions.json.corrupt.*")
+    assert (aside.read_bytes() if aside.is_file() else None) == bytes_before
+    assert any("index could not be used" in note and aside.name in note for note in again.notes)
+
+
+@given(st.lists(st.tuples(st.sampled_from([MAIN, IDEAS, GROUP]), BODIES, st.booleans()), max_size=8))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+def test_any_index_equals_its_rebuilt_self(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[SessionKey, Body, bool]]
+) -> None:
+    folder = tmp_path_factory.mktemp("s")
+    store = make_store(folder)
+    for key, body, ends_turn in steps:
+        store.open(key).append(body)
+        if ends_turn:
+            store.find(key)
+    listed, usage = store.list(), store.usage()
+    if not steps:
+        return
+    before = index_of(store)
+    (store.folder / "sessions.json").unlink()
+    again = make_store(folder)
+    assert again.list() == listed
+    assert index_of(again) == before
+    assert sorted(map(repr, again.usage())) == sorted(map(repr, usage))
+
+
+def test_a_turn_that_never_ended_is_counted_by_the_next_process(store: SessionStore, tmp_path: Path) -> None:
+    transcript = store.open(MAIN)
+    store.find(MAIN)
+    transcript.append(user("Hello"))
+    transcript.append(answer("Hi", usage=Usage(10, 5)))
+    again = make_store(tmp_path, "n")
+    found = again.find(MAIN)
+    assert found is not None
+    assert (found.messages, found.usage) == (2, Usage(10, 5))
+    assert total(again.usage()) == Usage(10, 5)
+
+
+def test_a_session_that_never_reached_the_index_is_found(store: SessionStore, tmp_path: Path) -> None:
+    store.open(IDEAS)
+    before = index_of(store)
+    store.open(MAIN).append(user("Hello"))
+    (store.folder / "sessions.json").write_bytes(before)
+    assert texts(make_store(tmp_path, "n").open(MAIN)) == ["Hello"]
+
+
+def test_a_reset_that_was_cut_short_still_hands_over_the_choices(store: SessionStore, tmp_path: Path) -> None:
+    transcript = store.open(MAIN)
+    transcript.append(ModelChanged(ModelRef("openai", "gpt-5")))
+    store.find(MAIN)
+    transcript.path.rename(f"{transcript.path}.reset.2026-02-03T10-00-00Z")
+    again = make_store(tmp_path, "n")
+    assert again.list() == ()
+    again.open(MAIN)
+    found = again.find(MAIN)
+    assert found is not None
+    assert (found.model, found.parent) == (ModelRef("openai", "gpt-5"), "s1")
+
+
+def test_a_transcript_without_a_header_is_left_alone_and_named(store: SessionStore, tmp_path: Path) -> None:
+    store.open(MAIN).append(user("Hello"))
+    (store.folder / "stray.jsonl").write_bytes(b"what?\n")
+    (store.folder / "folder.jsonl").mkdir()
+    again = make_store(tmp_path, "n")
+    assert [session.key for session in again.list()] == [MAIN]
+    assert any("stray.jsonl" in note for note in again.notes)
+    assert any("folder.jsonl" in note for note in again.notes)
+
+
+def test_an_emptied_transcript_costs_only_itself(store: SessionStore, tmp_path: Path) -> None:
+    fill(store)
+    store.open(MAIN).path.write_bytes(b"")
+    again = make_store(tmp_path, "n")
+    assert texts(again.open(MAIN)) == []
+    assert texts(again.open(IDEAS)) == []
+    again.open(MAIN).append(user("new"))
+    assert texts(make_store(tmp_path, "m").open(MAIN)) == ["new"]
+
+
+def test_of_two_transcripts_for_one_key_the_newer_counts(store: SessionStore, tmp_path: Path) -> None:
+    store.open(MAIN).append(user("old"))
+    later = make_store(tmp_path / "copy", "z", datetime(2026, 3, 1, tzinfo=UTC))
+    newer = later.open(MAIN)
+    newer.append(user("new"))
+    (store.folder / newer.path.name).write_bytes(newer.path.read_bytes())
+    (store.folder / "sessions.json").unlink()
+    again = make_store(tmp_path, "n")
+    assert texts(again.open(MAIN)) == ["new"]
+    assert any("the newer counts" in note for note in again.notes)
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from tests.sessions.builders import MAIN, texts, user
+from tests.sessions.test_store import make_store
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+store = make_store(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (345, limits[1]))
+store.open(MAIN).append(user("Hello"))
+assert store.find(MAIN).messages == 1
+print(store.notes)
+assert not (store.folder / "sessions.json").exists()
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+assert texts(store.open(MAIN)) == ["Hello"]
+assert (store.folder / "sessions.json").exists()
+"""
+
+
+def test_an_index_that_cannot_be_written_does_not_stop_a_turn(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert "will be made again from the transcripts" in done.stdout
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from retinue.core.clock import SystemClock
+from retinue.core.keys import SessionId, SessionKey
+from retinue.core.messages import Usage
+from retinue.sessions.store import SessionStore
+from tests.sessions.builders import answer, user
+store = SessionStore(Path(sys.argv[1]), SystemClock())
+for number in range(15):
+    for name in ("shared", f"own-{sys.argv[2]}-{number}"):
+        key = SessionKey.parse(name)
+        transcript = store.open(key)
+        transcript.append(user("Hello"))
+        transcript.append(answer("Hi", usage=Usage(1, 1)))
+        store.find(key)
+"""
+
+
+def test_two_processes_keep_one_index(store: SessionStore) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(store.folder), name], cwd=ROOT) for name in ("a", "b")
+    ]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    sessions = store.list()
+    assert len(sessions) == 31
+    assert sum(session.messages for session in sessions) == 2 * 2 * 15 * 2
+    assert total(store.usage()) == Usage(60, 60)
+    before = index_of(store)
+    (store.folder / "sessions.json").unlink()
+    store.list()
+    assert index_of(store) == before
+
+
+def test_usage_is_counted_by_what_it_was_for(store: SessionStore) -> None:
+    transcript = store.open(MAIN)
+    transcript.append(answer("one", usage=Usage(1, 1, cost=0.5), model="openai/a"))
+    transcript.append(answer("two", usage=Usage(2, 2), model="openai/b"))
+    transcript.append(answer("free"))
+    store.open(IDEAS).append(answer("three", usage=Usage(4, 4), model="openai/a"))
+    records = store.usage()
+    assert total(records) == Usage(7, 7, cost=0.5)
+    assert group(records, lambda record: record.model) == {
+        "openai/a": Usage(5, 5, cost=0.5),
+        "openai/b": Usage(2, 2),
+    }
+    assert group(records, lambda record: record.session) == {MAIN.text: Usage(3, 3, cost=0.5), IDEAS.text: Usage(4, 4)}
+    assert group(records, lambda record: record.source) == {Source.CHAT: Usage(7, 7, cost=0.5)}
+    assert group(records, lambda record: record.run) == {"r1": Usage(7, 7, cost=0.5)}
+    assert group(records, lambda record: record.at.date()) == {records[0].at.date(): Usage(7, 7, cost=0.5)}
+
+
+def test_usage_of_today_reads_only_this_month(store: SessionStore, tmp_path: Path) -> None:
+    store.open(MAIN).append(answer("old", usage=Usage(1, 1)))
+    store.find(MAIN)
+    (store.folder / "usage" / "2026-01.jsonl").mkdir()
+    assert total(store.usage(datetime(2026, 2, 3, tzinfo=UTC))) == Usage(1, 1)
+    assert store.usage(datetime(2026, 2, 4, tzinfo=UTC)) == ()
+
+
+def test_usage_survives_a_reset_and_the_loss_of_its_folder(store: SessionStore, tmp_path: Path) -> None:
+    fill(store)
+    before = store.usage()
+    assert total(before) == Usage(20, 10, 4, 2, 0.25)
+    for path in (store.folder / "usage").iterdir():
+        path.unlink()
+    (store.folder / "usage").rmdir()
+    assert make_store(tmp_path, "n").usage() == before
+    (store.folder / "sessions.json").unlink()
+    assert make_store(tmp_path, "n").usage() == before
+
+
+@pytest.mark.parametrize("what", ["usage", "usage/2026-02.jsonl"])
+def test_damaged_usage_is_made_again(store: SessionStore, tmp_path: Path, what: str) -> None:
+    fill(store)
+    before = store.usage()
+    path = store.folder / what
+    path.rename(tmp_path / "away")
+    if what == "usage":
+        path.write_text("not a folder")
+    else:
+        path.mkdir()
+    again = make_store(tmp_path, "n")
+    again.open(MAIN).append(answer("more", usage=Usage(1, 1)))
+    assert set(again.usage()) > set(before)
+    assert len(again.usage()) == len(before) + 1
+    assert any("usage" in note and "kept as" in note for note in again.notes)
+
+
+def test_a_torn_usage_line_costs_only_itself(store: SessionStore) -> None:
+    fill(store)
+    path = store.folder / "usage" / "2026-02.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"at": "2026')
+    store.open(MAIN).append(answer("more", usage=Usage(1, 1)))
+    assert total(store.usage()) == Usage(21, 11, 4, 2, 0.25)
+
+
+def test_a_folder_of_the_owners_choice_may_be_a_link(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "sessions").symlink_to(real)
+    store = make_store(tmp_path)
+    store.open(MAIN).append(user("Hello"))
+    assert texts(make_store(tmp_path, "n").open(MAIN)) == ["Hello"]

@@ -1,0 +1,92 @@
+"""The examples in the instructions run as they are written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.skills.bundled.scripts import BUNDLED, Workspace, script, shell_blocks
+
+SALES = "date,region,product,amount\n2030-01-02,North,tea,120.50\n2030-01-03,South,tea,80\n2030-01-04,South,jam,100\n"
+NEWS = """<rss version="2.0"><channel><title>News</title>
+<item><title>Rain ends</title><link>https://example.org/rain</link><guid>1</guid></item></channel></rss>
+"""
+
+
+def run_examples(skill: str, workspace: Workspace) -> list[str]:
+    return [workspace.shell(block) for block in shell_blocks(BUNDLED / skill)]
+
+
+def test_todo(workspace: Workspace) -> None:
+    (printed,) = run_examples("todo", workspace)
+    assert "Call the dentist +health @phone" in printed
+    assert workspace.read("done.txt").startswith("x ")
+    assert workspace.read("todo.txt") == ""
+
+
+def test_notes(workspace: Workspace) -> None:
+    commands, heredoc = run_examples("notes", workspace)
+    assert "Ordered bean seeds, 40 g." in commands
+    assert "missing Compost" in commands
+    assert "trip-to-bern.md" in heredoc
+    assert "- Ask for a quiet room" in workspace.read("notes/trip-to-bern.md")
+
+
+def test_calendar(workspace: Workspace) -> None:
+    agenda, removal = run_examples("calendar", workspace)
+    assert "Tue 2030-05-14  15:00-15:45  Dentist  @ Main street 3" in agenda
+    assert "Mon 2030-05-13  09:30-10:00  Team meeting" in agenda
+    assert "20300514-dentist@retinue" in removal
+    assert "Dentist" not in workspace.read("calendar.ics")
+
+
+def test_expenses(workspace: Workspace) -> None:
+    (printed,) = run_examples("expenses", workspace)
+    assert "half-fare card" in printed
+    assert "376.20" in printed
+    assert workspace.read("expenses.csv").count("\n") == 2
+
+
+def test_csv_report(workspace: Workspace) -> None:
+    workspace.write("sales.csv", SALES)
+    (printed,) = run_examples("csv-report", workspace)
+    assert "| South | 2 | 180 | 90 |" in printed
+
+
+def test_feeds(workspace: Workspace) -> None:
+    workspace.write("news.xml", NEWS)
+    workspace.write("feeds.txt", "news.xml  # a file does as well\n")
+    first, later = run_examples("feeds", workspace)
+    assert "Rain ends" in first
+    assert later.count("Rain ends") == 1
+    assert later.endswith("Nothing new.\n")
+
+
+def test_unit_time(workspace: Workspace) -> None:
+    (printed,) = run_examples("unit-time", workspace)
+    assert "5 mi = 8.04672 km" in printed
+    assert "Thursday 2030-03-14T23:00+09:00  Asia/Tokyo" in printed
+
+
+def test_backup(workspace: Workspace) -> None:
+    workspace.write("MEMORY.md", "likes tea\n")
+    script("backup", "backup.py", workspace).run("create", "--name", "workspace", "--now", "2030-05-14T15:00:00")
+    run_examples("backup", workspace)
+    assert workspace.read("restored/MEMORY.md") == "likes tea\n"
+
+
+def test_skill_creator(workspace: Workspace) -> None:
+    (printed,) = run_examples("skill-creator", workspace)
+    assert "error" not in printed
+    assert (workspace.folder / "skills/meal-plan/scripts/meal_plan.py").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_tmux(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path, {"TMUX_TMPDIR": str(tmp_path), "TERM": "xterm"})
+    (printed,) = run_examples("tmux", workspace)
+    assert "\n42\n" in printed
+    assert printed.endswith("stopped\n")

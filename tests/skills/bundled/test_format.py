@@ -1,0 +1,150 @@
+"""Every bundled skill is a valid, cheap and self-contained skill."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retinue.core.tokens import estimate_tokens
+from retinue.skills.skill import Tier, parse_skill
+from tests.skills.bundled.scripts import (
+    BUNDLED,
+    SKILLS,
+    Workspace,
+    find_faults,
+    read_description,
+    script,
+    shell_blocks,
+)
+
+SCRIPTS = tuple(sorted(BUNDLED.glob("*/scripts/*.py")))
+each_skill = pytest.mark.parametrize("skill", SKILLS, ids=lambda path: path.name)
+each_script = pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parts[-3]}/{path.name}")
+
+NEEDS = {
+    "backup": ("python3",),
+    "calendar": ("python3",),
+    "csv-report": ("python3",),
+    "expenses": ("python3",),
+    "feeds": ("python3",),
+    "github": ("gh", "python3"),
+    "notes": ("python3",),
+    "skill-creator": ("python3",),
+    "tmux": ("tmux", "python3"),
+    "todo": ("python3",),
+    "unit-time": ("python3",),
+    "weather": ("python3",),
+}
+
+
+def test_the_bundled_skills_are_the_ones_we_know() -> None:
+    assert [path.name for path in SKILLS] == sorted(NEEDS)
+
+
+@each_skill
+def test_the_reference_validator_accepts_it(skill: Path) -> None:
+    assert find_faults(skill) == []
+
+
+@pytest.mark.slow
+def test_the_validators_command_accepts_all() -> None:
+    for skill in SKILLS:
+        command = [str(Path(sys.executable).parent / "agentskills"), "validate", str(skill)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@each_skill
+def test_our_own_reader_finds_its_needs(skill: Path) -> None:
+    location = skill / "SKILL.md"
+    parsed = parse_skill(location.read_bytes(), location, Tier.BUNDLED)
+    assert parsed.name == skill.name
+    assert parsed.requirements.bins == NEEDS[skill.name]
+    assert parsed.emoji
+    assert parsed.license == "MIT"
+
+
+def test_the_github_skill_takes_its_token_from_its_own_setting() -> None:
+    location = BUNDLED / "github" / "SKILL.md"
+    parsed = parse_skill(location.read_bytes(), location, Tier.BUNDLED)
+    assert parsed.primary_env == "GH_TOKEN"
+    assert parsed.requirements.env == ()
+
+
+@each_skill
+def test_its_description_says_when_to_use_it_and_is_short(skill: Path) -> None:
+    description = read_description(skill)
+    assert len(description) <= 160
+    assert "Use " in description
+
+
+def test_names_and_descriptions_of_all_skills_cost_little_in_every_prompt() -> None:
+    listed = "\n".join(f"{skill.name}: {read_description(skill)}" for skill in SKILLS)
+    assert estimate_tokens(listed) <= 30 * len(SKILLS)
+
+
+@each_skill
+def test_its_shell_examples_parse(skill: Path, workspace: Workspace) -> None:
+    blocks = shell_blocks(skill)
+    assert blocks
+    for block in blocks:
+        assert "{baseDir}" not in block
+        done = workspace.call(["bash", "-n"], stdin=block)
+        assert done.returncode == 0, done.stderr
+
+
+@each_skill
+def test_our_own_checker_finds_nothing_to_improve(skill: Path, workspace: Workspace) -> None:
+    assert script("skill-creator", "skill.py", workspace).run("check", skill) == "No problems found.\n"
+
+
+@each_script
+def test_a_script_needs_nothing_but_the_standard_library(path: Path) -> None:
+    siblings = {other.stem for other in path.parent.glob("*.py")}
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 11))):
+        if isinstance(node, ast.Import):
+            imported.update(name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            imported.add(str(node.module).partition(".")[0])
+    assert imported <= sys.stdlib_module_names | siblings
+
+
+@each_script
+def test_a_script_that_can_be_started_is_executable_and_explains_itself(path: Path, workspace: Workspace) -> None:
+    if not path.read_bytes().startswith(b"#!"):
+        assert not os.access(path, os.X_OK)
+        assert any(
+            f"from {path.stem} import" in other.read_text(encoding="utf-8") for other in path.parent.glob("*.py")
+        )
+        return
+    assert path.read_text(encoding="utf-8").startswith("#!/usr/bin/env python3\n")
+    assert os.access(path, os.X_OK)
+    done = workspace.call([str(path), "--help"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
+
+
+@each_script
+def test_a_script_is_named_in_its_skill(path: Path) -> None:
+    if path.read_bytes().startswith(b"#!"):
+        text = (path.parents[1] / "SKILL.md").read_text(encoding="utf-8")
+        assert f"python3 {{baseDir}}/scripts/{path.name}" in text
+
+
+def test_using_a_skill_leaves_its_folder_unchanged(workspace: Workspace) -> None:
+    script("calendar", "ics.py", workspace).run("add", "Dentist", "--start", "2030-05-14 15:00")
+    assert not list(BUNDLED.rglob("__pycache__"))
+
+
+def test_scripts_pass_the_linters_rules() -> None:
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--line-length", "120"]
+    rules = ["--target-version", "py311", "--select", "E,F,I,UP,B,C90,SIM,RET,PTH"]
+    done = subprocess.run([*command, *rules, str(BUNDLED)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
