@@ -17,6 +17,7 @@ from retinue.core.errors import ToolFailed
 from retinue.core.events import Spoken, ToolFinished, ToolStarted, TurnEvent, TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import (
+    INVALID_ARGUMENTS,
     AssistantMessage,
     Message,
     StopReason,
@@ -169,6 +170,7 @@ async def test_results_stand_in_the_order_of_the_calls(tmp_path: Path) -> None:
         (call("crash"), True, "`crash` crashed; the error was logged."),
         (call("secret"), False, "only for the owner"),
         (ToolCall("c1", "echo", {"wrong": 1}), True, "word: Field required"),
+        (ToolCall("c1", "echo", {INVALID_ARGUMENTS: '{"word": '}), True, "not valid JSON"),
     ],
 )
 async def test_a_call_that_cannot_succeed_is_explained_to_the_model(

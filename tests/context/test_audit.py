@@ -34,7 +34,7 @@ def conversation(*facts: str, ask: str = "please deploy the service") -> list[Me
     return [said(words(400)), answers(f"Noted: {' ; '.join(facts)} ."), said(ask), answers("On it.")]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(IDENTIFIERS, min_size=1, max_size=MOST_IDENTIFIERS, unique=True), st.data())
 def test_a_removed_identifier_is_found(names: list[str], data: st.DataObject) -> None:
     messages = conversation(*names)
@@ -48,7 +48,7 @@ def test_a_removed_identifier_is_found(names: list[str], data: st.DataObject) ->
         assert audit_summary(without, messages) == (f"'{gone}' does not appear, spelt exactly so.",)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(IDENTIFIERS)
 def test_every_kind_of_identifier_is_seen(name: str) -> None:
     assert find_identifiers([f"we use {name}, as agreed."]) == (name.strip("`"),)
@@ -73,6 +73,11 @@ def test_identifiers(text: str, found: tuple[str, ...]) -> None:
 def test_later_identifiers_weigh_more_than_earlier_ones() -> None:
     texts = [f"look at /old/file{at}.txt" for at in range(30)]
     assert find_identifiers(texts) == tuple(f"/old/file{at}.txt" for at in range(29, 17, -1))
+    assert find_identifiers(["/old/a.txt and /old/a.txt", "hm", "hm", "/new/b.txt"]) == ("/new/b.txt", "/old/a.txt")
+
+
+def test_a_part_of_an_identifier_is_not_another_one() -> None:
+    assert find_identifiers(["open /srv/app.toml", "in app.toml then"]) == ("/srv/app.toml",)
 
 
 def test_a_longer_word_does_not_carry_a_shorter_identifier() -> None:
@@ -111,7 +116,11 @@ def test_the_latest_request_must_be_mentioned() -> None:
 
 
 def test_paths_in_calls_count_and_what_tools_gave_back_does_not() -> None:
-    messages = [said("go"), calls("a", tool="read", path="/etc/hosts"), gives("a", "10.0.0.1 /var/noise 77 ms")]
+    messages: list[Message] = [
+        said("go"),
+        calls("a", tool="read", path="/etc/hosts"),
+        gives("a", "10.0.0.1 /var/noise 77 ms"),
+    ]
     assert required_identifiers(messages) == ("/etc/hosts",)
 
 

@@ -12,7 +12,7 @@ from retinue.core.trust import Trust
 from tests.context.builders import answers, calls, gives, histories, words
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(histories(), st.sampled_from([2_000, 8_000, 32_000, 200_000]))
 def test_every_piece_fits_the_window_and_nothing_is_lost_or_moved(messages: tuple[Message, ...], window: int) -> None:
     pieces = split_for_summary(messages, window)

@@ -14,7 +14,7 @@ from retinue.sessions.entries import Compacted
 from retinue.sessions.repair import repair
 from tests.context.builders import answers, calls, entries_of, gives, histories, words
 
-few = settings(max_examples=100, deadline=None)
+few = settings(max_examples=60, deadline=None)
 
 
 @few
@@ -35,7 +35,9 @@ def test_a_cut_never_separates_a_call_from_its_results(messages: tuple[Message, 
 
 
 def test_the_cut_falls_between_turns() -> None:
-    messages = [message for at in range(6) for message in (said(f"ask {at} {words(300)}"), answers(words(300)))]
+    messages: list[Message] = [
+        message for at in range(6) for message in (said(f"ask {at} {words(300)}"), answers(words(300)))
+    ]
     plan = plan_cut(entries_of(messages), 1_500)
     assert plan is not None
     assert isinstance(plan.kept[0], UserMessage)
@@ -67,7 +69,7 @@ def test_a_short_last_turn_does_not_throw_away_the_long_one_before_it() -> None:
 
 
 def test_the_last_answer_stays_with_its_results_however_large_they_are() -> None:
-    messages = [
+    messages: list[Message] = [
         said(words(900)),
         answers("ok"),
         said("read it"),
@@ -81,22 +83,22 @@ def test_the_last_answer_stays_with_its_results_however_large_they_are() -> None
 
 
 def test_a_call_that_still_runs_stays() -> None:
-    messages = [said(words(900)), calls("a", "b"), gives("b", words(900)), said("hurry")]
+    messages: list[Message] = [said(words(900)), calls("a", "b"), gives("b", words(900)), said("hurry")]
     assert safe_cuts(messages) == (1,)
 
 
 def test_there_is_nothing_to_cut_in_a_short_history() -> None:
-    short = [said("hi"), answers("hello"), said("how are you"), answers("well")]
+    short: list[Message] = [said("hi"), answers("hello"), said("how are you"), answers("well")]
     assert plan_cut(entries_of(short), 0) is None
     assert plan_cut(entries_of([said(words(5_000))]), 10) is None
     assert plan_cut((), 10) is None
-    fitting = [said(words(600)), answers("a"), said("b"), answers("c")]
+    fitting: list[Message] = [said(words(600)), answers("a"), said("b"), answers("c")]
     assert plan_cut(entries_of(fitting), 20_000) is None
     assert plan_cut(entries_of(fitting), 100) is not None
 
 
 def test_asks_are_what_people_said_and_not_what_a_clock_set_off() -> None:
-    messages = [
+    messages: list[Message] = [
         said("book the train"),
         answers("ok"),
         said("heartbeat"),
@@ -112,7 +114,7 @@ def test_asks_are_what_people_said_and_not_what_a_clock_set_off() -> None:
 
 def test_a_plan_is_as_trusted_as_the_least_trusted_thing_in_it() -> None:
     def trust(*, result: Trust = Trust.AGENT, previous: Trust = Trust.AGENT) -> Trust:
-        head = [said(words(900)), calls("a"), gives("a", "page", trust=result)]
+        head: list[Message] = [said(words(900)), calls("a"), gives("a", "page", trust=result)]
         old = Compacted("before", None, 0, trust=previous)
         plan = plan_cut(entries_of([*head, said("next"), answers("yes")]), 15, previous=old)
         assert plan is not None

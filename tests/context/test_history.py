@@ -16,7 +16,7 @@ from tests.context.builders import START, answers, calls, gives, histories, word
 
 ON = ContextPruningSettings(mode="cache-ttl")
 EAGER = ON.model_copy(update={"soft_trim_ratio": 0.0, "hard_clear_ratio": 0.0, "min_prunable_tool_chars": 0})
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=40, deadline=None)
 
 
 def prune_cold(messages: tuple[Message, ...], pruning: ContextPruningSettings, window: int = 1_000) -> Pruned:

@@ -145,6 +145,14 @@ async def test_the_providers_wish_to_wait_is_honoured_within_reason(tmp_path: Pa
     assert stage.naps == []
 
 
+async def test_another_credential_is_better_than_waiting(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, anthropic=(refuses(429, retry_after=20), says("ok"))).with_keys(
+        "anthropic:a", "anthropic:b"
+    )
+    assert (await finished(stage.stream(OPUS))).message.text == "ok"
+    assert stage.naps == []
+
+
 async def test_words_that_were_shown_are_not_answered_twice(tmp_path: Path) -> None:
     stage = Stage(tmp_path, anthropic=(breaks(Fault.CUT, "The answer is"), says("x")), openai=(says("y"),)).with_keys(
         "anthropic:a", "openai:a"

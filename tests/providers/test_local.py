@@ -102,7 +102,7 @@ async def test_an_idle_model_leaves_memory(models: Path) -> None:
     with anyio.fail_after(30):
         while smol.loaded:
             await anyio.sleep(0.02)
-    assert (await finished(smol.stream(request("Hi", max_output=2)))).message
+    assert (await finished(smol.stream(request("Hi", max_output=2)))).message.usage.output > 0
     await smol.aclose()
 
 

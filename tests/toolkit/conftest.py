@@ -130,12 +130,12 @@ def parts(clock: SteppedClock, new_id: Callable[[], str], table: CommandTable, b
     return ToolParts(ToolsSettings(), clock, new_id, table, board)
 
 
-async def call(tool: Tool[Any], context: ToolContext, **arguments: Any) -> ToolOutput:
+async def call(tool: Tool[Any], context: ToolContext, /, **arguments: Any) -> ToolOutput:
     """Run a tool as the agent does: arguments parsed first."""
     return await tool.run(tool.parse(arguments), context)
 
 
-async def failure(tool: Tool[Any], context: ToolContext, **arguments: Any) -> str:
+async def failure(tool: Tool[Any], context: ToolContext, /, **arguments: Any) -> str:
     """The message of a call that must fail."""
     with pytest.raises(ToolFailed) as caught:
         await call(tool, context, **arguments)

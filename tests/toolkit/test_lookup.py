@@ -82,12 +82,9 @@ async def test_grep_shortens_long_lines_and_skips_large_files(
     assert text_of(await call(grep, context, pattern="x")) == f"long:1:{'x' * 400}…"
 
 
-@pytest.mark.parametrize("pattern", ["(", "[", "*x", "(" * 400 + ")" * 400, "(?P<n>a)(?P<n>b)"])
+@pytest.mark.parametrize("pattern", ["(", "[", "*x", "(?P<n>a)(?P<n>b)"])
 async def test_a_bad_pattern_is_explained(grep: Tool[Any], context: ToolContext, tree: Path, pattern: str) -> None:
-    message = "not a regular expression"
-    if pattern.startswith("(("):
-        pytest.skip("how deep groups may nest depends on the Python version")
-    assert message in await failure(grep, context, pattern=pattern)
+    assert "not a regular expression" in await failure(grep, context, pattern=pattern)
 
 
 async def test_a_catastrophic_pattern_is_stopped(context: ToolContext, workspace: Path) -> None:

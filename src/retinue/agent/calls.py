@@ -17,7 +17,7 @@ from retinue.agent.ledger import Ledger
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
-from retinue.core.messages import Text, ToolCall, ToolResult
+from retinue.core.messages import INVALID_ARGUMENTS, Text, ToolCall, ToolResult
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
 
@@ -86,6 +86,10 @@ async def run_calls(
 
 def _prepare(call: ToolCall, bench: Workbench) -> _Prepared | str:
     """The call ready to run, or why it cannot; a `tool_call` is judged as the call inside it."""
+    if INVALID_ARGUMENTS in call.arguments:
+        return (
+            f"The arguments of `{call.name}` were not valid JSON. Write them again: {call.arguments[INVALID_ARGUMENTS]}"
+        )
     inner = unwrap_call(call)
     tool = bench.tools.get(inner.name)
     if tool is None:

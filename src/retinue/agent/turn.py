@@ -1,9 +1,13 @@
-"""A turn: from a recorded message to a recorded ending."""
+"""A turn: from a recorded message to a recorded ending.
+
+The order of things is decided here: make room if the history is too long, ask the model, and where a provider finds
+the history too long after all, make room again and retry. The loop knows none of that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import anyio
 
@@ -12,8 +16,9 @@ from retinue.agent.loop import LoopEnd, LoopParts, run_turn
 from retinue.core.events import TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
-from retinue.core.model import ModelRequest
+from retinue.core.model import Failure, ModelRequest
 
+MOST_OVERFLOWS = 3
 TIMED_OUT = "The turn took longer than its limit of {seconds:g} s and was stopped."
 
 
@@ -21,55 +26,73 @@ TIMED_OUT = "The turn took longer than its limit of {seconds:g} s and was stoppe
 class StopSwitch:
     """Ends a running turn from outside."""
 
-    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     def stop(self) -> None:
-        self._scope.cancel()
-
-    @property
-    def scope(self) -> anyio.CancelScope:
-        return self._scope
+        self.scope.cancel()
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is to be answered, and within which time."""
+    """What is to be answered, and within which time; no message means: go on where the transcript ends."""
 
     run: RunId
     session: SessionKey
-    message: UserMessage
+    model: str
     seconds: float
+    message: UserMessage | None = None
 
 
-async def conduct_turn(
-    turn: Turn, build: Callable[[], ModelRequest], parts: LoopParts, switch: StopSwitch
-) -> TurnFinished:
+class ContextKeeper(Protocol):
+    """Makes requests from a session's transcript, and room in it."""
+
+    async def prepare(self) -> ModelRequest:
+        """The request for what the transcript holds now, after making room where it is short."""
+        ...
+
+    async def relieve(self) -> ModelRequest | None:
+        """The same after making room by force; None where no more room can be made."""
+        ...
+
+
+async def conduct_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, switch: StopSwitch) -> TurnFinished:
     """Record the message, answer it, and tell how it ended.
 
-    `build` makes the request from the transcript once the message is in it. A stopped turn is an ending like any
-    other; only a cancellation from further outside goes on.
+    A stopped turn is an ending like any other; only a cancellation from further outside goes on.
     """
-    await parts.bench.ledger.record(turn.message)
-    request = build()
-    model = str(request.model)
-    await parts.emit(TurnStarted(turn.run, turn.session, model))
+    if turn.message is not None:
+        await parts.bench.ledger.record(turn.message)
+    await parts.emit(TurnStarted(turn.run, turn.session, turn.model))
     end: LoopEnd | None = None
     timed_out = False
     with switch.scope:
         with anyio.move_on_after(turn.seconds) as limit:
-            end = await run_turn(request, parts)
+            end = await _answer(keeper, parts)
         timed_out = limit.cancelled_caught
-    finished = _finish(turn, end, model, timed_out=timed_out)
+    finished = _finish(turn, end, timed_out=timed_out)
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
         await parts.emit(finished)
     return finished
 
 
-def _finish(turn: Turn, end: LoopEnd | None, model: str, *, timed_out: bool) -> TurnFinished:
+async def _answer(keeper: ContextKeeper, parts: LoopParts) -> LoopEnd:
+    end = await run_turn(await keeper.prepare(), parts)
+    for _ in range(MOST_OVERFLOWS):
+        if end.failure is None or end.failure.reason is not Failure.OVERFLOW:
+            break
+        request = await keeper.relieve()
+        if request is None:
+            break
+        again = await run_turn(request, parts)
+        end = replace(again, usage=end.usage + again.usage, rounds=end.rounds + again.rounds)
+    return end
+
+
+def _finish(turn: Turn, end: LoopEnd | None, *, timed_out: bool) -> TurnFinished:
     if end is None:
         error = TIMED_OUT.format(seconds=turn.seconds) if timed_out else None
         status = TurnStatus.FAILED if timed_out else TurnStatus.ABORTED
-        return TurnFinished(turn.run, status, "", Usage(), model, error)
+        return TurnFinished(turn.run, status, "", Usage(), turn.model, error)
     answer = end.answer or AssistantMessage(())
     error = f"No answer: {end.failure.detail}" if end.failure else None
-    return TurnFinished(turn.run, end.status, answer.text, end.usage, answer.model or model, error)
+    return TurnFinished(turn.run, end.status, answer.text, end.usage, answer.model or turn.model, error)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from retinue.security.secrets import HIDDEN, Redact, Redactor
 
 MOST_IDENTIFIERS = 12
 
 _LONGEST = 160
+_CANDIDATES = 10
 _SCANNED_CHARS = 20_000
 _KNOWN_KEYS = Redactor()
 
@@ -61,13 +63,10 @@ def find_identifiers(
         # What came up in the newest text weighs three times what came up only in the oldest.
         return -scores[identifier] * (1 + 2 * last[identifier] / newest), -last[identifier], identifier
 
-    chosen: list[str] = []
-    for identifier in sorted(scores, key=rank):
-        if len(chosen) == most:
-            break
-        if not any(identifier in other for other in chosen):
-            chosen.append(identifier)
-    return tuple(chosen)
+    # A part of an identifier is not another one: `app.toml` next to `/srv/app.toml` stands for the same.
+    best = sorted(scores, key=rank)[: most * _CANDIDATES]
+    whole = (name for name in best if not any(name != other and name in other for other in best))
+    return tuple(islice(whole, most))
 
 
 def holds(text: str, identifier: str) -> bool:

@@ -21,8 +21,26 @@ def estimate(messages: Sequence[Message]) -> int:
     return sum(map(tokens_of, messages))
 
 
+_known: dict[int, tuple[Message, int]] = {}
+_MOST_KNOWN = 20_000
+
+
 def tokens_of(message: Message) -> int:
-    """About how many tokens one message is, with everything in it that is sent."""
+    """About how many tokens one message is, with everything in it that is sent.
+
+    A history is measured at every turn and hardly changes, so what was measured is remembered by the object itself.
+    """
+    known = _known.get(id(message))
+    if known is not None and known[0] is message:
+        return known[1]
+    if len(_known) >= _MOST_KNOWN:
+        _known.clear()
+    tokens = _measure(message)
+    _known[id(message)] = (message, tokens)
+    return tokens
+
+
+def _measure(message: Message) -> int:
     extra = estimate_tokens(message.preface) if isinstance(message, UserMessage) else 0
     return _FRAME + extra + sum(_tokens_of_part(part) for part in message.content)
 

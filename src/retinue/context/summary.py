@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import anyio
 
-from retinue.context.appendix import Files, build_appendix, find_failures, find_files
+from retinue.context.appendix import ASK_CHARS, Files, build_appendix, find_failures, find_files
 from retinue.context.audit import HEADINGS, audit_summary, find_size_problems, required_identifiers
 from retinue.context.chunks import render, split_for_summary
 from retinue.context.cutpoints import CutPlan, summary_message
@@ -57,6 +57,7 @@ _UNFINISHED = (
     "The record ends in the middle of a turn that goes on after it; say under Open tasks what was being done.\n\n"
 )
 _FOCUS = "Pay special attention to: {text}\n\n"
+_LATEST = "The latest request was: «{text}». Name it under Pending asks, or under Decisions if it was met.\n\n"
 _IDENTIFIERS = "These must appear, spelt exactly so: {names}\n\n"
 _RETRY = (
     "Your last minutes cannot be used:\n{problems}\n\nYour last minutes were:\n\n{text}\n\nWrite them again, whole."
@@ -194,7 +195,9 @@ class _Writer:
         names: Sequence[str] = ()
         if self.settings.identifier_policy == "strict":
             names = required_identifiers(shown, previous, redact=self.redact)
+        latest = " ".join(self.plan.asks[-1].split())[:ASK_CHARS] if self.plan.asks else ""
         wishes = (
+            _LATEST.format(text=latest) if latest else "",
             _UNFINISHED if self.plan.inside_turn else "",
             _IDENTIFIERS.format(names=", ".join(f"«{name}»" for name in names)) if names else "",
             self._custom(self.settings.identifier_instructions) if self.settings.identifier_policy == "custom" else "",

@@ -84,6 +84,22 @@ class Attempt:
         return f"{self.ref} ({self.profile.id})" if self.profile else str(self.ref)
 
 
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """How often the same attempt is made again. A rate limit is waited out only where no other credential is left."""
+
+    delays: Sequence[float]
+    waits_out_limits: bool
+
+    def pause(self, failure: Failed, delay: float) -> float | None:
+        """How long to wait before the next try; None where waiting would not help."""
+        wish = failure.retry_after or 0.0
+        passing = failure.reason in _PASSING or (
+            self.waits_out_limits and failure.reason is Failure.RATE_LIMIT and wish > 0
+        )
+        return max(delay, wish) if passing and wish <= LONGEST_WAIT else None
+
+
 @dataclass(slots=True)
 class _Story:
     """What happened so far in one request."""
@@ -135,7 +151,8 @@ class Failover:
             ending: Failed | None = None
             is_last = not any(later.ref not in blocked | {attempt.ref} for later in attempts[position + 1 :])
             delays = self._patience if is_last else QUICK_RETRIES
-            async with aclosing(self._try(attempt, request, story, delays)) as events:
+            patience = _Patience(delays, waits_out_limits=is_last and position == len(attempts) - 1)
+            async with aclosing(self._try(attempt, request, story, patience)) as events:
                 async for event in events:
                     if isinstance(event, Failed):
                         ending = event
@@ -178,12 +195,12 @@ class Failover:
         return ready
 
     async def _try(
-        self, attempt: Attempt, request: ModelRequest, story: _Story, delays: Sequence[float]
+        self, attempt: Attempt, request: ModelRequest, story: _Story, patience: _Patience
     ) -> AsyncGenerator[ModelEvent, None]:
         """One model with one credential, again after a pause while the failure is a passing one."""
         info = self._describe(attempt.ref)
         fitted = fit_request(request, info)
-        for delay in (*delays, None):
+        for delay in (*patience.delays, None):
             failure: Failed | None = None
             async with aclosing(self._ask(attempt, fitted)) as events:
                 async for event in events:
@@ -200,7 +217,7 @@ class Failover:
                             yield event
             if failure is None:
                 failure = Failed(Failure.EMPTY, "the stream ended without a final event")
-            pause = None if story.words_shown or delay is None else _pause(failure, delay, patient=len(delays) > 1)
+            pause = None if story.words_shown or delay is None else patience.pause(failure, delay)
             if pause is None:
                 self._note_failure(attempt, failure, story)
                 yield failure
@@ -236,13 +253,6 @@ async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIte
     finally:
         if isinstance(events, AsyncGenerator):
             await events.aclose()
-
-
-def _pause(failure: Failed, delay: float, *, patient: bool) -> float | None:
-    """How long to wait before the same attempt is made again; None where that would not help."""
-    wish = failure.retry_after or 0.0
-    passing = failure.reason in _PASSING or (patient and failure.reason is Failure.RATE_LIMIT and wish > 0)
-    return max(delay, wish) if passing and wish <= LONGEST_WAIT else None
 
 
 def _fallback_notice(before: ModelRef, now: ModelRef, story: _Story) -> str:

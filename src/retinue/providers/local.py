@@ -136,6 +136,7 @@ class _Engine:
         parameters.n_ctx = min(window, facts.window or window)
         parameters.n_parallel = 1
         parameters.verbosity = -1
+        parameters.warmup = False
         parameters.ui = False
         parameters.endpoint_slots = False
         # The engine always listens on a loopback port. Nobody else on this machine may use it, so it gets a key that

@@ -220,7 +220,7 @@ async def _download(url: str, part: Path, on_progress: OnProgress) -> str:
             start = part.stat().st_size if resumed else 0
             total = start + int(response.headers.get("content-length") or 0)
             with part.open("ab" if resumed else "wb") as out:
-                async for chunk in response.aiter_bytes(CHUNK):
+                async for chunk in response.aiter_bytes():
                     out.write(chunk)
                     on_progress(Progress("downloading", out.tell(), total))
     except (httpx2.HTTPError, OSError) as error:

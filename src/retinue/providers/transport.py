@@ -8,7 +8,6 @@ What comes back is bounded and must be UTF-8; a body that breaks this ends the c
 from __future__ import annotations
 
 import codecs
-import ipaddress
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,11 +19,10 @@ from retinue.core.errors import ConfigError
 from retinue.core.model import Failure
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
+from retinue.security.addresses import Zone, classify, parse_address
 
 LONGEST_LINE = 8 * 1024 * 1024
 LONGEST_BODY = 64 * 1024 * 1024
-
-_METADATA = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "fd00:ec2::254", "192.0.0.192")))
 
 
 def check_endpoint(url: str) -> str:
@@ -35,19 +33,19 @@ def check_endpoint(url: str) -> str:
     if parts.username or parts.password:
         raise ConfigError("The address of a model endpoint cannot hold a password; set `apiKey` or `headers` instead.")
     if is_forbidden(parts.hostname):
-        raise ConfigError(f"'{parts.hostname}' is a link-local or metadata address; a model endpoint cannot be there.")
+        raise ConfigError(
+            f"'{parts.hostname}' is a link-local, reserved or metadata address; a model endpoint cannot be there."
+        )
     return url.rstrip("/")
 
 
 def is_forbidden(host: str) -> bool:
-    """Whether a numeric address is link-local or a metadata service; a name is not decided here."""
+    """Whether a numeric address is link-local, reserved or a metadata service; a name is not decided here."""
     try:
-        address = ipaddress.ip_address(host.partition("%")[0])
+        address = parse_address(host)
     except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-        address = address.ipv4_mapped
-    return address.is_link_local or address.is_multicast or address.is_unspecified or address in _METADATA
+        return True
+    return address is not None and classify(address) is Zone.FORBIDDEN
 
 
 def open_client(

@@ -18,8 +18,9 @@ from retinue.runtime.models import ModelAccess, open_model_access
 from retinue.security.secrets import Secrets
 
 QUESTION = "Reply with the word ok."
-LONGEST_ANSWER = 512
-"""Room for models that reason before they say the one word."""
+LONGEST_ANSWER = 32
+LONGEST_REASONED_ANSWER = 512
+"""Some models reason before they say the one word; the others only ramble when there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallba
     """Ask the models of a chain, as a turn would, but without its patience with one that is down."""
     clock = access.foundation.clock
     failover = Failover(access.providers, access.credentials, access.info, anyio.sleep, patience=QUICK_RETRIES)
-    request = ModelRequest(
-        chain[0], "This is a test of the connection.", "", (said(QUESTION),), max_output=LONGEST_ANSWER
-    )
+    reasons = any(access.info(ref).reasoning for ref in chain)
+    room = LONGEST_REASONED_ANSWER if reasons else LONGEST_ANSWER
+    request = ModelRequest(chain[0], "This is a test of the connection.", "", (said(QUESTION),), max_output=room)
     failures: list[tuple[str, Failed]] = []
     answer: AssistantMessage | None = None
     started = clock.monotonic()

@@ -15,17 +15,19 @@ from retinue.agent.calls import Workbench
 from retinue.agent.guard import LoopLimits
 from retinue.agent.loop import LoopParts
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
+from retinue.context.engine import ContextEngine
 from retinue.context.prompt.contributions import SMALL_WINDOW
 from retinue.context.prompt.inputs import Mode, TurnInputs
 from retinue.context.prompt.report import PromptReport, diff_reports, report_prompt
+from retinue.context.refresh import agents_sections
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import ToolFailed
-from retinue.core.events import Emit, Notice, TurnFinished, TurnStatus
+from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import Text, UserMessage, text_of
-from retinue.core.model import ModelInfo, ModelRequest, Thought, ToolSpec
+from retinue.core.model import ModelInfo, Thought, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.commands.table import run_command
 from retinue.dispatch.visible import VisibleEvents
@@ -33,14 +35,14 @@ from retinue.hooks.bus import Bus
 from retinue.providers.resolve import Choice
 from retinue.runtime.desk import ConversationDesk
 from retinue.runtime.foundation import Foundation
+from retinue.runtime.keeper import Fixed, SessionKeeper
 from retinue.runtime.ledger import TranscriptLedger
 from retinue.runtime.models import NO_MODEL, ModelAccess
 from retinue.runtime.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
 from retinue.runtime.rooms import AgentRoom
 from retinue.runtime.tools import SessionTools
-from retinue.sessions.entries import Compacted, Noted
+from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
 from retinue.sessions.recovery import close_interrupted_turn
-from retinue.sessions.repair import repair
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.tools.tool import Tool, ToolContext
@@ -64,6 +66,7 @@ class AgentParts:
     store: SessionStore
     tools: SessionTools
     bus: Bus
+    engine: ContextEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +134,12 @@ class Conversation:
         message = self._message(inbound, transcript, plan)
         events = VisibleEvents(show, heartbeat=self.key.kind is SessionKind.HEARTBEAT)
         ledger = TranscriptLedger(transcript, run, inbound.source)
-        turn = Turn(run, self.key, message, self.parts.room.settings.timeout_seconds)
+        turn = Turn(run, self.key, str(plan.choice.ref), self.parts.room.settings.timeout_seconds, message)
         parts = self._loop_parts(plan, ledger, events.emit, self._context(inbound, run, ask))
+        keeper = self._keeper(transcript, plan, run, events.emit)
         self._switch = StopSwitch()
         try:
-            finished = await conduct_turn(turn, lambda: self._request(transcript, plan), parts, self._switch)
+            finished = await conduct_turn(turn, keeper, parts, self._switch)
         finally:
             self._switch = None
         self._after(transcript, plan, finished)
@@ -210,7 +214,12 @@ class Conversation:
         return decide_injection(mode, kinds)
 
     def _message(self, inbound: Inbound, transcript: Transcript, plan: Plan) -> UserMessage:
-        preface = [plan.prompt.turn.text, *self._fresh_notes(transcript), *self._truncation_notice(transcript, plan)]
+        preface = [
+            plan.prompt.turn.text,
+            *self._fresh_notes(transcript),
+            *self._truncation_notice(transcript, plan),
+            *self._rules_after_summary(transcript),
+        ]
         return UserMessage(
             (Text(inbound.text), *inbound.images),
             inbound.sender,
@@ -239,6 +248,20 @@ class Conversation:
         return (
             (f"[Shortened in your prompt: {', '.join(cut)}. Read a file before you rely on the rest.]",) if cut else ()
         )
+
+    def _rules_after_summary(self, transcript: Transcript) -> Sequence[str]:
+        """The chosen sections of AGENTS.md, with the first message after a summary."""
+        settings = self.parts.room.settings
+        bodies = [entry.body for entry in transcript.tree.path]
+        since = bodies[_last_index(bodies, Compacted) :]
+        if not since or any(isinstance(b, MessageAdded) and isinstance(b.message, UserMessage) for b in since):
+            return ()
+        rules = agents_sections(
+            self.parts.room.reader.read("AGENTS.md").text,
+            settings.compaction.post_compaction_sections,
+            settings.context_limits.post_compaction_max_chars,
+        )
+        return (f"[The conversation was summed up. Your rules again, from AGENTS.md:]\n\n{rules}",) if rules else ()
 
     def _loop_parts(self, plan: Plan, ledger: TranscriptLedger, emit: Emit, context: ToolContext) -> LoopParts:
         access = self.parts.access
@@ -273,17 +296,19 @@ class Conversation:
         room = self.parts.room
         return ToolContext(room.id, self.key, run, "", room.root, room.readable, owner=inbound.owner, ask=ask)
 
-    def _request(self, transcript: Transcript, plan: Plan) -> ModelRequest:
-        messages, _ = repair(transcript.messages, transcript.tree.started_calls)
-        assert transcript.header is not None
-        return ModelRequest(
-            plan.choice.ref,
+    def _keeper(self, transcript: Transcript, plan: Plan, run: RunId, emit: Emit) -> SessionKeeper:
+        parts = self.parts
+        fixed = Fixed(
+            parts.access.chain(plan.choice),
             plan.prompt.system.stable,
             plan.prompt.system.session,
-            messages,
             plan.specs,
-            thinking=plan.thinking,
-            cache_key=str(transcript.header.id),
+            plan.thinking,
+            plan.info.window,
+            _report(plan),
+        )
+        return SessionKeeper(
+            self.key, run, parts.room, parts.access, parts.store, transcript, parts.engine, fixed, emit, self.local_time
         )
 
     async def _note_prompt(self, transcript: Transcript, plan: Plan) -> None:
@@ -321,8 +346,16 @@ class Conversation:
             return now.astimezone()
 
     async def compact(self, focus: str) -> str:
-        """Summarise the older part of the conversation."""
-        return "Nothing to compact yet."
+        """Sum up the older part of the conversation, because somebody asked for it."""
+        async with self._lock:
+            transcript = self.parts.store.open(self.key)
+            plan = await self.plan(transcript)
+            if plan is None:
+                return NO_MODEL
+            keeper = self._keeper(transcript, plan, RunId(random_uuid()), _say_nothing)
+            told = await keeper.compact(focus, force=True)
+            self.parts.store.find(self.key)
+            return told
 
     async def run_tool(self, name: str, arguments: Mapping[str, Any], inbound: Inbound) -> str:
         """Run one tool directly, as a skill's command asks for, past the model."""
@@ -344,6 +377,15 @@ class Conversation:
             self.parts.store.open(self.key).append(Noted(FRESH_START, {"by": how}))
             self._sent = None
             return str(session.id)
+
+
+async def _say_nothing(event: TurnEvent) -> None:
+    """The `Emit` of work that its caller reports itself."""
+
+
+def _last_index(bodies: Sequence[Body], kind: type[Compacted]) -> int:
+    """Where the last body of a kind is; behind the end where there is none."""
+    return next((at for at in reversed(range(len(bodies))) if isinstance(bodies[at], kind)), len(bodies))
 
 
 def _report(plan: Plan) -> PromptReport:

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from retinue.context.engine import DefaultEngine
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -71,7 +72,11 @@ class Runtime:
                 durable=self.foundation.config.session.durability == "power",
                 cwd=str(room.root.path),
             )
-            found = AgentParts(self.foundation, room, self.model_access(agent), store, self.tools, self.bus)
+            engine = DefaultEngine(
+                room.settings.compaction, room.settings.context_pruning, redact=self.secrets.redactor
+            )
+            access = self.model_access(agent)
+            found = AgentParts(self.foundation, room, access, store, self.tools, self.bus, engine)
             self._agents[agent] = found
         return found
 

@@ -68,6 +68,7 @@ def make_tools(foundation: Foundation, commands: CommandTable, board: SessionBoa
         commands=commands,
         board=board,
         environment=foundation.environment,
+        secrets=secrets,
     )
     tools = [tool for factory in foundation.registry.tools.values() for tool in factory.make.load()(parts)]
     return SessionTools(foundation, Toolset(tools), commands, secrets)

@@ -1,0 +1,1 @@
+"""The border between what is trusted and what is not."""

@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from retinue.core.errors import ToolFailed
 from retinue.security.network import Fetched, Outgoing
-from retinue.toolkit.settings import SearchProvider, SearchSettings
+from retinue.toolkit.settings import SearchProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,48 +27,49 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A search engine; `request` builds a query from settings, words and number, `parse` reads the answer."""
+    """A search engine: `request` puts a question to it, `parse` reads the answer."""
 
-    request: Callable[[SearchSettings, str, int], tuple[str, Outgoing]]
+    request: Callable[[Question], tuple[str, Outgoing]]
     parse: Callable[[Fetched], tuple[Hit, ...]]
+    needs_key: bool = False
 
 
-def _key(settings: SearchSettings) -> str:
-    if not settings.api_key:
-        raise ToolFailed(
-            f"The search engine {settings.provider} needs a key. Ask the user to set tools.web.search.apiKey, "
-            "or to choose another tools.web.search.provider."
-        )
-    return settings.api_key
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to look for, and how to reach the engine; an empty `base_url` means the engine's own."""
+
+    query: str
+    count: int
+    key: str = ""
+    base_url: str = ""
+
+    def base(self, default: str) -> str:
+        return (self.base_url or default).rstrip("/")
 
 
-def _base(settings: SearchSettings, default: str) -> str:
-    return (settings.base_url or default).rstrip("/")
+def _ask_brave(question: Question) -> tuple[str, Outgoing]:
+    base = question.base("https://api.search.brave.com/res/v1/web/search")
+    headers = {"accept": "application/json", "x-subscription-token": question.key}
+    return f"{base}?{urlencode({'q': question.query, 'count': question.count})}", Outgoing(headers=headers)
 
 
-def _ask_brave(settings: SearchSettings, query: str, count: int) -> tuple[str, Outgoing]:
-    base = _base(settings, "https://api.search.brave.com/res/v1/web/search")
-    headers = {"accept": "application/json", "x-subscription-token": _key(settings)}
-    return f"{base}?{urlencode({'q': query, 'count': count})}", Outgoing(headers=headers)
+def _ask_tavily(question: Question) -> tuple[str, Outgoing]:
+    headers = {"content-type": "application/json", "authorization": f"Bearer {question.key}"}
+    body = json.dumps({"query": question.query, "max_results": question.count}).encode()
+    return question.base("https://api.tavily.com/search"), Outgoing("POST", headers, body)
 
 
-def _ask_tavily(settings: SearchSettings, query: str, count: int) -> tuple[str, Outgoing]:
-    headers = {"content-type": "application/json", "authorization": f"Bearer {_key(settings)}"}
-    body = json.dumps({"query": query, "max_results": count}).encode()
-    return _base(settings, "https://api.tavily.com/search"), Outgoing("POST", headers, body)
-
-
-def _ask_searxng(settings: SearchSettings, query: str, count: int) -> tuple[str, Outgoing]:
-    if not settings.base_url:
+def _ask_searxng(question: Question) -> tuple[str, Outgoing]:
+    if not question.base_url:
         raise ToolFailed("SearXNG needs an address. Ask the user to set tools.web.search.baseUrl to their server.")
-    address = f"{_base(settings, '')}/search?{urlencode({'q': query, 'format': 'json'})}"
+    address = f"{question.base_url.rstrip('/')}/search?{urlencode({'q': question.query, 'format': 'json'})}"
     return address, Outgoing(headers={"accept": "application/json"})
 
 
-def _ask_duckduckgo(settings: SearchSettings, query: str, count: int) -> tuple[str, Outgoing]:
-    base = _base(settings, "https://html.duckduckgo.com/html")
+def _ask_duckduckgo(question: Question) -> tuple[str, Outgoing]:
+    base = question.base("https://html.duckduckgo.com/html")
     headers = {"accept": "text/html", "user-agent": "Mozilla/5.0 (compatible; Retinue)"}
-    return f"{base}/?{urlencode({'q': query})}", Outgoing(headers=headers)
+    return f"{base}/?{urlencode({'q': question.query})}", Outgoing(headers=headers)
 
 
 class _Result(BaseModel):
@@ -83,7 +84,7 @@ def _read_results(answer: Fetched, path: tuple[str, ...]) -> tuple[Hit, ...]:
         for name in path:
             found = found.get(name, {})
         results = [_Result.model_validate(entry) for entry in found or []]
-    except (ValueError, ValidationError, AttributeError, RecursionError):
+    except (ValueError, ValidationError, AttributeError, TypeError, RecursionError):
         raise ToolFailed("The search engine's answer could not be understood. Try again or use another one.") from None
     return tuple(Hit(result.title, result.url, result.snippet) for result in results)
 
@@ -141,8 +142,8 @@ def _read_result_page(answer: Fetched) -> tuple[Hit, ...]:
 
 
 ENGINES: dict[SearchProvider, Engine] = {
-    "brave": Engine(_ask_brave, lambda answer: _read_results(answer, ("web", "results"))),
-    "tavily": Engine(_ask_tavily, lambda answer: _read_results(answer, ("results",))),
+    "brave": Engine(_ask_brave, lambda answer: _read_results(answer, ("web", "results")), needs_key=True),
+    "tavily": Engine(_ask_tavily, lambda answer: _read_results(answer, ("results",)), needs_key=True),
     "searxng": Engine(_ask_searxng, lambda answer: _read_results(answer, ("results",))),
     "duckduckgo": Engine(_ask_duckduckgo, _read_result_page),
 }

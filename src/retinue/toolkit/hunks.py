@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from retinue.core.errors import ToolFailed
 from retinue.toolkit.text import describe_nearest
@@ -124,7 +125,7 @@ def _parse_update(path: str, body: Sequence[str], number: int) -> UpdateFile:
     starts = [offset for offset, line in enumerate(body) if line.startswith("@@")]
     if body and 0 not in starts:
         starts.insert(0, 0)
-    for start, end in zip(starts, [*starts[1:], len(body)], strict=True):
+    for start, end in pairwise([*starts, len(body)]):
         hunks.append(_parse_hunk(path, body[start:end], number + 1 + start))
     if not hunks and move_to is None:
         raise ToolFailed(f"The patch changes nothing in '{path}'.")

@@ -78,7 +78,7 @@ def grep_tool(seconds: float) -> Tool[GrepArguments]:
 
     async def run(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
         root, relative = locate_readable(context, arguments.path)
-        return await to_thread.run_sync(grep, root, relative, arguments, seconds)
+        return await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
 
     return Tool(
         name="grep",

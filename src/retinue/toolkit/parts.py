@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from retinue.core.clock import Clock, IdFactory
+from retinue.security.secrets import Secrets
 from retinue.toolkit.board import SessionBoard
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.settings import ToolsSettings
@@ -24,3 +25,4 @@ class ToolParts:
     commands: CommandTable
     board: SessionBoard
     environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Secrets = field(default_factory=Secrets)

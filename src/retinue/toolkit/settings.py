@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from retinue.security.secret_value import SecretValue
 from retinue.settings import Settings, key
 
 Positive = Annotated[int, Field(gt=0)]
@@ -42,8 +43,8 @@ class SearchSettings(Settings):
     """Whether the `web_search` tool exists."""
     provider: SearchProvider = key("duckduckgo")
     """Which engine is asked: `brave` and `tavily` need a key, `searxng` needs your server's `baseUrl`."""
-    api_key: str | None = key(None)
-    """The key for `brave` or `tavily`."""
+    api_key: SecretValue | None = key(None)
+    """The key for `brave` or `tavily`: the value, or an object that says where it is kept."""
     base_url: str | None = key(None)
     """Another address of the engine; for `searxng` the address of your server."""
     max_results: Annotated[int, Field(gt=0, le=20)] = key(5)

@@ -12,23 +12,26 @@ from anyio import to_thread
 from pydantic import Field
 
 from retinue.core.clock import Clock, IdFactory
-from retinue.core.errors import ToolFailed
+from retinue.core.errors import ConfigError, ToolFailed
 from retinue.core.trust import Trust
 from retinue.security.content import Source, sanitise_line, wrap_untrusted
 from retinue.security.network import MODEL_CHOSEN, OPERATOR, Fetched, NetworkFailed, Outgoing, Policy, fetch
-from retinue.toolkit.engines import ENGINES, Hit
+from retinue.security.secrets import Secrets
+from retinue.toolkit.engines import ENGINES, Hit, Question
 from retinue.toolkit.memo import Memo
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.readable import Page, read_page
 from retinue.toolkit.settings import FetchSettings, SearchSettings
-from retinue.toolkit.text import looks_binary
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 MAX_PAGE_BYTES = 750_000
 MAX_RESULT_BYTES = 2_000_000
 MOST_CHARS = 100_000
+READING_SECONDS = 15.0
 KEEP_SECONDS = 15 * 60
 _SNIPPET_CHARS = 500
+_SNIFF_BYTES = 8_000
+_NO_TEXT = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip")
 _HEADERS = {
     "accept": "text/html,application/xhtml+xml,application/json,text/*;q=0.9,*/*;q=0.1",
     "user-agent": "Retinue/0",
@@ -54,7 +57,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     if web.fetch.enabled:
         tools.append(fetch_tool(web.fetch, parts.clock, parts.new_id))
     if web.search.enabled:
-        tools.append(search_tool(web.search, parts.clock, parts.new_id))
+        tools.append(search_tool(web.search, parts.clock, parts.new_id, parts.secrets))
     return tuple(tools)
 
 
@@ -82,7 +85,9 @@ def fetch_tool(
             )
         except NetworkFailed as error:
             raise ToolFailed(sanitise_line(str(error))) from error
-        page = await to_thread.run_sync(_read_answer, answer, arguments.extract_mode == "markdown")
+        page = await to_thread.run_sync(
+            _read_answer, answer, arguments.extract_mode == "markdown", abandon_on_cancel=True
+        )
         return _Read(answer.url, page, answer.truncated)
 
     async def run(arguments: FetchArguments, context: ToolContext) -> ToolOutput:
@@ -109,12 +114,12 @@ def _read_answer(answer: Fetched, markdown: bool) -> Page:  # noqa: FBT001
         raise ToolFailed(f"{sanitise_line(answer.url)} answered with status {answer.status}.")
     kind = answer.media_type
     is_page = kind in ("text/html", "application/xhtml+xml")
-    if not is_page and (looks_binary(answer.body) or kind.startswith(("image/", "audio/", "video/", "font/"))):
+    if not is_page and (b"\0" in answer.body[:_SNIFF_BYTES] or kind.startswith(_NO_TEXT)):
         name = sanitise_line(kind) or "of an unknown kind"
         raise ToolFailed(f"{sanitise_line(answer.url)} is {name}, which cannot be read as text.")
     text = _decode(answer)
     if is_page or (not kind and text.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))):
-        return read_page(text, answer.url, markdown=markdown)
+        return read_page(text, answer.url, markdown=markdown, seconds=READING_SECONDS)
     if kind == "application/json" or kind.endswith("+json"):
         return Page("", _indent(text))
     return Page("", text)
@@ -139,14 +144,15 @@ def _indent(text: str) -> str:
 
 
 def search_tool(
-    settings: SearchSettings, clock: Clock, new_id: IdFactory, *, policy: Policy = OPERATOR
+    settings: SearchSettings, clock: Clock, new_id: IdFactory, secrets: Secrets, *, policy: Policy = OPERATOR
 ) -> Tool[SearchArguments]:
     """The tool that searches the web with the configured engine."""
     engine = ENGINES[settings.provider]
     memo: Memo[tuple[str, int], tuple[Hit, ...]] = Memo(clock, KEEP_SECONDS)
 
     async def load(query: str, count: int) -> tuple[Hit, ...]:
-        url, send = engine.request(settings, query, count)
+        key = await to_thread.run_sync(_find_key, settings, secrets) if engine.needs_key else ""
+        url, send = engine.request(Question(query, count, key, settings.base_url or ""))
         try:
             answer = await fetch(
                 url, policy=policy, max_bytes=MAX_RESULT_BYTES, timeout=settings.timeout_seconds, send=send
@@ -172,6 +178,18 @@ def search_tool(
         arguments=SearchArguments,
         run=run,
     )
+
+
+def _find_key(settings: SearchSettings, secrets: Secrets) -> str:
+    if not settings.api_key:
+        raise ToolFailed(
+            f"The search engine {settings.provider} needs a key. Ask the user to set tools.web.search.apiKey, "
+            "or to choose another tools.web.search.provider."
+        )
+    try:
+        return secrets.resolve(settings.api_key)
+    except ConfigError as error:
+        raise ToolFailed(f"The key of {settings.provider} cannot be had: {error}") from error
 
 
 def _describe(number: int, hit: Hit) -> str:

@@ -1,0 +1,220 @@
+"""Keeping a session's context within its model's window, without losing what matters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from retinue.context.compaction import FlushState, should_compact, should_flush
+from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
+from retinue.context.extract import extract_notes
+from retinue.context.prompt.report import PromptReport
+from retinue.context.settings import CompactionSettings
+from retinue.context.summary import Refused
+from retinue.core.envelope import Source
+from retinue.core.errors import ModelError, StorageError
+from retinue.core.events import Emit, Notice
+from retinue.core.keys import RunId, SessionKey
+from retinue.core.messages import AssistantMessage, Message, said
+from retinue.core.model import Failed, Finished, ModelRef, ModelRequest, Thought, ToolSpec
+from retinue.dispatch.silence import is_silent
+from retinue.runtime.models import ModelAccess
+from retinue.runtime.rooms import AgentRoom
+from retinue.sessions.entries import EntryId, MessageAdded, Noted
+from retinue.sessions.store import SessionStore
+from retinue.sessions.transcript import Transcript
+
+log = logging.getLogger(__name__)
+
+FLUSHED = "retinue:memory-flush"
+COMPACTED_AT = "retinue:compacted-at"
+FLUSH_PROMPT = (
+    "[Not from a person] The older part of this conversation will soon be summed up. Write down, as short Markdown "
+    "bullets for your diary, what must not be lost: decisions, promises, open tasks, preferences, names, exact "
+    "identifiers. Only what is not in your files already. If there is nothing, reply NO_REPLY."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What stays the same in every request of a turn."""
+
+    chain: tuple[ModelRef, ...]
+    stable: str
+    session: str
+    tools: tuple[ToolSpec, ...]
+    thinking: Thought
+    window: int
+    report: PromptReport
+
+    @property
+    def overhead(self) -> int:
+        """Tokens of the system prompt and the tool schemas."""
+        return self.report.total.tokens + sum(tool.tokens for tool in self.report.tools)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKeeper:
+    """Makes the requests of one turn from its session's transcript, and room in it."""
+
+    key: SessionKey
+    run: RunId
+    room: AgentRoom
+    access: ModelAccess
+    store: SessionStore
+    transcript: Transcript
+    engine: ContextEngine
+    fixed: Fixed
+    emit: Emit
+    local_time: Callable[[], datetime]
+
+    async def prepare(self) -> ModelRequest:
+        assembled = await self._assemble()
+        used = assembled.estimated_tokens
+        if should_flush(used, self.fixed.window, self._settings, self._flush_state()):
+            await self._flush(assembled.messages)
+        if should_compact(used, self.fixed.window, self._settings, transcript_bytes=self._bytes()):
+            await self.compact()
+            assembled = await self._assemble()
+        return self._request(assembled.messages)
+
+    async def relieve(self) -> ModelRequest | None:
+        before = (await self._assemble()).estimated_tokens
+        await self.compact(force=True)
+        assembled = await self._assemble()
+        return self._request(assembled.messages) if assembled.estimated_tokens < before else None
+
+    async def compact(self, focus: str = "", *, force: bool = False) -> str:
+        """Sum up the older part, after its notes were written; tells what came of it."""
+        state = self._flush_state()
+        if self._settings.memory_flush.enabled and state.flushed_in != state.compactions:
+            await self._flush((await self._assemble()).messages)
+        tree = self.transcript.tree
+        request = CompactRequest(
+            self.key, tree.kept, self.fixed.window, self._ask, previous=tree.summary, focus=focus, force=force
+        )
+        before = request.tokens
+        leaf = tree.leaf
+        outcome = await self.engine.compact(request)
+        if isinstance(outcome, Refused):
+            self._return_to(leaf)
+            await self.emit(Notice(outcome.reason))
+            return outcome.reason
+        self.transcript.append(outcome.entry, parent=leaf)
+        self.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
+        told = f"The conversation was summed up: {before:,} tokens became {outcome.tokens_after:,}."
+        if self._settings.notify_user:
+            await self.emit(Notice(told))
+        log.info("compacted session=%s tokens=%d->%d", self.key, before, outcome.tokens_after)
+        return told
+
+    @property
+    def _settings(self) -> CompactionSettings:
+        return self.room.settings.compaction
+
+    async def _assemble(self) -> Assembled:
+        tree = self.transcript.tree
+        session = self.store.find(self.key)
+        request = AssembleRequest(
+            self.key,
+            History(tree.messages, tree.summary, tree.started_calls),
+            self.fixed.window,
+            self.room.foundation.clock.now(),
+            session.updated_at if session and session.messages else None,
+            self.fixed.overhead,
+        )
+        assembled = await self.engine.assemble(request)
+        if assembled.notes:
+            log.info("repaired history of %s: %s", self.key, "; ".join(assembled.notes))
+        return assembled
+
+    def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
+        header = self.transcript.header
+        return ModelRequest(
+            self.fixed.chain[0],
+            self.fixed.stable,
+            self.fixed.session,
+            messages,
+            self.fixed.tools,
+            thinking=self.fixed.thinking,
+            cache_key=str(header.id) if header else "",
+        )
+
+    async def _flush(self, messages: tuple[Message, ...]) -> None:
+        """Write notes to the diary: the model's, or where it gives none, an extract made without it."""
+        request = self._request((*messages, said(self._settings.memory_flush.prompt or FLUSH_PROMPT)))
+        leaf = self.transcript.tree.leaf
+        try:
+            answer = await self._complete(request, Source.MEMORY)
+            notes = "" if is_silent(answer.text) else answer.text.strip()
+        except ModelError as error:
+            log.warning("the memory flush of %s got no answer: %s", self.key, error)
+            notes = ""
+        notes = notes or extract_notes(messages).markdown
+        self._return_to(leaf)
+        now = self.local_time()
+        if notes:
+            entry = f"\n## {now:%H:%M} Notes before a summary\n\n{notes}\n"
+            try:
+                self.room.root.append(f"memory/{now:%Y-%m-%d}.md", entry.encode())
+            except StorageError as error:
+                await self.emit(Notice(f"Notes could not be written to the diary: {error}"))
+                return
+        self.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
+
+    async def _ask(self, system: str, user: str) -> str:
+        """One call to the model that writes summaries."""
+        model = self._settings.model
+        chain = (self.access.resolve(model),) if model else self.fixed.chain
+        request = ModelRequest(chain[0], system, "", (said(user),), thinking=Thought(self._settings.thinking_level))
+        return (await self._complete(request, Source.COMPACTION, chain)).text
+
+    async def _complete(
+        self, request: ModelRequest, source: Source, chain: tuple[ModelRef, ...] | None = None
+    ) -> AssistantMessage:
+        """A model call beside the conversation; its cost is kept on a side branch that nobody reads."""
+
+        async def unnoticed(text: str) -> None:
+            log.info("%s", text)
+
+        async for event in self.access.stream(request, chain or self.fixed.chain, unnoticed):
+            match event:
+                case Finished(message):
+                    self.transcript.append(MessageAdded(message, self.run, source))
+                    return message
+                case Failed(reason, detail):
+                    raise ModelError(f"{reason}: {detail}")
+        raise ModelError("The model's stream ended without an ending.")
+
+    def _return_to(self, leaf: EntryId | None) -> None:
+        """Go back to the branch of the conversation after a call beside it."""
+        tree = self.transcript.tree
+        if leaf is not None and tree.leaf != leaf:
+            self.transcript.append(Noted("retinue:resumed"), parent=leaf)
+
+    def _compactions(self) -> int:
+        session = self.store.find(self.key)
+        return session.compactions if session else 0
+
+    def _flush_state(self) -> FlushState:
+        return FlushState(self._compactions(), self._last_noted(FLUSHED, "compactions"), self._bytes())
+
+    def _bytes(self) -> int:
+        """What the transcript grew by since the last summary."""
+        return self._size() - (self._last_noted(COMPACTED_AT, "bytes") or 0)
+
+    def _last_noted(self, kind: str, name: str) -> int | None:
+        for entry in reversed(self.transcript.tree.path):
+            body = entry.body
+            if isinstance(body, Noted) and body.kind == kind:
+                value = body.data.get(name)
+                return value if isinstance(value, int) else None
+        return None
+
+    def _size(self) -> int:
+        try:
+            return self.transcript.path.stat().st_size
+        except OSError:
+            return 0

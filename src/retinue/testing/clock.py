@@ -1,0 +1,26 @@
+"""A clock that stands still until it is told to move."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+START = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
+
+
+class FrozenClock:
+    """The time of a test."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._now = start
+        self._ticks = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._ticks
+
+    def advance(self, by: timedelta) -> None:
+        """Let time pass."""
+        self._now += by
+        self._ticks += by.total_seconds()

@@ -1,0 +1,77 @@
+"""When a history is too long."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from retinue.context.compaction import (
+    FlushState,
+    keep_of,
+    limits_of,
+    reserve_of,
+    room_for_history,
+    should_compact,
+    should_flush,
+)
+from retinue.context.settings import CompactionSettings, MemoryFlush, size_in_bytes
+
+SETTINGS = CompactionSettings()
+FRESH = FlushState(compactions=0)
+
+
+def test_twenty_thousand_tokens_stay_free() -> None:
+    assert reserve_of(200_000, SETTINGS) == 20_000
+    assert reserve_of(200_000, SETTINGS.model_copy(update={"reserve_tokens": 30_000})) == 30_000
+    assert not should_compact(180_000, 200_000, SETTINGS)
+    assert should_compact(180_001, 200_000, SETTINGS)
+    assert keep_of(200_000, SETTINGS) == 20_000
+
+
+def test_notes_are_written_four_thousand_tokens_before_that() -> None:
+    assert not should_flush(175_999, 200_000, SETTINGS, FRESH)
+    assert should_flush(176_000, 200_000, SETTINGS, FRESH)
+
+
+def test_notes_are_written_once_between_two_compactions() -> None:
+    assert not should_flush(190_000, 200_000, SETTINGS, FlushState(compactions=2, flushed_in=2))
+    assert should_flush(190_000, 200_000, SETTINGS, FlushState(compactions=3, flushed_in=2))
+
+
+def test_much_text_forces_notes_and_compaction() -> None:
+    assert should_flush(0, 200_000, SETTINGS, FlushState(0, transcript_bytes=2 * 1024**2))
+    assert not should_flush(0, 200_000, SETTINGS, FlushState(0, transcript_bytes=2 * 1024**2 - 1))
+    never = SETTINGS.model_copy(update={"memory_flush": MemoryFlush(force_flush_transcript_bytes=None)})
+    assert not should_flush(0, 200_000, never, FlushState(0, transcript_bytes=10**9))
+    bounded = SETTINGS.model_copy(update={"max_active_transcript_bytes": "1kb"})
+    assert should_compact(0, 200_000, bounded, transcript_bytes=1024)
+    assert not should_compact(0, 200_000, bounded, transcript_bytes=1023)
+    assert not should_compact(0, 200_000, SETTINGS, transcript_bytes=10**9)
+
+
+def test_switched_off_means_off() -> None:
+    off = SETTINGS.model_copy(update={"enabled": False})
+    assert not should_compact(10**6, 200_000, off)
+    assert not should_flush(10**6, 200_000, off, FRESH)
+    no_notes = SETTINGS.model_copy(update={"memory_flush": MemoryFlush(enabled=False)})
+    assert should_compact(10**6, 200_000, no_notes)
+    assert not should_flush(10**6, 200_000, no_notes, FRESH)
+
+
+@given(st.integers(2_048, 2_000_000))
+def test_in_any_window_notes_come_before_compaction_and_what_stays_is_well_below_it(window: int) -> None:
+    room = room_for_history(window, SETTINGS)
+    assert window // 2 <= room < window
+    assert should_flush(room, window, SETTINGS, FRESH)
+    assert not should_flush(room // 2, window, SETTINGS, FRESH)
+    assert keep_of(window, SETTINGS) + limits_of(window, SETTINGS).most_tokens < room
+
+
+def test_sizes_are_checked_where_they_are_written() -> None:
+    assert [size_in_bytes(text) for text in (7, "7", "1kb", "1.5 MB", "2gb")] == [7, 7, 1024, 1_572_864, 2 * 1024**3]
+    with pytest.raises(ValidationError, match="expected a size"):
+        MemoryFlush(force_flush_transcript_bytes="much")
+    with pytest.raises(ValidationError, match="expected a size"):
+        CompactionSettings(max_active_transcript_bytes="2 tons")

@@ -1,0 +1,106 @@
+"""A home whose agent talks to a scripted model server on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.envelope import Inbound, Outbound
+from retinue.core.events import TurnEvent
+from retinue.core.keys import SessionKey
+from retinue.runtime.foundation import lay_foundation
+from retinue.runtime.runtime import Runtime, open_runtime
+from retinue.storage.home import Home
+from retinue.testing.clock import FrozenClock
+from retinue.testing.modelserver import ModelServer
+from retinue.testing.replies import Reply
+
+APIS = {
+    "openai-completions": "/v1",
+    "openai-responses": "/v1",
+    "anthropic-messages": "",
+    "google-generative-ai": "",
+}
+
+
+@dataclass
+class Stage:
+    """A home, a scripted model and everything that was told."""
+
+    home: Home
+    server: ModelServer
+    api: str = "openai-completions"
+    config: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    events: list[TurnEvent] = field(default_factory=list)
+    clock: FrozenClock = field(default_factory=FrozenClock)
+
+    @property
+    def workspace(self) -> Path:
+        return self.home.workspace
+
+    async def emit(self, event: TurnEvent) -> None:
+        self.events.append(event)
+
+    def write_config(self) -> None:
+        provider = {
+            "baseUrl": f"{self.server.url}{APIS[self.api]}",
+            "api": self.api,
+            "apiKey": "secret-key-0123456789",
+            "models": [
+                {"id": "test-model", "contextWindow": 100_000},
+                {"id": "other-model", "contextWindow": 100_000},
+            ],
+        }
+        config = {
+            "models": {"providers": {"test": provider}},
+            "agents": {"defaults": {"model": "test/test-model"}},
+        }
+        merged = _merge(config, self.config)
+        self.home.path.mkdir(parents=True, exist_ok=True)
+        self.home.config_file.write_text(json.dumps(merged))
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Runtime]:
+        self.write_config()
+        environment = {"HOME": str(self.home.path.parent), "PATH": "/usr/bin:/bin", **self.environment}
+        foundation = lay_foundation(self.home, environment=environment, clock=self.clock)
+        assert not foundation.loaded.problems, foundation.loaded.problems
+        async with open_runtime(foundation) as runtime:
+            yield runtime
+
+    async def ask(self, *texts: str, session: str = "main", ask: Ask = nobody_to_ask) -> list[Outbound]:
+        """Say several things in one process, one after the other."""
+        async with self.open() as runtime:
+            key = SessionKey.parse(f"agent:main:{session}")
+            return [await runtime.say(Inbound(text, key), self.emit, ask) for text in texts]
+
+    def told(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for name, value in over.items():
+        known = out.get(name)
+        out[name] = _merge(known, value) if isinstance(value, dict) and isinstance(known, dict) else value
+    return out
+
+
+@asynccontextmanager
+async def staged(path: Path, *replies: Reply, **options: Any) -> AsyncIterator[Stage]:
+    async with ModelServer(*replies) as server:
+        yield Stage(Home(path / "home"), server, **options)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with staged(tmp_path) as made:
+        yield made

@@ -1,0 +1,121 @@
+"""Slash commands in a conversation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from retinue.core.events import TurnStatus
+from retinue.core.keys import AgentId
+from retinue.testing.replies import says
+from tests.runtime.conftest import Stage
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_help_lists_commands_and_skills(stage: Stage) -> None:
+    (reply,) = await stage.ask("/help")
+    assert "/status" in reply.text
+    assert "/todo" in reply.text
+    assert stage.server.requests == []
+
+
+async def test_new_archives_and_the_model_starts_afresh(stage: Stage) -> None:
+    stage.server.push(says("one"), says("two"))
+    first, reset, second = await stage.ask("remember the word pear", "/new", "hello")
+    assert "archived" in reset.text
+    assert first.session_id != second.session_id
+    assert "pear" not in json.dumps(stage.server.model_requests[1].json)
+    archived = list(stage.home.sessions(AgentId("main")).glob("*.jsonl.reset.*"))
+    assert len(archived) == 1
+
+
+async def test_new_with_words_asks_them_at_once(stage: Stage) -> None:
+    stage.server.push(says("Hi."))
+    (reply,) = await stage.ask("/new what is up?")
+    assert reply.text == "Hi."
+    assert stage.server.model_requests[0].json["messages"][-1]["content"].endswith("what is up?")
+
+
+async def test_a_bare_new_brings_the_daily_notes_once(stage: Stage) -> None:
+    stage.server.push(says("one"), says("two"), says("three"))
+    (stage.workspace / "memory").mkdir(parents=True)
+    (stage.workspace / "memory" / "2026-03-14.md").write_text("Bought the red bicycle.")
+    await stage.ask("hi", "/new", "hello", "again")
+    bodies = [request.json["messages"][-1]["content"] for request in stage.server.model_requests]
+    assert "red bicycle" not in bodies[0]
+    assert "red bicycle" in bodies[1]
+    assert bodies[1].endswith("hello")
+    assert "red bicycle" not in bodies[2]
+
+
+async def test_model_changes_this_conversation_and_default_changes_it_back(stage: Stage) -> None:
+    stage.server.push(says("a"), says("b"))
+    _, first, _, second = await stage.ask("/model test/other-model", "hi", "/model default", "hi")
+    assert (first.model, second.model) == ("test/other-model", "test/test-model")
+
+
+async def test_an_unknown_model_is_refused_with_a_hint(stage: Stage) -> None:
+    (reply,) = await stage.ask("/model nonsense")
+    assert "provider/model" in reply.text
+    assert reply.status is TurnStatus.OK
+
+
+async def test_status_usage_and_context_tell_the_truth(stage: Stage) -> None:
+    stage.server.push(says("hi"))
+    _, status, usage, context = await stage.ask("hello", "/status", "/usage", "/context json")
+    assert "test/test-model" in status.text
+    assert "2 messages" in status.text
+    assert "100 tokens in" in usage.text
+    report = json.loads(context.text)
+    sent = stage.server.model_requests[0].json
+    assert report["total"]["chars"] == len(sent["messages"][0]["content"])
+    assert [tool["name"] for tool in report["tools"]] == [tool["function"]["name"] for tool in sent["tools"]]
+
+
+async def test_think_is_kept_for_the_session(stage: Stage) -> None:
+    low, wrong, now = await stage.ask("/think high", "/think very", "/think")
+    assert low.text == "Thinking is high."
+    assert "none of" in wrong.text
+    assert "Thinking is high" in now.text
+
+
+async def test_export_writes_a_file_without_secrets(stage: Stage) -> None:
+    stage.server.push(says("Your key is secret-key-0123456789."))
+    _, exported = await stage.ask("what is my key?", "/export")
+    text = Path(exported.text.removeprefix("Written to ")).read_text()
+    assert "what is my key?" in text
+    assert "secret-key-0123456789" not in text
+
+
+async def test_a_skill_command_tells_the_model_to_use_the_skill(stage: Stage) -> None:
+    stage.server.push(says("Added."))
+    (reply,) = await stage.ask("/todo buy milk")
+    sent = stage.server.model_requests[0].json["messages"][-1]["content"]
+    assert reply.text == "Added."
+    assert "skill `todo`" in sent
+    assert "buy milk" in sent
+
+
+async def test_a_skill_can_dispatch_to_a_tool_past_the_model(stage: Stage) -> None:
+    folder = stage.workspace / "skills" / "listing"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(
+        "---\nname: listing\ndescription: Lists.\ncommand-dispatch: tool\ncommand-tool: session_status\n---\n"
+    )
+    (reply,) = await stage.ask("/listing")
+    assert stage.server.requests == []
+    assert "wrong arguments" in reply.text
+
+
+async def test_text_that_is_no_command_goes_to_the_model(stage: Stage) -> None:
+    stage.server.push(says("A path."))
+    (reply,) = await stage.ask("/etc/hosts is what?")
+    assert reply.text == "A path."
+
+
+async def test_config_shows_a_setting_to_the_owner(stage: Stage) -> None:
+    (reply,) = await stage.ask("/config agents.defaults.bootstrapMaxChars")
+    assert "20000" in reply.text
