@@ -6,7 +6,7 @@ import argparse
 import importlib
 import time
 
-BENCHES = ("startup", "prompt")
+BENCHES = ("startup", "prompt", "turn")
 FULL: tuple[str, ...] = ()
 
 

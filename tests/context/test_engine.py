@@ -23,8 +23,8 @@ from retinue.context.engine import (
 )
 from retinue.context.fallback import FallbackEngine
 from retinue.context.measure import estimate
+from retinue.context.refusal import Refusal, Refused
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
-from retinue.context.summary import Refusal, Refused
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionId, SessionKey

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from retinue.context.audit import HEADINGS
 from retinue.context.cutpoints import CutPlan, plan_cut, summary_message
 from retinue.context.measure import estimate
+from retinue.context.refusal import Refusal, Refused, Summarise
 from retinue.context.settings import CompactionSettings, QualityGuard
-from retinue.context.summary import Refusal, Refused, Summarise, Summary, SummaryLimits, own_text, summarise
+from retinue.context.summary import Summary, SummaryLimits, own_text, summarise
 from retinue.core.errors import ModelError
 from retinue.core.messages import Message, said
 from retinue.core.trust import Trust

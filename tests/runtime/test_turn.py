@@ -99,7 +99,8 @@ def _conversation(body: dict[str, Any]) -> list[Any]:
     """The messages of a request without the cache marker, which moves with the last user message."""
     found = body.get("messages") or body.get("input") or body.get("contents")
     assert isinstance(found, list)
-    return json.loads(json.dumps(found).replace(', "cache_control": {"type": "ephemeral"}', ""))
+    stripped: list[Any] = json.loads(json.dumps(found).replace(', "cache_control": {"type": "ephemeral"}', ""))
+    return stripped
 
 
 async def test_what_prompt_show_prints_is_what_was_sent(stage: Stage) -> None:

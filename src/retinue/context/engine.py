@@ -11,8 +11,8 @@ from retinue.context.compaction import keep_of, limits_of
 from retinue.context.cutpoints import plan_cut, summary_message, trust_of
 from retinue.context.history import NO_MARKS, Marks, prune
 from retinue.context.measure import estimate
+from retinue.context.refusal import Refusal, Refused, Summarise
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
-from retinue.context.summary import Refusal, Refused, Summarise, summarise
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Message
@@ -165,6 +165,9 @@ class DefaultEngine:
         keep = keep_of(request.window, self._compaction)
         if request.force:
             keep = min(keep, request.tokens // _FORCED_SHARE)
+        # Most processes never sum anything up, and need none of what that takes.
+        from retinue.context.summary import summarise
+
         plan = plan_cut(request.entries, keep, previous=request.previous)
         if plan is None:
             return NOTHING_TO_COMPACT

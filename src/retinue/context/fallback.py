@@ -10,7 +10,7 @@ from typing import TypeVar
 import anyio
 
 from retinue.context.engine import Assembled, AssembleRequest, Compaction, CompactRequest, ContextEngine, History
-from retinue.context.summary import Refused
+from retinue.context.refusal import Refused
 from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import anyio
 
@@ -13,6 +12,7 @@ from retinue.context.audit import HEADINGS, audit_summary, find_size_problems, r
 from retinue.context.chunks import render, split_for_summary
 from retinue.context.cutpoints import CutPlan, summary_message
 from retinue.context.measure import estimate
+from retinue.context.refusal import Refusal, Refused, Summarise
 from retinue.context.settings import CompactionSettings
 from retinue.core.errors import RetinueError
 from retinue.core.messages import Message
@@ -20,9 +20,6 @@ from retinue.core.trust import Trust
 from retinue.security.content import sanitise
 from retinue.security.secrets import Redact, Redactor
 from retinue.sessions.entries import Compacted
-
-Summarise = Callable[[str, str], Awaitable[str]]
-"""Asks a model: the system prompt and the user's message in, its words out. Raises `ModelError` where none answers."""
 
 LONGEST_SUMMARY = 16_000
 """Characters of a summary with everything that is put behind it."""
@@ -79,24 +76,6 @@ class Summary:
         """The entry that puts the summary in the place of what it replaces."""
         details = self.files.as_details() | {_OWN_CHARS: self.own_chars}
         return Compacted(self.text, plan.first_kept, plan.tokens_before, details, self.trust)
-
-
-class Refusal(StrEnum):
-    """Why there is no summary."""
-
-    NOTHING = "nothing"
-    MODEL = "model"
-    TIMEOUT = "timeout"
-    AUDIT = "audit"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The history stays as it is. `reason` is a sentence for the user; `problems` are what the check found."""
-
-    reason: str
-    because: Refusal
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

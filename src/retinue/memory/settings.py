@@ -28,11 +28,11 @@ class BatchSettings(Settings):
 class RemoteEmbedding(Settings):
     """The endpoint that embeds texts."""
 
-    base_url: str | None = key(None, pending=True)
+    base_url: str | None = key(None)
     """Its address."""
-    api_key: SecretValue | None = key(None, pending=True)
+    api_key: SecretValue | None = key(None)
     """Its key."""
-    headers: dict[str, SecretValue] = key({}, pending=True)
+    headers: dict[str, SecretValue] = key({})
     """Headers to send along."""
     batch: BatchSettings = key(BatchSettings)
     """Embedding in bulk through the provider's batch interface."""
@@ -50,7 +50,7 @@ class LocalEmbedding(Settings):
 class VectorStore(Settings):
     """How vectors are kept."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether vectors are searched."""
     extension_path: str | None = key(None, pending=True)
     """A database extension for vectors."""
@@ -68,7 +68,7 @@ class MemoryStore(Settings):
 
     driver: Literal["sqlite", "postgres"] = key("sqlite", pending=True)
     """The kind of database."""
-    path: str | None = key(None, pending=True)
+    path: str | None = key(None)
     """Its file; without it `memory/<agent>.sqlite` in the home."""
     vector: VectorStore = key(VectorStore)
     """How vectors are kept."""
@@ -79,18 +79,18 @@ class MemoryStore(Settings):
 class ChunkingSettings(Settings):
     """How files are cut into the pieces that are found."""
 
-    tokens: int = key(400, pending=True, ge=8)
+    tokens: int = key(400, ge=8)
     """The size of a piece."""
-    overlap: int = key(80, pending=True, ge=0)
+    overlap: int = key(80, ge=0)
     """How much two neighbours share."""
 
 
 class SyncSessions(Settings):
     """When a growing transcript is indexed."""
 
-    delta_bytes: int = key(100_000, pending=True, ge=0)
+    delta_bytes: int = key(100_000, ge=0)
     """After this many new bytes."""
-    delta_messages: int = key(50, pending=True, ge=0)
+    delta_messages: int = key(50, ge=0)
     """After this many new messages."""
     post_compaction_force: bool = key(True, pending=True)
     """Whether a compaction makes it happen at once."""
@@ -101,13 +101,13 @@ class SyncSettings(Settings):
 
     on_session_start: bool = key(True, pending=True)
     """When a session starts."""
-    on_search: bool = key(True, pending=True)
+    on_search: bool = key(True)
     """When a search finds it out of date."""
-    watch: bool = key(True, pending=True)
+    watch: bool = key(True)
     """When a file changes."""
-    watch_debounce_ms: int = key(1_500, pending=True, ge=0)
+    watch_debounce_ms: int = key(1_500, ge=0)
     """How long to wait after a change, in milliseconds."""
-    interval_minutes: int = key(0, pending=True, ge=0)
+    interval_minutes: int = key(0, ge=0)
     """Every so many minutes; 0 is off."""
     sessions: SyncSessions = key(SyncSessions)
     """When a growing transcript is indexed."""
@@ -116,31 +116,33 @@ class SyncSettings(Settings):
 class Diversity(Settings):
     """Whether hits that say the same are passed over."""
 
-    enabled: bool = key(False, pending=True)
+    enabled: bool = key(False)
     """Whether they are."""
-    lambda_: float = key(0.7, pending=True, ge=0, le=1, alias="lambda")
+    lambda_: float = key(0.7, ge=0, le=1, alias="lambda")
     """1 looks at relevance alone, 0 at variety alone."""
 
 
 class TemporalDecay(Settings):
     """Whether older notes count less."""
 
-    enabled: bool = key(False, pending=True)
+    enabled: bool = key(False)
     """Whether they do."""
-    half_life_days: float = key(30, pending=True, gt=0)
+    half_life_days: float = key(30, gt=0)
     """Days after which a note counts half."""
 
 
 class HybridSettings(Settings):
     """How search by meaning and search by words are joined."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether both are used."""
-    vector_weight: float = key(0.7, pending=True, ge=0, le=1)
+    fusion: Literal["weighted", "rrf"] = key("weighted")
+    """How they are joined: by weight, or by their ranks alone."""
+    vector_weight: float = key(0.7, ge=0, le=1)
     """The weight of meaning."""
-    text_weight: float = key(0.3, pending=True, ge=0, le=1)
+    text_weight: float = key(0.3, ge=0, le=1)
     """The weight of words."""
-    candidate_multiplier: int = key(4, pending=True, ge=1, le=20)
+    candidate_multiplier: int = key(4, ge=1, le=20)
     """How many candidates are looked at for each result."""
     mmr: Diversity = key(Diversity)
     """Whether hits that say the same are passed over."""
@@ -151,10 +153,16 @@ class HybridSettings(Settings):
 class QuerySettings(Settings):
     """What a search gives back."""
 
-    max_results: int = key(6, pending=True, ge=1)
+    max_results: int = key(6, ge=1)
     """How many hits."""
-    min_score: float = key(0.35, pending=True, ge=0, le=1)
-    """The score that a hit needs."""
+    min_score: float = key(0.35, ge=0, le=1)
+    """The score that a hit needs, unless it holds an exact phrase or identifier or is the best by words."""
+    max_snippet_chars: int = key(700, ge=80)
+    """Characters of each hit."""
+    max_injected_chars: int = key(4_000, ge=80)
+    """Characters of all hits together."""
+    timeout_ms: int = key(4_000, ge=1)
+    """How long a search may take, in milliseconds."""
     hybrid: HybridSettings = key(HybridSettings)
     """How search by meaning and search by words are joined."""
 
@@ -164,7 +172,7 @@ class EmbeddingCache(Settings):
 
     enabled: bool = key(True, pending=True)
     """Whether they are."""
-    max_entries: int | None = key(None, pending=True, ge=1)
+    max_entries: int | None = key(None, ge=1)
     """How many at most."""
 
 
@@ -175,20 +183,29 @@ class MemoryExperiments(Settings):
     """Whether transcripts may be searched."""
 
 
+class RecallSettings(Settings):
+    """Whether messages bring along what memory knows about them."""
+
+    enabled: bool = key(True)
+    """Whether they do, in direct chats."""
+    timeout_ms: int = key(150, ge=1)
+    """How long a message waits for it, in milliseconds."""
+
+
 class MemorySearchSettings(Settings):
     """How an agent's memory is indexed and searched."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether there is an index."""
-    sources: list[Literal["memory", "sessions"]] = key(["memory"], pending=True)
+    sources: list[Literal["memory", "sessions"]] = key(["memory"])
     """What is indexed: memory files, and past sessions."""
-    extra_paths: list[str] = key([], pending=True)
+    extra_paths: list[str] = key([])
     """More Markdown files and folders."""
-    provider: Embedder = key("auto", pending=True)
-    """Who embeds texts; `auto` takes a configured key, else the built-in model."""
-    fallback: Embedder = key("none", pending=True)
+    provider: Embedder = key("auto")
+    """Who embeds texts; `auto` takes `remote` where that has a key or address, else the built-in model."""
+    fallback: Embedder = key("none")
     """Who embeds where the provider fails."""
-    model: str | None = key(None, pending=True)
+    model: str | None = key(None)
     """The embedding model; without it the provider's usual one."""
     remote: RemoteEmbedding = key(RemoteEmbedding)
     """The endpoint that embeds texts."""
@@ -202,6 +219,8 @@ class MemorySearchSettings(Settings):
     """When the index is brought up to date."""
     query: QuerySettings = key(QuerySettings)
     """What a search gives back."""
+    recall: RecallSettings = key(RecallSettings)
+    """Whether messages bring along what memory knows about them."""
     cache: EmbeddingCache = key(EmbeddingCache)
     """Whether embeddings are kept for texts that come again."""
     experimental: MemoryExperiments = key(MemoryExperiments)
@@ -211,20 +230,20 @@ class MemorySearchSettings(Settings):
 class ScopeMatch(Settings):
     """Which sessions a rule is for."""
 
-    channel: str | None = key(None, pending=True)
+    channel: str | None = key(None)
     """The channel."""
-    chat_type: Literal["direct", "group", "channel"] | None = key(None, pending=True)
+    chat_type: Literal["direct", "group", "channel"] | None = key(None)
     """The kind of chat."""
-    key_prefix: str | None = key(None, pending=True)
+    key_prefix: str | None = key(None)
     """How the session key starts, without the agent."""
-    raw_key_prefix: str | None = key(None, pending=True)
+    raw_key_prefix: str | None = key(None)
     """How the whole session key starts."""
 
 
 class ScopeRule(Settings):
     """Whether some sessions may search memory."""
 
-    action: Literal["allow", "deny"] = key("allow", pending=True)
+    action: Literal["allow", "deny"] = key("allow")
     """Whether they may."""
     match: ScopeMatch = key(ScopeMatch)
     """Which sessions."""
@@ -233,7 +252,7 @@ class ScopeRule(Settings):
 class ScopeSettings(Settings):
     """Which sessions may search memory; the first rule that fits decides."""
 
-    default: Literal["allow", "deny"] = key("deny", pending=True)
+    default: Literal["allow", "deny"] = key("deny")
     """What holds where no rule fits."""
     rules: list[ScopeRule] = key([ScopeRule(match=ScopeMatch(chat_type="direct"))])
     """The rules."""
@@ -257,7 +276,7 @@ class QmdSessions(Settings):
     """Whether it does."""
     export_dir: str | None = key(None, pending=True)
     """Where sessions are written as Markdown."""
-    retention_days: int = key(30, pending=True, ge=0)
+    retention_days: int = key(30, ge=0)
     """How long such a file is kept."""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import anyio
@@ -29,11 +29,9 @@ from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import Text, UserMessage, text_of
 from retinue.core.model import ModelInfo, Thought, ToolSpec
 from retinue.core.trust import Trust
-from retinue.dispatch.commands.table import run_command
 from retinue.dispatch.visible import VisibleEvents
 from retinue.hooks.bus import Bus
 from retinue.providers.resolve import Choice
-from retinue.runtime.desk import ConversationDesk
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.keeper import Fixed, SessionKeeper
 from retinue.runtime.ledger import TranscriptLedger
@@ -43,11 +41,15 @@ from retinue.runtime.rooms import AgentRoom
 from retinue.runtime.tools import SessionTools
 from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
 from retinue.sessions.recovery import close_interrupted_turn
+from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.tools.tool import Tool, ToolContext
 from retinue.workspace.continuation import FULL_CONTEXT_MARKER, Injection, decide_injection
 from retinue.workspace.daily import begins_with_notes, daily_notes
+
+if TYPE_CHECKING:
+    from retinue.dispatch.commands.command import Answer
 
 log = logging.getLogger(__name__)
 
@@ -114,17 +116,25 @@ class Conversation:
 
     async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Answer a message: a command at once, anything else by a turn."""
-        answer = await run_command(inbound.text, ConversationDesk(self, inbound))
-        if answer is not None:
-            if answer.ask is None:
+        if inbound.text.lstrip().startswith("/"):
+            answer = await self._command(inbound)
+            if answer is not None and answer.ask is None:
                 return self._outbound(run, TurnStatus.OK, answer.text)
-            if answer.text:
-                await show(Notice(answer.text))
-            inbound = replace(inbound, text=answer.ask)
+            if answer is not None:
+                if answer.text:
+                    await show(Notice(answer.text))
+                inbound = replace(inbound, text=answer.ask or "")
         async with self._lock:
             return await self._answer(inbound, run, show, ask)
 
+    async def _command(self, inbound: Inbound) -> Answer | None:
+        from retinue.dispatch.commands.table import run_command
+        from retinue.runtime.desk import ConversationDesk
+
+        return await run_command(inbound.text, ConversationDesk(self, inbound))
+
     async def _answer(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
+        await self._start_over_if_due(show)
         transcript = self.parts.store.open(self.key)
         close_interrupted_turn(transcript, CUT_SHORT)
         plan = await self.plan(transcript, inbound.model)
@@ -155,6 +165,19 @@ class Conversation:
             voice=reply.voice,
             silent=reply.silent,
         )
+
+    async def _start_over_if_due(self, show: Emit) -> None:
+        """Archive a session whose day or patience is over, before the message that would continue it."""
+        session = self.parts.store.find(self.key)
+        if session is None or not session.messages:
+            return
+        policy = policy_for(self.parts.foundation.config.session, self.key)
+        now = self.parts.foundation.clock.now()
+        reason = should_reset(session, policy, now, self.local_time().tzinfo or UTC)
+        if reason is not None:
+            self.parts.store.reset(self.key)
+            self._sent = None
+            await show(Notice(f"A new conversation begins ({reason} reset); the old one is archived."))
 
     async def plan(
         self, transcript: Transcript | None, model: str | None = None, mode: Mode = Mode.FULL
@@ -308,7 +331,17 @@ class Conversation:
             _report(plan),
         )
         return SessionKeeper(
-            self.key, run, parts.room, parts.access, parts.store, transcript, parts.engine, fixed, emit, self.local_time
+            key=self.key,
+            run=run,
+            room=parts.room,
+            access=parts.access,
+            store=parts.store,
+            transcript=transcript,
+            engine=parts.engine,
+            fixed=fixed,
+            emit=emit,
+            local_time=self.local_time,
+            redact=parts.tools.redact,
         )
 
     async def _note_prompt(self, transcript: Transcript, plan: Plan) -> None:

@@ -9,10 +9,9 @@ from datetime import datetime
 
 from retinue.context.compaction import FlushState, should_compact, should_flush
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
-from retinue.context.extract import extract_notes
 from retinue.context.prompt.report import PromptReport
+from retinue.context.refusal import Refused
 from retinue.context.settings import CompactionSettings
-from retinue.context.summary import Refused
 from retinue.core.envelope import Source
 from retinue.core.errors import ModelError, StorageError
 from retinue.core.events import Emit, Notice
@@ -22,6 +21,7 @@ from retinue.core.model import Failed, Finished, ModelRef, ModelRequest, Thought
 from retinue.dispatch.silence import is_silent
 from retinue.runtime.models import ModelAccess
 from retinue.runtime.rooms import AgentRoom
+from retinue.security.secrets import Redact
 from retinue.sessions.entries import EntryId, MessageAdded, Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
@@ -69,6 +69,7 @@ class SessionKeeper:
     fixed: Fixed
     emit: Emit
     local_time: Callable[[], datetime]
+    redact: Redact
 
     async def prepare(self) -> ModelRequest:
         assembled = await self._assemble()
@@ -92,8 +93,9 @@ class SessionKeeper:
         if self._settings.memory_flush.enabled and state.flushed_in != state.compactions:
             await self._flush((await self._assemble()).messages)
         tree = self.transcript.tree
+        window = min(self.fixed.window, self.access.info(self._summariser()[0]).window)
         request = CompactRequest(
-            self.key, tree.kept, self.fixed.window, self._ask, previous=tree.summary, focus=focus, force=force
+            self.key, tree.kept, window, self._ask, previous=tree.summary, focus=focus, force=force
         )
         before = request.tokens
         leaf = tree.leaf
@@ -116,19 +118,25 @@ class SessionKeeper:
 
     async def _assemble(self) -> Assembled:
         tree = self.transcript.tree
-        session = self.store.find(self.key)
         request = AssembleRequest(
             self.key,
             History(tree.messages, tree.summary, tree.started_calls),
             self.fixed.window,
             self.room.foundation.clock.now(),
-            session.updated_at if session and session.messages else None,
+            self._last_call(),
             self.fixed.overhead,
         )
         assembled = await self.engine.assemble(request)
         if assembled.notes:
             log.info("repaired history of %s: %s", self.key, "; ".join(assembled.notes))
         return assembled
+
+    def _last_call(self) -> datetime | None:
+        """When this session last called a model, and so last touched the provider's cache."""
+        for entry in reversed(self.transcript.tree.kept):
+            if isinstance(entry.body, MessageAdded) and isinstance(entry.body.message, AssistantMessage):
+                return entry.timestamp
+        return None
 
     def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
         header = self.transcript.header
@@ -152,7 +160,10 @@ class SessionKeeper:
         except ModelError as error:
             log.warning("the memory flush of %s got no answer: %s", self.key, error)
             notes = ""
-        notes = notes or extract_notes(messages).markdown
+        if not notes:
+            from retinue.context.extract import extract_notes
+
+            notes = extract_notes(self.transcript.tree.messages, redact=self.redact).markdown
         self._return_to(leaf)
         now = self.local_time()
         if notes:
@@ -166,10 +177,13 @@ class SessionKeeper:
 
     async def _ask(self, system: str, user: str) -> str:
         """One call to the model that writes summaries."""
-        model = self._settings.model
-        chain = (self.access.resolve(model),) if model else self.fixed.chain
+        chain = self._summariser()
         request = ModelRequest(chain[0], system, "", (said(user),), thinking=Thought(self._settings.thinking_level))
         return (await self._complete(request, Source.COMPACTION, chain)).text
+
+    def _summariser(self) -> tuple[ModelRef, ...]:
+        model = self._settings.model
+        return (self.access.resolve(model),) if model else self.fixed.chain
 
     async def _complete(
         self, request: ModelRequest, source: Source, chain: tuple[ModelRef, ...] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -141,4 +142,6 @@ async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...]
         runtime = Runtime(foundation, providers, secrets, Bus(), tools, extra_skills)
         board.attach(runtime)
         stack.callback(runtime.close)
+        gc.freeze()
+        gc.enable()
         yield runtime

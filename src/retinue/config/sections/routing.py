@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict
 
+from retinue.dispatch.settings import InboundSettings, QueueSettings
 from retinue.settings import Settings, key
 
 
@@ -52,32 +53,6 @@ class Binding(Settings):
     """Which messages."""
     comment: str | None = key(None, pending=True)
     """A note for people."""
-
-
-class QueueSettings(Settings):
-    """What happens to a message that arrives while the agent works."""
-
-    mode: Literal["steer", "followup", "collect", "interrupt", "queue", "steer-backlog"] = key("steer", pending=True)
-    """`steer` tells the agent at once, `followup` waits, `collect` gathers, `interrupt` stops the work."""
-    by_channel: dict[str, str] = key({}, pending=True)
-    """Other modes per channel."""
-    debounce_ms: int = key(500, pending=True, ge=0)
-    """How long to wait for more, in milliseconds."""
-    debounce_ms_by_channel: dict[str, int] = key({}, pending=True)
-    """Other waits per channel."""
-    cap: int = key(20, pending=True, ge=1)
-    """How many messages may wait."""
-    drop: Literal["summarize", "old", "new"] = key("summarize", pending=True)
-    """What happens to those that are too many."""
-
-
-class InboundSettings(Settings):
-    """Messages that arrive in pieces."""
-
-    debounce_ms: int = key(0, pending=True, ge=0)
-    """How long to wait for the next piece, in milliseconds."""
-    by_channel: dict[str, int] = key({}, pending=True)
-    """Other waits per channel."""
 
 
 class GroupChatSettings(Settings):

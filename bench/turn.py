@@ -1,0 +1,111 @@
+"""What a turn costs besides the model: one process, and warm, as the history grows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import anyio
+
+from bench.measure import PYTHON, RETINUE, Sheet, process_cost
+from retinue.core.envelope import Inbound
+from retinue.core.keys import DEFAULT_AGENT, SessionKey
+from retinue.core.messages import AssistantMessage, Text, said
+from retinue.core.model import ModelEvent, ModelRef, ModelRequest
+from retinue.providers.failover import OnFallback
+from retinue.runtime.foundation import lay_foundation
+from retinue.runtime.runtime import open_runtime
+from retinue.sessions.entries import MessageAdded
+from retinue.storage.home import Home
+
+APIS = {
+    "openai-completions": ("/v1", "import openai"),
+    "openai-responses": ("/v1", "import openai"),
+    "anthropic-messages": ("", "import httpx2"),
+}
+
+
+def run(*, full: bool) -> None:
+    sheet = Sheet("turn")
+    with tempfile.TemporaryDirectory() as place, _model_server(Path(place)) as port:
+        for api, (path, statement) in APIS.items():
+            home = _make_home(Path(place) / api, api, f"http://127.0.0.1:{port}{path}")
+            base = process_cost([PYTHON, "-c", statement], runs=5)
+            cost = process_cost([RETINUE, "agent", "-m", "hello", "--home", str(home.path)], runs=5)
+            sheet.row(f'python -c "{statement}"', base.cpu, "s CPU", f"{base.peak_mb:.0f} MB")
+            sheet.row(f"retinue agent -m hello, {api}", cost.cpu, "s CPU", f"{cost.peak_mb:.0f} MB")
+        for messages in (10, 1_000, 10_000) if not full else (10, 1_000, 10_000, 100_000):
+            home = _make_home(Path(place) / f"warm-{messages}", "openai-completions", f"http://127.0.0.1:{port}/v1")
+            turn, model = anyio.run(_warm, home, messages)
+            note = f"{turn:.1f} ms whole turn, {model:.1f} ms of it the model's"
+            sheet.row(f"warm turn, {messages:,} messages of history", turn - model, "ms", note)
+    sheet.save()
+
+
+async def _warm(home: Home, messages: int) -> tuple[float, float]:
+    """The median turn in one process, and the part of it that was spent waiting for the model."""
+    foundation = lay_foundation(home, environment={"HOME": str(home.path), "PATH": "/usr/bin:/bin"})
+    key = SessionKey.main(DEFAULT_AGENT)
+    async with open_runtime(foundation) as runtime:
+        parts = runtime.agent(DEFAULT_AGENT)
+        transcript = parts.store.open(key)
+        for number in range(messages // 2):
+            transcript.append(MessageAdded(said(f"question {number}")))
+            transcript.append(MessageAdded(AssistantMessage((Text(f"answer {number}"),), "test/test-model")))
+        waited = 0.0
+        stream = parts.access.stream
+
+        async def timed(
+            request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
+        ) -> AsyncIterator[ModelEvent]:
+            nonlocal waited
+            events = stream(request, chain, on_fallback)
+            while True:
+                began = time.perf_counter()
+                try:
+                    event = await anext(events)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    waited += time.perf_counter() - began
+                yield event
+
+        parts.access.stream = timed  # type: ignore[method-assign]
+        turns, models = [], []
+        for number in range(25):
+            waited = 0.0
+            began = time.perf_counter()
+            await runtime.say(Inbound(f"hello {number}", key))
+            turns.append(time.perf_counter() - began)
+            models.append(waited)
+    return median(turns[5:]) * 1000, median(models[5:]) * 1000
+
+
+@contextmanager
+def _model_server(place: Path) -> Iterator[int]:
+    script = place / "script.json"
+    script.write_text(json.dumps(["Hello."] * 400))
+    argv = [PYTHON, "-m", "retinue.testing.modelserver", "--port", "0", "--script", str(script)]
+    server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield int(server.stdout.readline().strip().rsplit(" ", 1)[-1])
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def _make_home(path: Path, api: str, url: str) -> Home:
+    path.mkdir(parents=True)
+    model = {"id": "test-model", "contextWindow": 1_000_000}
+    provider = {"baseUrl": url, "api": api, "apiKey": "x" * 20, "models": [model]}
+    config = {"models": {"providers": {"test": provider}}, "agents": {"defaults": {"model": "test/test-model"}}}
+    (path / "retinue.json").write_text(json.dumps(config))
+    return Home(path)
