@@ -23,7 +23,7 @@ async def test_an_answer_reaches_the_person_and_the_transcript(stage: Stage) -> 
     stage.server.push(says("Hello **there**."))
     (reply,) = await stage.ask("hi")
     assert (reply.status, reply.text, reply.model) == (TurnStatus.OK, "Hello **there**.", "test/test-model")
-    assert stage.told()[0] == "TurnStarted"
+    assert stage.told()[:2] == ["Accepted", "TurnStarted"]
     assert stage.told()[-1] == "TurnFinished"
     (file,) = stage.home.sessions(reply.session.agent).glob("*.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]

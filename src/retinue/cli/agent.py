@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -78,7 +79,8 @@ async def ask_once(
     printer = _Printer(invocation, streaming=not (no_stream or invocation.as_json))
     async with open_runtime(foundation, extra_skills=skills) as runtime:
         outbound = await runtime.say(inbound, printer.emit, terminal_ask())
-    printer.finish(outbound)
+        printer.finish(outbound)
+        runtime.confirm(outbound.run)
     return 0 if outbound.status is TurnStatus.OK else 1
 
 
@@ -89,11 +91,20 @@ class _Printer:
         self._invocation = invocation
         self._streaming = streaming
         self._printed = ""
+        self._accepted_at: str | None = None
+
+    def _acknowledge(self, run: str) -> None:
+        """Tell that the message is kept for good, on standard error, for people and for programs."""
+        data = {"event": "accepted", "runId": run, "acceptedAt": self._accepted_at}
+        self._invocation.note(json.dumps(data) if self._invocation.as_json else f"accepted {run} {self._accepted_at}")
 
     async def emit(self, event: TurnEvent) -> None:
-        from retinue.core.events import Answered, Notice, Spoken, ToolStarted
+        from retinue.core.events import Accepted, Answered, Notice, Spoken, ToolStarted
 
         match event:
+            case Accepted(run, _, accepted_at):
+                self._accepted_at = accepted_at.isoformat()
+                self._acknowledge(run)
             case Spoken(text) if self._streaming:
                 click.echo(text, nl=False)
                 self._printed += text
@@ -107,7 +118,7 @@ class _Printer:
 
     def finish(self, outbound: Outbound) -> None:
         if self._invocation.as_json:
-            self._invocation.show(to_json(outbound), "")
+            self._invocation.show({**to_json(outbound), "acceptedAt": self._accepted_at}, "")
             return
         if outbound.text and not self._printed:
             click.echo(outbound.text)

@@ -82,6 +82,7 @@ class Chat:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         await self._greet()
+        self._catch_up()
         reader = self._reader()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._attend_wakes)
@@ -127,6 +128,13 @@ class Chat:
             )
         self._console.print("/help lists commands, Ctrl-C stops an answer, /quit leaves.\n", style="dim")
 
+    def _catch_up(self) -> None:
+        """Show answers that were given while nobody looked."""
+        for item in self._runtime.missed(self._key):
+            self._console.print(f"While you were away — {item.inbound.text[:80]}", style="dim", markup=False)
+            self._console.print(item.outbound.text or item.outbound.error or "(nothing)", markup=False, highlight=False)
+            self._runtime.confirm(item.outbound.run)
+
     def _reader(self) -> PromptSession[str]:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
@@ -168,6 +176,7 @@ class Chat:
         view = TerminalView(self._console, show_thinking=bool(session and session.reasoning in ("on", "stream")))
         async with self._turn, _interruptible(conversation.stop):
             outbound = await self._runtime.say(inbound, view.emit, terminal_ask())
+            self._runtime.confirm(outbound.run)
         if not view.shown and outbound.text:
             self._console.print(outbound.text, markup=False, highlight=False)
         if outbound.error and not view.shown_error:

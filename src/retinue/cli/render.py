@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, assert_never
 
 from retinue.core.events import (
+    Accepted,
     Answered,
     ApprovalAsked,
     ApprovalGiven,
@@ -96,7 +97,7 @@ class TerminalView:
                 elif error:
                     self._line(error, "red")
                     self.shown_error = True
-            case TurnStarted():
+            case TurnStarted() | Accepted():
                 pass
             case _:
                 assert_never(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest
@@ -17,6 +18,15 @@ class TurnStatus(StrEnum):
     OK = "ok"
     ABORTED = "aborted"
     FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A message is kept for good: whatever happens to this process, it will be answered."""
+
+    run: RunId
+    session: SessionKey
+    accepted_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +118,8 @@ class TurnFinished:
 
 
 TurnEvent = (
-    TurnStarted
+    Accepted
+    | TurnStarted
     | Spoken
     | Thought
     | Answered

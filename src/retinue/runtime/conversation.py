@@ -3,89 +3,63 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-import anyio
 
 from retinue.agent.calls import Workbench
 from retinue.agent.guard import LoopLimits
 from retinue.agent.loop import LoopParts
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
-from retinue.context.engine import ContextEngine
-from retinue.context.prompt.contributions import SMALL_WINDOW
-from retinue.context.prompt.inputs import Mode, TurnInputs
-from retinue.context.prompt.report import PromptReport, diff_reports, report_prompt
-from retinue.context.refresh import agents_sections
+from retinue.context.prompt.report import PromptReport, diff_reports
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
-from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import ToolFailed
-from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
-from retinue.core.messages import Text, UserMessage, text_of
-from retinue.core.model import ModelInfo, Thought, ToolSpec
-from retinue.core.trust import Trust
+from retinue.core.messages import AssistantMessage, StopReason, Usage, UserMessage, text_of
+from retinue.dispatch.attend import Attendant, Recalled
+from retinue.dispatch.commands.command import parse_command
+from retinue.dispatch.delivery import parse_reply
+from retinue.dispatch.queue import (
+    AS_CONFIGURED,
+    QueueMode,
+    QueueOverrides,
+    QueueRules,
+    parse_queue_command,
+    queue_rules,
+)
 from retinue.dispatch.visible import VisibleEvents
-from retinue.hooks.bus import Bus
-from retinue.providers.resolve import Choice
-from retinue.runtime.foundation import Foundation
 from retinue.runtime.keeper import Fixed, SessionKeeper
 from retinue.runtime.ledger import TranscriptLedger
-from retinue.runtime.models import NO_MODEL, ModelAccess
-from retinue.runtime.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
-from retinue.runtime.rooms import AgentRoom
-from retinue.runtime.tools import SessionTools
-from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
+from retinue.runtime.models import NO_MODEL
+from retinue.runtime.openings import FRESH_START, as_message, open_message
+from retinue.runtime.plan import AgentParts, Plan, Planner, local_time
+from retinue.sessions.entries import MessageAdded, Noted
 from retinue.sessions.recovery import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
-from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
-from retinue.tools.tool import Tool, ToolContext
-from retinue.workspace.continuation import FULL_CONTEXT_MARKER, Injection, decide_injection
-from retinue.workspace.daily import begins_with_notes, daily_notes
+from retinue.storage.lease import SessionLease
+from retinue.tools.tool import ToolContext
+from retinue.workspace.continuation import FULL_CONTEXT_MARKER, Injection
 
 if TYPE_CHECKING:
     from retinue.dispatch.commands.command import Answer
 
 log = logging.getLogger(__name__)
 
-FRESH_START = "retinue:fresh-start"
 PROMPT_SENT = "retinue:prompt"
 CUT_SHORT = "the process ended during a turn"
-
-
-@dataclass(frozen=True)
-class AgentParts:
-    """What all sessions of one agent share."""
-
-    foundation: Foundation
-    room: AgentRoom
-    access: ModelAccess
-    store: SessionStore
-    tools: SessionTools
-    bus: Bus
-    engine: ContextEngine
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A turn, prepared: the model, its tools and the prompt they get."""
-
-    choice: Choice
-    info: ModelInfo
-    tools: tuple[Tool[Any], ...]
-    prompt: AgentPrompt
-    thinking: Thought
-    injection: Injection
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """The schemas that are sent; deferred tools have none."""
-        return tuple(tool.spec for tool in self.tools if not tool.deferred)
+MERGED = "retinue:merged"
+RESUMED = "retinue:resumed-run"
+QUEUE = "queue"
+MOST_RESUMES = 3
+GAVE_UP = (
+    "The turn was interrupted several times and is given up. Its transcript has what was done; ask again to go on."
+)
 
 
 @dataclass
@@ -94,10 +68,13 @@ class Conversation:
 
     parts: AgentParts
     key: SessionKey
-    _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
-    _queue: list[UserMessage] = field(default_factory=list, init=False)
     _switch: StopSwitch | None = field(default=None, init=False)
     _sent: tuple[int, PromptReport] | None = field(default=None, init=False)
+
+    @property
+    def planner(self) -> Planner:
+        """What plans this session's turns."""
+        return Planner(self.parts, self.key)
 
     @property
     def running(self) -> bool:
@@ -110,12 +87,8 @@ class Conversation:
         self._switch.stop()
         return True
 
-    def steer(self, message: UserMessage) -> None:
-        """Hand a message to the running turn, which takes it at the next tool or answer."""
-        self._queue.append(message)
-
     async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
-        """Answer a message: a command at once, anything else by a turn."""
+        """Answer a message: a command at once, anything else by a turn, after it was accepted for good."""
         if inbound.text.lstrip().startswith("/"):
             answer = await self._command(inbound)
             if answer is not None and answer.ask is None:
@@ -124,8 +97,21 @@ class Conversation:
                 if answer.text:
                     await show(Notice(answer.text))
                 inbound = replace(inbound, text=answer.ask or "")
-        async with self._lock:
-            return await self._answer(inbound, run, show, ask)
+        accepted = self.parts.inbox.accept(inbound, run)
+        await show(Accepted(accepted.run, self.key, accepted.accepted_at))
+        return await self._attendant().see_through(accepted.run, show, ask)
+
+    def _attendant(self) -> Attendant:
+        foundation = self.parts.foundation
+        return Attendant(self, self.parts.inbox, SessionLease(foundation.home, self.key), foundation.clock)
+
+    def rules(self) -> QueueRules:
+        """How messages that arrive during a turn are treated here."""
+        session = self.parts.store.find(self.key)
+        chosen = parse_queue_command((session.setting(QUEUE) if session else None) or "reset")
+        settings = self.parts.foundation.config.messages.queue
+        overrides = chosen if isinstance(chosen, QueueOverrides) else AS_CONFIGURED
+        return queue_rules(settings, self.key.channel or "terminal", overrides)
 
     async def _command(self, inbound: Inbound) -> Answer | None:
         from retinue.dispatch.commands.table import run_command
@@ -133,15 +119,43 @@ class Conversation:
 
         return await run_command(inbound.text, ConversationDesk(self, inbound))
 
-    async def _answer(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
+    async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
+        """Answer a message by a turn; the caller holds the session's lease."""
         await self._start_over_if_due(show)
         transcript = self.parts.store.open(self.key)
         close_interrupted_turn(transcript, CUT_SHORT)
-        plan = await self.plan(transcript, inbound.model)
+        plan = await self.planner.plan(transcript, inbound.model)
         if plan is None:
             return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
-        await self._note_prompt(transcript, plan)
-        message = self._message(inbound, transcript, plan)
+        self._note_prompt(transcript, plan)
+        if merged:
+            transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
+        message = open_message(inbound, self.parts, transcript, plan)
+        return await self._turn(inbound, run, message, plan, transcript, show, ask)
+
+    async def resume(self, inbound: Inbound, run: RunId, show: Emit) -> Outbound:
+        """Finish a turn that another process began and did not end."""
+        transcript = self.parts.store.open(self.key)
+        close_interrupted_turn(transcript, CUT_SHORT)
+        attempts = sum(isinstance(entry.body, Noted) and entry.body == _resumed(run) for entry in transcript.tree.path)
+        if attempts >= MOST_RESUMES:
+            return self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP)
+        transcript.append(_resumed(run))
+        plan = await self.planner.plan(transcript, inbound.model)
+        if plan is None:
+            return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
+        return await self._turn(inbound, run, None, plan, transcript, show, nobody_to_ask)
+
+    async def _turn(
+        self,
+        inbound: Inbound,
+        run: RunId,
+        message: UserMessage | None,
+        plan: Plan,
+        transcript: Transcript,
+        show: Emit,
+        ask: Ask,
+    ) -> Outbound:
         events = VisibleEvents(show, heartbeat=self.key.kind is SessionKind.HEARTBEAT)
         ledger = TranscriptLedger(transcript, run, inbound.source)
         turn = Turn(run, self.key, str(plan.choice.ref), self.parts.room.settings.timeout_seconds, message)
@@ -166,6 +180,36 @@ class Conversation:
             silent=reply.silent,
         )
 
+    def recall(self, run: RunId) -> Recalled:
+        """What the transcript knows of a run: nothing, its message, or its answer as well."""
+        said = False
+        merged_into: RunId | None = None
+        for entry in self.parts.store.open(self.key).tree.path:
+            match entry.body:
+                case Noted(kind, {"runs": [*runs], "into": str(into)}) if kind == MERGED and run in runs:
+                    merged_into = RunId(into)
+                case MessageAdded(UserMessage(), of) if of is not None and of in (run, merged_into):
+                    said = True
+                case MessageAdded(AssistantMessage(stop=StopReason.END) as answer, of) if (
+                    of == run and not answer.calls
+                ):
+                    return Recalled.ANSWERED
+        return Recalled.OPEN if said else Recalled.NOTHING
+
+    def reread(self, run: RunId) -> Outbound:
+        """The answer that the transcript has for a run."""
+        answers = [
+            entry.body.message
+            for entry in self.parts.store.open(self.key).tree.path
+            if isinstance(entry.body, MessageAdded)
+            and entry.body.run == run
+            and isinstance(entry.body.message, AssistantMessage)
+        ]
+        reply = parse_reply(answers[-1].text)
+        usage = sum((answer.usage for answer in answers), Usage())
+        found = self._outbound(run, TurnStatus.OK, reply.text)
+        return replace(found, model=answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
+
     async def _start_over_if_due(self, show: Emit) -> None:
         """Archive a session whose day or patience is over, before the message that would continue it."""
         session = self.parts.store.find(self.key)
@@ -173,118 +217,11 @@ class Conversation:
             return
         policy = policy_for(self.parts.foundation.config.session, self.key)
         now = self.parts.foundation.clock.now()
-        reason = should_reset(session, policy, now, self.local_time().tzinfo or UTC)
+        reason = should_reset(session, policy, now, local_time(self.parts).tzinfo or UTC)
         if reason is not None:
             self.parts.store.reset(self.key)
             self._sent = None
             await show(Notice(f"A new conversation begins ({reason} reset); the old one is archived."))
-
-    async def plan(
-        self, transcript: Transcript | None, model: str | None = None, mode: Mode = Mode.FULL
-    ) -> Plan | None:
-        """What the next turn would use; None where there is no model. Without a transcript nothing is created."""
-        access, room = self.parts.access, self.parts.room
-        session = self.parts.store.find(self.key) if self.parts.store.folder.is_dir() else None
-        wanted = access.resolve(model) if model else (session.model if session else None)
-        choice = await access.choose(wanted)
-        if choice is None:
-            return None
-        info = access.info(choice.ref)
-        tools = self.parts.tools.for_session(room, self.key, info)
-        thinking = (session.thinking if session else None) or Thought(room.settings.thinking_default or "off")
-        # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
-        tiny = not info.tools and info.window <= SMALL_WINDOW
-        injection = Injection.CONTINUATION if tiny else self._injection(transcript)
-        order = PromptOrder(
-            self.key,
-            mode,
-            tools,
-            info,
-            session_id=str(session.id) if session else "",
-            thinking=thinking,
-            reasoning=(session.reasoning if session else None) or room.settings.reasoning_default,
-            injection=injection,
-            turn=TurnInputs(background=self.parts.tools.background(room.id, self.key)),
-        )
-        prompt = await build_prompt(room, order, self.parts.bus)
-        return Plan(choice, info, tools, prompt, thinking, injection)
-
-    async def preview(self, mode: Mode = Mode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
-        """The prompt and the tool schemas that the next turn would send; creates nothing."""
-        plan = await self.plan(self._transcript_if_any(), mode=mode)
-        if plan is not None:
-            return plan.prompt, plan.specs
-        return await build_prompt(self.parts.room, PromptOrder(self.key, mode), self.parts.bus), ()
-
-    async def report(self) -> PromptReport:
-        """The sizes of what the next turn would send."""
-        prompt, specs = await self.preview()
-        return report_prompt(prompt.system, turn=prompt.turn, tools=specs)
-
-    def _transcript_if_any(self) -> Transcript | None:
-        store = self.parts.store
-        return store.open(self.key) if store.folder.is_dir() and store.find(self.key) else None
-
-    def _injection(self, transcript: Transcript | None) -> Injection:
-        mode = self.parts.room.settings.context_injection
-        if mode != "continuation-skip" or transcript is None:
-            return decide_injection(mode, ())
-        bodies = (entry.body for entry in transcript.tree.path)
-        kinds = (
-            body.kind if isinstance(body, Noted) else "compaction" if isinstance(body, Compacted) else ""
-            for body in bodies
-        )
-        return decide_injection(mode, kinds)
-
-    def _message(self, inbound: Inbound, transcript: Transcript, plan: Plan) -> UserMessage:
-        preface = [
-            plan.prompt.turn.text,
-            *self._fresh_notes(transcript),
-            *self._truncation_notice(transcript, plan),
-            *self._rules_after_summary(transcript),
-        ]
-        return UserMessage(
-            (Text(inbound.text), *inbound.images),
-            inbound.sender,
-            "\n\n".join(filter(None, preface)),
-            Trust.OWNER if inbound.owner and inbound.source is Source.CHAT else Trust.AGENT,
-        )
-
-    def _fresh_notes(self, transcript: Transcript) -> Sequence[str]:
-        """The latest daily notes, in front of the first message after a bare `/new` or `/reset`."""
-        room = self.parts.room
-        if transcript.messages:
-            return ()
-        for entry in transcript.tree.path:
-            match entry.body:
-                case Noted(kind, {"by": "new" | "reset" as by}) if kind == FRESH_START:
-                    startup = room.settings.startup_context
-                    if begins_with_notes(by, startup):
-                        return (daily_notes(room.root, self.local_time().date(), startup),)
-        return ()
-
-    def _truncation_notice(self, transcript: Transcript, plan: Plan) -> Sequence[str]:
-        """With the mode `once`, shortened files are told with the first message and not in the system prompt."""
-        if self.parts.room.settings.bootstrap_prompt_truncation_warning != "once" or transcript.messages:
-            return ()
-        cut = [file.name for file in plan.prompt.files if file.truncated]
-        return (
-            (f"[Shortened in your prompt: {', '.join(cut)}. Read a file before you rely on the rest.]",) if cut else ()
-        )
-
-    def _rules_after_summary(self, transcript: Transcript) -> Sequence[str]:
-        """The chosen sections of AGENTS.md, with the first message after a summary."""
-        settings = self.parts.room.settings
-        bodies = [entry.body for entry in transcript.tree.path]
-        since = bodies[_last_index(bodies, Compacted) :]
-        if not since or any(isinstance(b, MessageAdded) and isinstance(b.message, UserMessage) for b in since):
-            return ()
-        rules = agents_sections(
-            self.parts.room.reader.read("AGENTS.md").text,
-            settings.compaction.post_compaction_sections,
-            settings.context_limits.post_compaction_max_chars,
-        )
-        return (f"[The conversation was summed up. Your rules again, from AGENTS.md:]\n\n{rules}",) if rules else ()
 
     def _loop_parts(self, plan: Plan, ledger: TranscriptLedger, emit: Emit, context: ToolContext) -> LoopParts:
         access = self.parts.access
@@ -306,13 +243,26 @@ class Conversation:
                 self.parts.tools.cap_for(self.parts.room, plan.info),
             ),
             emit=emit,
-            steering=self._take_queued,
-            waiting=lambda: bool(self._queue),
+            steering=lambda: self._take_waiting(ledger),
+            waiting=lambda: self._may_steer() and bool(self.parts.inbox.waiting(self.key)),
             limits=LoopLimits(loop.enabled, loop.history_size, loop.warning_threshold, loop.critical_threshold),
         )
 
-    def _take_queued(self) -> Sequence[UserMessage]:
-        taken, self._queue = self._queue, []
+    def _may_steer(self) -> bool:
+        return self.rules().mode is QueueMode.STEER
+
+    def _take_waiting(self, ledger: TranscriptLedger) -> Sequence[UserMessage]:
+        """Messages that arrived during the turn, taken into it; each is recorded under the run it came with."""
+        if not self._may_steer():
+            return ()
+        taken = []
+        for waiting in self.parts.inbox.waiting(self.key):
+            if parse_command(waiting.inbound.text) is not None:
+                break
+            self.parts.inbox.claim(self.key, (waiting.run,), ledger.run)
+            message = as_message(waiting.inbound)
+            ledger.merged[id(message)] = waiting.run
+            taken.append(message)
         return taken
 
     def _context(self, inbound: Inbound, run: RunId, ask: Ask) -> ToolContext:
@@ -328,7 +278,7 @@ class Conversation:
             plan.specs,
             plan.thinking,
             plan.info.window,
-            _report(plan),
+            plan.report,
         )
         return SessionKeeper(
             key=self.key,
@@ -340,16 +290,16 @@ class Conversation:
             engine=parts.engine,
             fixed=fixed,
             emit=emit,
-            local_time=self.local_time,
+            local_time=lambda: local_time(self.parts),
             redact=parts.tools.redact,
         )
 
-    async def _note_prompt(self, transcript: Transcript, plan: Plan) -> None:
+    def _note_prompt(self, transcript: Transcript, plan: Plan) -> None:
         """Keep what the prompt was made of whenever it changed, and tell the log which section moved the cache."""
         mark = hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(tool.name for tool in plan.tools)))
         if self._sent is not None and self._sent[0] == mark:
             return
-        report = _report(plan)
+        report = plan.report
         before = self._sent[1] if self._sent else _last_report(transcript)
         self._sent = (mark, report)
         moved = diff_reports(before, report).moved if before else None
@@ -369,20 +319,21 @@ class Conversation:
         session = self.parts.store.find(self.key)
         return Outbound(run, self.key, str(session.id) if session else "", status, text, error=error)
 
-    def local_time(self) -> datetime:
-        """Now, where the person is."""
-        zone = self.parts.room.settings.user_timezone or machine_timezone(self.parts.foundation)
-        now = self.parts.foundation.clock.now()
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Hold the session's lease, after waiting for a turn that may run."""
+        lease = SessionLease(self.parts.foundation.home, self.key)
+        await lease.acquire()
         try:
-            return now.astimezone(ZoneInfo(zone)) if zone else now.astimezone()
-        except (ZoneInfoNotFoundError, ValueError):
-            return now.astimezone()
+            yield
+        finally:
+            lease.release()
 
     async def compact(self, focus: str) -> str:
         """Sum up the older part of the conversation, because somebody asked for it."""
-        async with self._lock:
+        async with self._alone():
             transcript = self.parts.store.open(self.key)
-            plan = await self.plan(transcript)
+            plan = await self.planner.plan(transcript)
             if plan is None:
                 return NO_MODEL
             keeper = self._keeper(transcript, plan, RunId(random_uuid()), _say_nothing)
@@ -392,7 +343,7 @@ class Conversation:
 
     async def run_tool(self, name: str, arguments: Mapping[str, Any], inbound: Inbound) -> str:
         """Run one tool directly, as a skill's command asks for, past the model."""
-        plan = await self.plan(self.parts.store.open(self.key))
+        plan = await self.planner.plan(self.parts.store.open(self.key))
         tool = next((tool for tool in plan.tools if tool.name == name), None) if plan else None
         if tool is None:
             return f"There is no tool `{name}` in this conversation."
@@ -405,24 +356,19 @@ class Conversation:
 
     async def restart(self, how: str) -> str:
         """Archive the session and begin anew."""
-        async with self._lock:
+        async with self._alone():
             session = self.parts.store.reset(self.key)
             self.parts.store.open(self.key).append(Noted(FRESH_START, {"by": how}))
             self._sent = None
             return str(session.id)
 
 
+def _resumed(run: RunId) -> Noted:
+    return Noted(RESUMED, {"run": run})
+
+
 async def _say_nothing(event: TurnEvent) -> None:
     """The `Emit` of work that its caller reports itself."""
-
-
-def _last_index(bodies: Sequence[Body], kind: type[Compacted]) -> int:
-    """Where the last body of a kind is; behind the end where there is none."""
-    return next((at for at in reversed(range(len(bodies))) if isinstance(bodies[at], kind)), len(bodies))
-
-
-def _report(plan: Plan) -> PromptReport:
-    return report_prompt(plan.prompt.system, turn=plan.prompt.turn, tools=plan.specs)
 
 
 def _last_report(transcript: Transcript) -> PromptReport | None:

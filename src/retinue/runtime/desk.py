@@ -17,6 +17,10 @@ from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, Thought
 from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Status, UsageRow
 from retinue.dispatch.commands.table import COMMANDS, RESERVED
+from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
+from retinue.dispatch.queue import USAGE as QUEUE_USAGE
+from retinue.runtime.conversation import QUEUE
+from retinue.runtime.plan import local_time
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.tail import read_whole
@@ -58,7 +62,7 @@ class ConversationDesk:
         conversation = self.conversation
         parts = conversation.parts
         transcript = parts.store.open(self.session)
-        plan = await conversation.plan(transcript)
+        plan = await conversation.planner.plan(transcript)
         session = parts.store.find(self.session)
         assert session is not None
         identity = parts.room.identity()
@@ -76,13 +80,13 @@ class ConversationDesk:
             usage=session.usage,
             compactions=session.compactions,
             workspace=str(parts.room.root.path),
-            time=f"{conversation.local_time():%A %Y-%m-%d %H:%M %Z}",
+            time=f"{local_time(conversation.parts):%A %Y-%m-%d %H:%M %Z}",
             truncated=tuple(file.name for file in plan.prompt.files if file.truncated) if plan else (),
             running=conversation.running,
         )
 
     async def report(self) -> PromptReport:
-        return await self.conversation.report()
+        return await self.conversation.planner.report()
 
     async def restart(self, how: Fresh) -> str:
         return await self.conversation.restart(how)
@@ -103,6 +107,19 @@ class ConversationDesk:
         path = folder / f"{header.id if header else self.session}.{form}"
         write_atomic(path, text.encode())
         return path
+
+    def queue(self, rest: str) -> str:
+        conversation = self.conversation
+        session = conversation.parts.store.find(self.session)
+        if rest:
+            current = parse_queue_command((session.setting(QUEUE) if session else None) or "reset")
+            chosen = parse_queue_command(rest, current if isinstance(current, QueueOverrides) else AS_CONFIGURED)
+            if isinstance(chosen, str):
+                return chosen
+            self.choose(QUEUE, str(chosen) or None)
+        rules = conversation.rules()
+        waits = f"{rules.debounce.total_seconds():g} s"
+        return f"Queue: {rules.mode}, debounce {waits}, cap {rules.cap}, drop {rules.drop}. {QUEUE_USAGE}"
 
     def models(self) -> Sequence[str]:
         access = self.conversation.parts.access
@@ -128,7 +145,7 @@ class ConversationDesk:
 
     def usage(self) -> Sequence[UsageRow]:
         store = self.conversation.parts.store
-        now = self.conversation.local_time()
+        now = local_time(self.conversation.parts)
         today = now.replace(hour=0, minute=0, second=0, microsecond=0)
         records = store.usage(since=today - timedelta(days=30))
         session = store.find(self.session)

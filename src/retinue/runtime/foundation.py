@@ -32,6 +32,11 @@ class Foundation:
     def config(self) -> Config:
         return self.loaded.config
 
+    @property
+    def durable(self) -> bool:
+        """Whether what is kept must survive a power cut, and not only the death of the process."""
+        return self.config.session.durability == "power"
+
     @cached_property
     def plain_config(self) -> Mapping[str, Any]:
         """The configuration as plain data, for gates that name a key."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId
@@ -20,9 +20,12 @@ class TranscriptLedger:
     transcript: Transcript
     run: RunId
     source: Source
+    merged: dict[int, RunId] = field(default_factory=dict)
+    """Messages that were taken into this run while it ran, by identity, with the runs they came with."""
 
     async def record(self, message: Message) -> None:
-        self.transcript.append(MessageAdded(message, self.run, self.source))
+        run = self.merged.pop(id(message), self.run)
+        self.transcript.append(MessageAdded(message, run, self.source))
 
     async def started(self, call: ToolCall) -> None:
         arguments = json.dumps(dict(call.arguments), sort_keys=True, default=str)

@@ -18,4 +18,4 @@ async def preview_prompt(
     with open_room(foundation, session.agent):
         pass
     async with open_runtime(foundation) as runtime:
-        return await runtime.conversation(session, seed=False).preview(mode)
+        return await runtime.conversation(session, seed=False).planner.preview(mode)

@@ -18,18 +18,20 @@ from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, TurnEvent
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import Text, UserMessage, text_of
-from retinue.core.trust import Trust
+from retinue.core.messages import text_of
+from retinue.dispatch.inbox import Inbox, Undelivered
 from retinue.hooks.bus import Bus
 from retinue.providers.registry import Providers
 from retinue.runtime.board import Board
-from retinue.runtime.conversation import AgentParts, Conversation
+from retinue.runtime.conversation import Conversation
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.models import ModelAccess, open_model_access
+from retinue.runtime.plan import AgentParts
 from retinue.runtime.rooms import open_room, seed_agent
 from retinue.runtime.tools import SessionTools, make_tools
 from retinue.security.secrets import Secrets
 from retinue.sessions.store import SessionStore
+from retinue.storage.database import Database
 from retinue.toolkit.running import CommandEnd, CommandTable
 from retinue.toolkit.shell import describe_end
 
@@ -51,6 +53,7 @@ class Runtime:
     secrets: Secrets
     bus: Bus
     tools: SessionTools
+    inbox: Inbox
     extra_skills: tuple[Path, ...] = ()
     wakes: MemoryObjectReceiveStream[Inbound] = field(init=False)
     _wake: MemoryObjectSendStream[Inbound] = field(init=False)
@@ -70,14 +73,14 @@ class Runtime:
             store = SessionStore(
                 self.foundation.home.sessions(agent),
                 self.foundation.clock,
-                durable=self.foundation.config.session.durability == "power",
+                durable=self.foundation.durable,
                 cwd=str(room.root.path),
             )
             engine = DefaultEngine(
                 room.settings.compaction, room.settings.context_pruning, redact=self.secrets.redactor
             )
             access = self.model_access(agent)
-            found = AgentParts(self.foundation, room, access, store, self.tools, self.bus, engine)
+            found = AgentParts(self.foundation, room, access, store, self.tools, self.bus, engine, self.inbox)
             self._agents[agent] = found
         return found
 
@@ -98,16 +101,25 @@ class Runtime:
         """Answer a message."""
         return await self.conversation(inbound.session).say(inbound, RunId(random_uuid()), show, ask)
 
+    def missed(self, key: SessionKey) -> tuple[Undelivered, ...]:
+        """Answers of a session that nobody has seen yet."""
+        return self.inbox.undelivered(key)
+
+    def confirm(self, run: RunId) -> None:
+        """Note that an answer reached its person."""
+        self.inbox.delivered(run)
+
     async def command_ended(self, end: CommandEnd) -> None:
         """Tell an agent that its background command is over: in its running turn, or by a turn of its own."""
         told = text_of(describe_end(end, end.output).content)
         text = f"[Background command {end.id} (`{end.command}`) ended; not written by a person]\n{told}"
+        inbound = Inbound(text, end.session, source=Source.BACKGROUND)
         conversation = self._conversations.get(end.session)
         if conversation is not None and conversation.running:
-            conversation.steer(UserMessage((Text(text),), trust=Trust.AGENT))
+            self.inbox.accept(inbound, RunId(random_uuid()))
             return
         try:
-            self._wake.send_nowait(Inbound(text, end.session, source=Source.BACKGROUND))
+            self._wake.send_nowait(inbound)
         except anyio.WouldBlock:
             log.warning("too many ended commands wait for their agent; %s is dropped", end.id)
 
@@ -139,7 +151,10 @@ async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...]
         await stack.enter_async_context(commands)
         board = Board()
         tools = make_tools(foundation, commands, board, secrets)
-        runtime = Runtime(foundation, providers, secrets, Bus(), tools, extra_skills)
+        database = Database(foundation.home.path / "state.sqlite", durable=foundation.durable)
+        stack.callback(database.close)
+        inbox = Inbox(database, foundation.clock)
+        runtime = Runtime(foundation, providers, secrets, Bus(), tools, inbox, extra_skills)
         board.attach(runtime)
         stack.callback(runtime.close)
         gc.freeze()

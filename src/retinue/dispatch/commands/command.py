@@ -102,6 +102,10 @@ class Desk(Protocol):
 
     def export(self, form: str) -> Path: ...
 
+    def queue(self, rest: str) -> str:
+        """Show or change how messages that arrive during a turn are treated."""
+        ...
+
     def models(self) -> Sequence[str]: ...
 
     async def choose_model(self, text: str | None) -> str:

@@ -38,6 +38,10 @@ async def _status(desk: Desk, rest: str) -> Answer:
     return Answer(spell_status(status), asdict(status))
 
 
+async def _queue(desk: Desk, rest: str) -> Answer:
+    return Answer(desk.queue(rest))
+
+
 async def _export(desk: Desk, rest: str) -> Answer:
     form = rest.lower() or "md"
     if form not in ("md", "json"):
@@ -80,6 +84,12 @@ COMMANDS = (
     SlashCommand("reset", "The same as /new.", _reset, "/reset [model | message]"),
     SlashCommand("compact", "Summarise the older part of the conversation.", _compact, "/compact [what to keep]"),
     SlashCommand("stop", "Stop the running turn.", _stop),
+    SlashCommand(
+        "queue",
+        "What happens to messages that arrive during a turn.",
+        _queue,
+        "/queue [mode] [debounce:2s] [cap:25] [drop:…] | reset",
+    ),
     SlashCommand("status", "Show model, context, cost and workspace.", _status),
     SlashCommand("export", "Write the conversation to a file.", _export, "/export [md|json]"),
     SlashCommand("whoami", "Show who you are to the agent.", _whoami),

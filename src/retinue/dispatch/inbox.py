@@ -1,0 +1,288 @@
+"""The durable inbox: a message that was accepted is answered, by this process or by a later one.
+
+A row goes `waiting` -> `claimed` -> `done`, or `waiting` -> `dropped`. Whoever accepts need not be the one who answers:
+the process that holds the session's lease claims what waits there, whoever put it in. Results stay in the row until
+they are delivered, so the inbox is the outbox too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from retinue.core.clock import Clock
+from retinue.core.envelope import Inbound, Outbound
+from retinue.core.errors import RetinueError, SessionError
+from retinue.core.events import TurnStatus
+from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
+from retinue.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 1_000
+"""How many messages may wait in a session before more are refused; the queue's own cap is far below."""
+
+UNREADABLE = "The message was damaged on disk and could not be answered. Please send it again."
+
+_FIND_ACCEPTED = "SELECT run, accepted_at FROM inbox WHERE run = ? OR idempotency = ?"
+
+_COUNT_WAITING = "SELECT count(*) FROM inbox WHERE session = ? AND agent = ? AND state = 'waiting'"
+
+_ACCEPT = """
+INSERT INTO inbox (run, session, agent, payload, idempotency, accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, 'waiting')
+"""
+
+_IN_STATE = """
+SELECT run, payload, accepted_at, claimed_into FROM inbox WHERE session = ? AND agent = ? AND state = ? ORDER BY id
+"""
+
+_CLAIM = """
+UPDATE inbox SET state = 'claimed', claimed_into = ?, holder = ?
+WHERE run = ? AND session = ? AND agent = ? AND state = 'waiting'
+"""
+
+_REQUEUE = """
+UPDATE inbox SET state = 'waiting', claimed_into = NULL, holder = NULL WHERE run = ? AND state = 'claimed'
+"""
+
+# Pictures are in the transcript by now; the rest of the message says where the answer goes.
+_FINISH = """
+UPDATE inbox SET state = 'done', claimed_into = run, result = ?,
+    payload = CASE WHEN json_valid(payload) THEN json_remove(payload, '$.images') ELSE payload END
+WHERE run = ? AND state IN ('waiting', 'claimed')
+"""
+
+# What was merged into a turn has no answer of its own: the turn's is delivered once.
+_FINISH_MERGED = """
+UPDATE inbox SET state = 'done', delivered_at = ?,
+    payload = CASE WHEN json_valid(payload) THEN json_remove(payload, '$.images') ELSE payload END
+WHERE claimed_into = ? AND run <> claimed_into AND state = 'claimed'
+"""
+
+_DROP = "UPDATE inbox SET state = 'dropped', result = ? WHERE run = ? AND state = 'waiting'"
+
+_GIVE_UP = """
+UPDATE inbox SET state = 'dropped', result = ?, delivered_at = ? WHERE run = ? AND state IN ('waiting', 'claimed')
+"""
+
+_OUTCOME = """
+SELECT coalesce(own.result, turn.result) AS result, own.session, own.agent
+FROM inbox own LEFT JOIN inbox turn ON turn.run = own.claimed_into
+WHERE own.run = ?
+"""
+
+_UNDELIVERED = """
+SELECT run, payload, result FROM inbox
+WHERE session = ? AND agent = ? AND result IS NOT NULL AND delivered_at IS NULL ORDER BY id
+"""
+
+_DELIVERED = "UPDATE inbox SET delivered_at = ? WHERE run = ? AND result IS NOT NULL AND delivered_at IS NULL"
+
+_UNFINISHED = """
+SELECT session, agent FROM inbox WHERE state IN ('waiting', 'claimed') GROUP BY session, agent ORDER BY min(id)
+"""
+
+_PRUNE = "DELETE FROM inbox WHERE state IN ('done', 'dropped') AND accepted_at < ?"
+
+
+class InboxFull(RetinueError):
+    """Too many messages wait in a session; this one was not accepted."""
+
+
+class UnknownRun(RetinueError):
+    """No such message: it was forgotten after its time, or lost with a database that was damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The acknowledgement: from here on the message survives. A duplicate gets that of the first one."""
+
+    run: RunId
+    accepted_at: datetime
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that was accepted and is not answered."""
+
+    run: RunId
+    inbound: Inbound
+    accepted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A message that a turn took, and the run of that turn."""
+
+    message: Waiting
+    into: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """A result that nobody has seen, and the message it answers, without its pictures."""
+
+    inbound: Inbound
+    outbound: Outbound
+
+
+class Inbox:
+    """The messages of all sessions of a home."""
+
+    def __init__(self, database: Database, clock: Clock, *, holder: str | None = None) -> None:
+        self._database = database
+        self._clock = clock
+        self._holder = holder or f"pid {os.getpid()}"
+
+    def accept(
+        self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, most: int = MOST_WAITING
+    ) -> Accepted:
+        """Keep a message; once this returns it survives the process.
+
+        A run or idempotency key that was accepted before gives the first acknowledgement and keeps nothing. Raises
+        `InboxFull` where `most` messages wait in the session already.
+        """
+        session, payload = inbound.session, encode_inbound(inbound)
+        token = idempotency.encode("utf-8", "backslashreplace").decode() if idempotency is not None else None
+        now = self._clock.now()
+        with self._database.change() as base:
+            first = base.execute(_FIND_ACCEPTED, (run, token)).fetchone()
+            if first is not None:
+                return Accepted(RunId(first["run"]), _parse_time(first["accepted_at"]), duplicate=True)
+            if base.execute(_COUNT_WAITING, (session.text, session.agent)).fetchone()[0] >= most:
+                raise InboxFull(
+                    f"{most} messages wait in the session '{session}' already; this one was not accepted. "
+                    "Wait for answers, or end the running turn with /stop."
+                )
+            base.execute(_ACCEPT, (run, session.text, session.agent, payload, token, _format_time(now)))
+        return Accepted(run, now)
+
+    def waiting(self, session: SessionKey) -> tuple[Waiting, ...]:
+        """What waits in a session, in the order in which it was accepted."""
+        return tuple(message for message, _ in self._in_state(session, "waiting"))
+
+    def claim(self, session: SessionKey, runs: Sequence[RunId], into: RunId) -> None:
+        """Take waiting messages into the turn `into`, all of them or none; the caller holds the session's lease."""
+        with self._database.change() as base:
+            for run in runs:
+                if base.execute(_CLAIM, (into, self._holder, run, session.text, session.agent)).rowcount != 1:
+                    raise SessionError(f"The message {run} does not wait in '{session}' any more. Look again.")
+
+    def abandoned(self, session: SessionKey) -> tuple[Claimed, ...]:
+        """Messages that a process took and did not finish.
+
+        The caller holds the session's lease and runs no turn there, so whoever claimed them is dead.
+        """
+        return tuple(Claimed(message, into) for message, into in self._in_state(session, "claimed"))
+
+    def requeue(self, runs: Iterable[RunId]) -> None:
+        """Let abandoned messages wait again, at their old places."""
+        with self._database.change() as base:
+            base.executemany(_REQUEUE, [(run,) for run in runs])
+
+    def finish(self, run: RunId, outbound: Outbound) -> bool:
+        """Keep the result of a message and end everything merged into its turn; false where it had ended before."""
+        now = _format_time(self._clock.now())
+        with self._database.change() as base:
+            ended = base.execute(_FINISH, (encode_outbound(outbound), run)).rowcount == 1
+            base.execute(_FINISH_MERGED, (now, run))
+        return ended
+
+    def drop(self, messages: Iterable[Waiting], why: str) -> tuple[Waiting, ...]:
+        """Give up messages that still wait, with a result that tells their senders; returns those given up."""
+        dropped = []
+        with self._database.change() as base:
+            for message in messages:
+                result = encode_outbound(_failed(message.run, message.inbound.session, why))
+                if base.execute(_DROP, (result, message.run)).rowcount == 1:
+                    dropped.append(message)
+        return tuple(dropped)
+
+    def outcome(self, run: RunId) -> Outbound | None:
+        """What became of a message, or of the turn it was merged into; None while it is open.
+
+        Raises `UnknownRun` where there is no such message, so that nobody waits for it forever.
+        """
+        rows = self._database.read(_OUTCOME, (run,))
+        if not rows:
+            raise UnknownRun(f"The message {run} is not in the inbox (any more). Send it again if it has no answer.")
+        if rows[0]["result"] is None:
+            return None
+        return replace(_read_result(rows[0], run, _key_of(rows[0])), run=run)
+
+    def undelivered(self, session: SessionKey) -> tuple[Undelivered, ...]:
+        """Results that were not delivered, oldest first."""
+        found = []
+        for row in self._database.read(_UNDELIVERED, (session.text, session.agent)):
+            try:
+                inbound = decode_inbound(row["payload"])
+            except ValueError:
+                inbound = Inbound("", session, owner=False)
+            found.append(Undelivered(inbound, _read_result(row, RunId(row["run"]), session)))
+        return tuple(found)
+
+    def delivered(self, run: RunId) -> bool:
+        """Record that a result arrived; false where it had none or somebody recorded it before."""
+        with self._database.change() as base:
+            return base.execute(_DELIVERED, (_format_time(self._clock.now()), run)).rowcount == 1
+
+    def unfinished(self) -> tuple[SessionKey, ...]:
+        """Sessions with messages that wait or were left by a process, the longest waiting first."""
+        return tuple(map(_key_of, self._database.read(_UNFINISHED)))
+
+    def prune(self, older_than: datetime) -> int:
+        """Forget messages that ended and were accepted before a moment; returns how many."""
+        with self._database.change() as base:
+            return base.execute(_PRUNE, (_format_time(older_than),)).rowcount
+
+    def _in_state(self, session: SessionKey, state: str) -> list[tuple[Waiting, RunId]]:
+        found = []
+        for row in self._database.read(_IN_STATE, (session.text, session.agent, state)):
+            run = RunId(row["run"])
+            try:
+                inbound = decode_inbound(row["payload"])
+            except ValueError as error:
+                self._give_up(run, session, error)
+                continue
+            found.append((Waiting(run, inbound, _parse_time(row["accepted_at"])), RunId(row["claimed_into"] or run)))
+        return found
+
+    def _give_up(self, run: RunId, session: SessionKey, error: ValueError) -> None:
+        """End a message that nobody can read, so that it stops neither the session nor a process that waits for it."""
+        log.warning("the message %s in %s cannot be read (%s); it is dropped and its bytes stay", run, session, error)
+        with self._database.change() as base:
+            result = encode_outbound(_failed(run, session, UNREADABLE))
+            base.execute(_GIVE_UP, (result, _format_time(self._clock.now()), run))
+
+
+def _failed(run: RunId, session: SessionKey, why: str) -> Outbound:
+    return Outbound(run, session, "", TurnStatus.FAILED, "", error=why)
+
+
+def _read_result(row: sqlite3.Row, run: RunId, session: SessionKey) -> Outbound:
+    try:
+        return decode_outbound(row["result"])
+    except ValueError:
+        return _failed(run, session, "The answer was damaged on disk. The session's transcript has it.")
+
+
+def _key_of(row: sqlite3.Row) -> SessionKey:
+    return SessionKey.parse(row["session"], default_agent=AgentId(row["agent"]))
+
+
+def _format_time(moment: datetime) -> str:
+    """UTC of fixed width, so that the order of the texts is the order of the times."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _parse_time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)

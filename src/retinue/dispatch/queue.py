@@ -1,0 +1,318 @@
+"""What happens to messages that arrive while an agent works: pure decisions over what waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import takewhile
+from typing import assert_never
+
+from retinue.core.envelope import Inbound, Source
+from retinue.core.keys import RunId
+from retinue.dispatch.commands.command import parse_command
+from retinue.dispatch.inbox import Waiting
+from retinue.dispatch.settings import QueueSettings
+from retinue.security.literals import literal
+from retinue.settings import format_duration, parse_duration
+
+MOST_CAP = 500
+MOST_DEBOUNCE = timedelta(minutes=10)
+DEBOUNCES_AT_MOST = 10
+"""Somebody who never stops typing is answered after this many quiet times at the latest."""
+
+USAGE = (
+    "Usage: /queue [steer|followup|collect|interrupt] [debounce:2s] [cap:25] [drop:summarize|old|new], or /queue reset."
+)
+
+_SUMMARY_CHARS, _SHORTEST_LINE, _LONGEST_LINE = 8_000, 24, 160
+_LOOKS_LIKE_HEADING = re.compile(r"^(?=--- message \d+ of \d+)", re.MULTILINE | re.IGNORECASE)
+
+
+class QueueMode(StrEnum):
+    """How a message that arrives during a turn reaches the agent."""
+
+    STEER = "steer"
+    FOLLOWUP = "followup"
+    COLLECT = "collect"
+    INTERRUPT = "interrupt"
+
+
+class Drop(StrEnum):
+    """What happens to messages that are too many."""
+
+    SUMMARIZE = "summarize"
+    OLD = "old"
+    NEW = "new"
+
+
+_MODES = {mode.value: mode for mode in QueueMode} | {"queue": QueueMode.FOLLOWUP, "steer-backlog": QueueMode.STEER}
+_DROPS = {drop.value: drop for drop in Drop} | {"summarise": Drop.SUMMARIZE}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """The rules of one session's queue."""
+
+    mode: QueueMode = QueueMode.STEER
+    debounce: timedelta = timedelta(milliseconds=500)
+    cap: int = 20
+    drop: Drop = Drop.SUMMARIZE
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOverrides:
+    """What a person chose for one session with `/queue`; None is as configured."""
+
+    mode: QueueMode | None = None
+    debounce: timedelta | None = None
+    cap: int | None = None
+    drop: Drop | None = None
+
+    def __str__(self) -> str:
+        """The choices as `parse_queue_command` reads them; empty where there are none."""
+        words = [
+            self.mode.value if self.mode is not None else "",
+            f"debounce:{format_duration(self.debounce)}" if self.debounce is not None else "",
+            f"cap:{self.cap}" if self.cap is not None else "",
+            f"drop:{self.drop}" if self.drop is not None else "",
+        ]
+        return " ".join(filter(None, words))
+
+
+AS_CONFIGURED = QueueOverrides()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing yet: more may come until then."""
+
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """What may wait and what is too many; `summary` tells of those, where they are to be told of in a turn."""
+
+    kept: tuple[Waiting, ...]
+    dropped: tuple[Waiting, ...] = ()
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the next turn answers.
+
+    `summarised` are messages of which only a line is left; they end with this turn. `refused` are not answered at all,
+    and their senders must be told so.
+    """
+
+    messages: tuple[Waiting, ...]
+    summarised: tuple[Waiting, ...] = ()
+    refused: tuple[Waiting, ...] = ()
+
+    @property
+    def answered(self) -> tuple[Waiting, ...]:
+        """Everything that ends with the turn, in the order of arrival."""
+        return self.summarised + self.messages
+
+    @property
+    def runs(self) -> tuple[RunId, ...]:
+        """The runs to claim."""
+        return tuple(message.run for message in self.answered)
+
+    @property
+    def into(self) -> RunId:
+        """The run of the turn: that of the newest message in it."""
+        return self.answered[-1].run
+
+
+def queue_rules(settings: QueueSettings, channel: str, overrides: QueueOverrides = AS_CONFIGURED) -> QueueRules:
+    """The rules for a session: what was chosen in it, else what is configured for its channel, else for all."""
+    milliseconds = settings.debounce_ms_by_channel.get(channel, settings.debounce_ms)
+    configured = timedelta(milliseconds=max(0, milliseconds))
+    return QueueRules(
+        mode=overrides.mode or _MODES[settings.by_channel.get(channel, settings.mode)],
+        debounce=overrides.debounce if overrides.debounce is not None else configured,
+        cap=overrides.cap or settings.cap,
+        drop=overrides.drop or Drop(settings.drop),
+    )
+
+
+def parse_queue_command(text: str, current: QueueOverrides = AS_CONFIGURED) -> QueueOverrides | str:
+    """The choices after `/queue <text>`, over those made before; or what to say where it cannot be read."""
+    words = text.lower().split()
+    if words == ["reset"]:
+        return AS_CONFIGURED
+    if not words:
+        return USAGE
+    for word in words:
+        chosen = _choose(current, word)
+        if isinstance(chosen, str):
+            return f"{chosen} {USAGE}"
+        current = chosen
+    return current
+
+
+def apply_cap(waiting: Sequence[Waiting], rules: QueueRules) -> Capped:
+    """Decide which messages are too many, by the queue's drop policy."""
+    messages = tuple(waiting)
+    over = len(messages) - rules.cap
+    if over <= 0:
+        return Capped(messages)
+    match rules.drop:
+        case Drop.SUMMARIZE:
+            return Capped(messages[over:], messages[:over], summarise(messages[:over]))
+        case Drop.OLD:
+            return Capped(messages[over:], messages[:over])
+        case Drop.NEW:
+            return Capped(messages[:-over], messages[-over:])
+    assert_never(rules.drop)
+
+
+def next_batch(
+    waiting: Sequence[Waiting], rules: QueueRules, now: datetime, *, idle: bool = False
+) -> Batch | Wait | None:
+    """What the next turn answers, or how long to wait for more; None where nothing waits.
+
+    `idle` says that no turn kept the messages waiting; then nobody is made to wait for more. Messages are answered in
+    their order, except that `interrupt` takes the newest first.
+    """
+    if not waiting:
+        return None
+    capped = apply_cap(waiting, rules)
+    summarised, refused = (capped.dropped, ()) if capped.summary else ((), capped.dropped)
+    messages = _take(capped.kept, rules.mode)
+    if summarised and any(_route(message) != _route(messages[0]) for message in summarised):
+        # A line about somebody else's message must not enter a turn with more rights than its sender has.
+        return Batch((), _same_route(summarised), refused)
+    closed = idle or len(messages) < len(capped.kept) or len(waiting) >= rules.cap
+    if rules.mode is QueueMode.COLLECT and not closed:
+        until = _quiet_until(messages, rules.debounce, now)
+        if until > now:
+            return Wait(until)
+    return Batch(messages, summarised, refused)
+
+
+def merge(batch: Batch) -> Inbound:
+    """One message out of a batch: as it was said where it is one, else each under a heading of its own."""
+    newest = batch.answered[-1].inbound
+    if len(batch.messages) == 1 and not batch.summarised:
+        return newest
+    parts = [summarise(batch.summarised)] if batch.summarised else []
+    if len(batch.messages) == 1:
+        parts.append(newest.text)
+    elif batch.messages:
+        total = len(batch.messages)
+        parts.append(f"[{total} messages arrived while you were working. Answer them together.]")
+        parts += [_under_heading(message, number, total) for number, message in enumerate(batch.messages, start=1)]
+    senders = {message.inbound.sender for message in batch.answered}
+    return replace(
+        newest,
+        text="\n\n".join(parts),
+        images=tuple(image for message in batch.messages for image in message.inbound.images),
+        sender=newest.sender if len(senders) == 1 else None,
+    )
+
+
+def summarise(messages: Sequence[Waiting]) -> str:
+    """A line for each message that was too many; the more there are, the shorter each."""
+    width = max(_SHORTEST_LINE, min(_LONGEST_LINE, _SUMMARY_CHARS // max(1, len(messages))))
+    count = "1 earlier message was" if len(messages) == 1 else f"{len(messages)} earlier messages were"
+    lines = [f"- {_signed(message)}{literal(message.inbound.text, width)}{_pictures(message)}" for message in messages]
+    return "\n".join([f"[{count} too many for the queue; only the beginning of each is kept:]", *lines])
+
+
+def refusal(rules: QueueRules) -> str:
+    """What the sender of a dropped message reads."""
+    which = "oldest" if rules.drop is Drop.OLD else "newest"
+    return (
+        f"Not answered: more than {rules.cap} messages were waiting, and the queue is set to drop the {which}. "
+        "Send it again if it still matters."
+    )
+
+
+def _choose(before: QueueOverrides, word: str) -> QueueOverrides | str:
+    name, colon, value = word.partition(":")
+    match name if colon else "mode":
+        case "mode":
+            mode = _MODES.get(value if colon else name)
+            return replace(before, mode=mode) if mode else f"'{literal(word, 40)}' is no queue mode."
+        case "debounce":
+            debounce = _parse_debounce(value)
+            return replace(before, debounce=debounce) if debounce is not None else "The debounce is 0 to 10 minutes."
+        case "cap":
+            cap = int(value) if re.fullmatch(r"[0-9]{1,4}", value) else 0
+            return replace(before, cap=cap) if 1 <= cap <= MOST_CAP else f"The cap is a number from 1 to {MOST_CAP}."
+        case "drop":
+            drop = _DROPS.get(value)
+            return replace(before, drop=drop) if drop else f"'{literal(value, 40)}' is no way to drop."
+    return f"The queue has no setting '{literal(name, 40)}'."
+
+
+def _parse_debounce(text: str) -> timedelta | None:
+    """A duration; a bare number is milliseconds, as in the configuration."""
+    try:
+        debounce = parse_duration(f"{text}ms" if re.fullmatch(r"[0-9.]+", text) else text)
+    except (ValueError, OverflowError):
+        return None
+    return debounce if debounce <= MOST_DEBOUNCE else None
+
+
+def _take(kept: tuple[Waiting, ...], mode: QueueMode) -> tuple[Waiting, ...]:
+    match mode:
+        case QueueMode.STEER | QueueMode.FOLLOWUP:
+            return kept[:1]
+        case QueueMode.COLLECT:
+            return _mergeable(kept)
+        case QueueMode.INTERRUPT:
+            return _mergeable(kept[::-1])[::-1]
+    assert_never(mode)
+
+
+def _mergeable(messages: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
+    """The first message and those that follow on the same route; a command stands alone, or it would be no command."""
+    if _is_command(messages[0]):
+        return messages[:1]
+    return tuple(takewhile(lambda message: not _is_command(message), _same_route(messages)))
+
+
+def _same_route(messages: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
+    route = _route(messages[0])
+    return tuple(takewhile(lambda message: _route(message) == route, messages))
+
+
+def _route(message: Waiting) -> tuple[str, bool, Source, str | None]:
+    """What messages of one turn must have in common: where the answer goes, and what the turn may do."""
+    inbound = message.inbound
+    return inbound.channel, inbound.owner, inbound.source, inbound.model
+
+
+def _is_command(message: Waiting) -> bool:
+    return parse_command(message.inbound.text) is not None
+
+
+def _quiet_until(messages: tuple[Waiting, ...], debounce: timedelta, now: datetime) -> datetime:
+    """When nobody has added anything for long enough; a clock that was set back makes nobody wait longer."""
+    quiet = messages[-1].accepted_at + debounce
+    at_most = messages[0].accepted_at + debounce * DEBOUNCES_AT_MOST
+    return min(quiet, at_most, now + debounce)
+
+
+def _under_heading(message: Waiting, number: int, total: int) -> str:
+    sender = message.inbound.sender
+    who = f", from {literal(sender, 80)}" if sender else ""
+    heading = f"--- message {number} of {total}{who}, {message.accepted_at.astimezone(UTC):%H:%M:%S} UTC ---"
+    # A message that writes such a heading itself must not pass for somebody else's.
+    return f"{heading}\n{_LOOKS_LIKE_HEADING.sub('> ', message.inbound.text)}"
+
+
+def _signed(message: Waiting) -> str:
+    return f"{literal(message.inbound.sender, 40)}: " if message.inbound.sender else ""
+
+
+def _pictures(message: Waiting) -> str:
+    count = len(message.inbound.images)
+    return f" (with {count} picture{'s' if count > 1 else ''}, not kept)" if count else ""

@@ -1,0 +1,139 @@
+"""What the next turn of a session would use: the model, its tools and the prompt they get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from retinue.context.engine import ContextEngine
+from retinue.context.prompt.contributions import SMALL_WINDOW
+from retinue.context.prompt.inputs import Mode, TurnInputs
+from retinue.context.prompt.report import PromptReport, report_prompt
+from retinue.core.keys import SessionKey
+from retinue.core.model import ModelInfo, Thought, ToolSpec
+from retinue.dispatch.inbox import Inbox
+from retinue.hooks.bus import Bus
+from retinue.providers.resolve import Choice
+from retinue.runtime.foundation import Foundation
+from retinue.runtime.models import ModelAccess
+from retinue.runtime.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
+from retinue.runtime.rooms import AgentRoom
+from retinue.runtime.tools import SessionTools
+from retinue.sessions.entries import Compacted, Noted
+from retinue.sessions.store import SessionStore
+from retinue.sessions.transcript import Transcript
+from retinue.tools.tool import Tool
+from retinue.workspace.continuation import COMPACTION, Injection, decide_injection
+
+
+@dataclass(frozen=True)
+class AgentParts:
+    """What all sessions of one agent share."""
+
+    foundation: Foundation
+    room: AgentRoom
+    access: ModelAccess
+    store: SessionStore
+    tools: SessionTools
+    bus: Bus
+    engine: ContextEngine
+    inbox: Inbox
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A turn, prepared: the model, its tools and the prompt they get."""
+
+    choice: Choice
+    info: ModelInfo
+    tools: tuple[Tool[Any], ...]
+    prompt: AgentPrompt
+    thinking: Thought
+    injection: Injection
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The schemas that are sent; deferred tools have none."""
+        return tuple(tool.spec for tool in self.tools if not tool.deferred)
+
+    @property
+    def report(self) -> PromptReport:
+        """The sizes of what is sent."""
+        return report_prompt(self.prompt.system, turn=self.prompt.turn, tools=self.specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans the turns of one session."""
+
+    parts: AgentParts
+    key: SessionKey
+
+    async def plan(
+        self, transcript: Transcript | None, model: str | None = None, mode: Mode = Mode.FULL
+    ) -> Plan | None:
+        """What the next turn would use; None where there is no model. Without a transcript nothing is created."""
+        access, room = self.parts.access, self.parts.room
+        session = self.parts.store.find(self.key) if self.parts.store.folder.is_dir() else None
+        wanted = access.resolve(model) if model else (session.model if session else None)
+        choice = await access.choose(wanted)
+        if choice is None:
+            return None
+        info = access.info(choice.ref)
+        tools = self.parts.tools.for_session(room, self.key, info)
+        thinking = (session.thinking if session else None) or Thought(room.settings.thinking_default or "off")
+        # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
+        tiny = not info.tools and info.window <= SMALL_WINDOW
+        injection = Injection.CONTINUATION if tiny else self._injection(transcript)
+        order = PromptOrder(
+            self.key,
+            mode,
+            tools,
+            info,
+            session_id=str(session.id) if session else "",
+            thinking=thinking,
+            reasoning=(session.reasoning if session else None) or room.settings.reasoning_default,
+            injection=injection,
+            turn=TurnInputs(background=self.parts.tools.background(room.id, self.key)),
+        )
+        prompt = await build_prompt(room, order, self.parts.bus)
+        return Plan(choice, info, tools, prompt, thinking, injection)
+
+    async def preview(self, mode: Mode = Mode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
+        """The prompt and the tool schemas that the next turn would send; creates nothing."""
+        plan = await self.plan(self._transcript_if_any(), mode=mode)
+        if plan is not None:
+            return plan.prompt, plan.specs
+        return await build_prompt(self.parts.room, PromptOrder(self.key, mode), self.parts.bus), ()
+
+    async def report(self) -> PromptReport:
+        """The sizes of what the next turn would send."""
+        prompt, specs = await self.preview()
+        return report_prompt(prompt.system, turn=prompt.turn, tools=specs)
+
+    def _transcript_if_any(self) -> Transcript | None:
+        store = self.parts.store
+        return store.open(self.key) if store.folder.is_dir() and store.find(self.key) else None
+
+    def _injection(self, transcript: Transcript | None) -> Injection:
+        mode = self.parts.room.settings.context_injection
+        if mode != "continuation-skip" or transcript is None:
+            return decide_injection(mode, ())
+        bodies = (entry.body for entry in transcript.tree.path)
+        kinds = (
+            body.kind if isinstance(body, Noted) else COMPACTION if isinstance(body, Compacted) else ""
+            for body in bodies
+        )
+        return decide_injection(mode, kinds)
+
+
+def local_time(parts: AgentParts) -> datetime:
+    """Now, where the person is."""
+    zone = parts.room.settings.user_timezone or machine_timezone(parts.foundation)
+    now = parts.foundation.clock.now()
+    try:
+        return now.astimezone(ZoneInfo(zone)) if zone else now.astimezone()
+    except (ZoneInfoNotFoundError, ValueError):
+        return now.astimezone()

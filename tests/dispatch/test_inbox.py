@@ -1,0 +1,348 @@
+"""The durable inbox: what was accepted is answered, once, whoever dies."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from retinue.core.envelope import CallSummary, Inbound, Outbound, Source
+from retinue.core.errors import SessionError
+from retinue.core.events import TurnStatus
+from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.messages import Image, Usage
+from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
+from retinue.dispatch.inbox import UNREADABLE, Accepted, Inbox, InboxFull, UnknownRun
+from retinue.storage.database import Database
+from retinue.testing.clock import START, FrozenClock
+
+KEY = SessionKey.parse("agent:main:main")
+OTHER = SessionKey.parse("agent:main:ideas")
+PICTURE = Image("image/png", "aGVsbG8=")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "state.sqlite"
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[Database]:
+    with closing(Database(path)) as database:
+        yield database
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def inbox(database: Database, clock: FrozenClock) -> Inbox:
+    return Inbox(database, clock)
+
+
+def run(name: str) -> RunId:
+    return RunId(name)
+
+
+def answer(name: str, text: str = "done", session: SessionKey = KEY) -> Outbound:
+    return Outbound(run(name), session, "id", TurnStatus.OK, text)
+
+
+def accept(inbox: Inbox, *names: str, session: SessionKey = KEY) -> None:
+    for name in names:
+        inbox.accept(Inbound(f"say {name}", session), run(name))
+
+
+def waiting(inbox: Inbox, session: SessionKey = KEY) -> list[str]:
+    return [message.run for message in inbox.waiting(session)]
+
+
+def test_messages_wait_in_the_order_in_which_they_were_accepted(inbox: Inbox, clock: FrozenClock) -> None:
+    accept(inbox, "b", "a")
+    clock.advance(timedelta(hours=-1))
+    accept(inbox, "c")
+    accept(inbox, "elsewhere", session=OTHER)
+    assert waiting(inbox) == ["b", "a", "c"]
+    assert waiting(inbox, OTHER) == ["elsewhere"]
+    assert [message.inbound.text for message in inbox.waiting(KEY)] == ["say b", "say a", "say c"]
+
+
+def test_the_acknowledgement_says_when(inbox: Inbox) -> None:
+    assert inbox.accept(Inbound("hi", KEY), run("a")) == Accepted(run("a"), START)
+    assert inbox.waiting(KEY)[0].accepted_at == START
+
+
+def test_the_same_idempotency_key_gets_the_first_acknowledgement(inbox: Inbox, clock: FrozenClock) -> None:
+    first = inbox.accept(Inbound("hi", KEY), run("a"), "key-1")
+    clock.advance(timedelta(minutes=1))
+    assert inbox.accept(Inbound("hi", KEY), run("b"), "key-1") == replace(first, duplicate=True)
+    assert waiting(inbox) == ["a"]
+    inbox.finish(run("a"), answer("a"))
+    assert inbox.accept(Inbound("hi", KEY), run("c"), "key-1") == replace(first, duplicate=True)
+    assert waiting(inbox) == []
+
+
+def test_the_same_run_is_accepted_once(inbox: Inbox) -> None:
+    accept(inbox, "a")
+    assert inbox.accept(Inbound("again", KEY), run("a")).duplicate
+    assert [message.inbound.text for message in inbox.waiting(KEY)] == ["say a"]
+
+
+def test_messages_without_an_idempotency_key_are_never_duplicates(inbox: Inbox) -> None:
+    assert not inbox.accept(Inbound("hi", KEY), run("a")).duplicate
+    assert not inbox.accept(Inbound("hi", KEY), run("b")).duplicate
+
+
+def test_too_many_messages_are_refused_and_not_kept(inbox: Inbox) -> None:
+    for name in ("a", "b"):
+        inbox.accept(Inbound("hi", KEY), run(name), most=2)
+    with pytest.raises(InboxFull, match="2 messages wait in the session 'agent:main:main'"):
+        inbox.accept(Inbound("hi", KEY), run("c"), most=2)
+    inbox.accept(Inbound("hi", OTHER), run("d"), most=2)
+    inbox.claim(KEY, [run("a")], run("a"))
+    inbox.accept(Inbound("hi", KEY), run("c"), most=2)
+    assert waiting(inbox) == ["b", "c"]
+
+
+def test_a_claimed_message_no_longer_waits(inbox: Inbox) -> None:
+    accept(inbox, "a", "b")
+    inbox.claim(KEY, [run("a")], run("a"))
+    assert waiting(inbox) == ["b"]
+    assert inbox.outcome(run("a")) is None
+
+
+def test_a_claim_takes_all_or_nothing(inbox: Inbox) -> None:
+    accept(inbox, "a", "b")
+    inbox.claim(KEY, [run("b")], run("b"))
+    with pytest.raises(SessionError, match="The message b does not wait"):
+        inbox.claim(KEY, [run("a"), run("b")], run("b"))
+    assert waiting(inbox) == ["a"]
+
+
+def test_a_claim_reaches_only_its_own_session(inbox: Inbox) -> None:
+    accept(inbox, "a")
+    with pytest.raises(SessionError):
+        inbox.claim(OTHER, [run("a")], run("a"))
+
+
+def test_everything_merged_into_a_turn_ends_with_it(inbox: Inbox) -> None:
+    accept(inbox, "a", "b", "c")
+    inbox.claim(KEY, [run("a"), run("b")], run("b"))
+    assert inbox.finish(run("b"), answer("b", "both"))
+    assert inbox.outcome(run("a")) == answer("a", "both")
+    assert inbox.outcome(run("b")) == answer("b", "both")
+    assert inbox.outcome(run("c")) is None
+    assert inbox.abandoned(KEY) == ()
+    assert waiting(inbox) == ["c"]
+
+
+def test_the_first_result_of_a_message_stands(inbox: Inbox) -> None:
+    accept(inbox, "a")
+    assert inbox.finish(run("a"), answer("a", "first"))
+    assert not inbox.finish(run("a"), answer("a", "second"))
+    assert inbox.outcome(run("a")) == answer("a", "first")
+
+
+def test_nobody_waits_for_a_message_that_is_not_there(inbox: Inbox) -> None:
+    with pytest.raises(UnknownRun, match="Send it again"):
+        inbox.outcome(run("a"))
+
+
+def test_what_a_dead_process_left_is_found_and_can_wait_again_at_its_old_place(inbox: Inbox) -> None:
+    accept(inbox, "a", "b", "c")
+    inbox.claim(KEY, [run("a"), run("b")], run("b"))
+    abandoned = inbox.abandoned(KEY)
+    assert [(claimed.message.run, claimed.into) for claimed in abandoned] == [("a", "b"), ("b", "b")]
+    inbox.requeue([run("a"), run("b")])
+    assert waiting(inbox) == ["a", "b", "c"]
+    assert inbox.abandoned(KEY) == ()
+
+
+def test_a_dropped_message_has_an_explicit_result(inbox: Inbox) -> None:
+    accept(inbox, "a", "b")
+    messages = inbox.waiting(KEY)
+    inbox.claim(KEY, [run("b")], run("b"))
+    assert inbox.drop(messages, "too many") == messages[:1]
+    outcome = inbox.outcome(run("a"))
+    assert outcome is not None
+    assert (outcome.status, outcome.error) == (TurnStatus.FAILED, "too many")
+    assert inbox.outcome(run("b")) is None
+
+
+def test_a_result_stays_until_somebody_delivers_it(inbox: Inbox) -> None:
+    inbox.accept(Inbound("look", KEY, images=(PICTURE,), sender="ada", channel="web"), run("a"))
+    accept(inbox, "b", "c")
+    inbox.claim(KEY, [run("a"), run("b")], run("a"))
+    inbox.finish(run("a"), answer("a"))
+    [undelivered] = inbox.undelivered(KEY)
+    assert undelivered.outbound == answer("a")
+    assert (undelivered.inbound.channel, undelivered.inbound.sender) == ("web", "ada")
+    assert inbox.delivered(run("a"))
+    assert not inbox.delivered(run("a"))
+    assert not inbox.delivered(run("c"))
+    assert inbox.undelivered(KEY) == ()
+
+
+def test_pictures_do_not_stay_after_the_answer(inbox: Inbox, database: Database) -> None:
+    inbox.accept(Inbound("look", KEY, images=(Image("image/png", "A" * 10_000),)), run("a"))
+    inbox.finish(run("a"), answer("a"))
+    assert database.read("SELECT length(payload) FROM inbox")[0][0] < 500
+
+
+def test_sessions_with_open_messages_are_known(inbox: Inbox) -> None:
+    hook = SessionKey.parse("hook:abc", default_agent=AgentId("work"))
+    accept(inbox, "a", session=OTHER)
+    accept(inbox, "b", "c")
+    accept(inbox, "d", session=hook)
+    inbox.claim(KEY, [run("b")], run("b"))
+    inbox.finish(run("a"), answer("a", session=OTHER))
+    assert inbox.unfinished() == (KEY, hook)
+    assert [key.agent for key in inbox.unfinished()] == ["main", "work"]
+
+
+def test_only_old_and_ended_messages_are_forgotten(inbox: Inbox, clock: FrozenClock) -> None:
+    accept(inbox, "old-done", "old-waiting")
+    inbox.finish(run("old-done"), answer("old-done"))
+    clock.advance(timedelta(days=8))
+    accept(inbox, "new-done")
+    inbox.finish(run("new-done"), answer("new-done"))
+    assert inbox.prune(clock.now() - timedelta(days=7)) == 1
+    assert waiting(inbox) == ["old-waiting"]
+    assert inbox.outcome(run("new-done")) == answer("new-done")
+    with pytest.raises(UnknownRun):
+        inbox.outcome(run("old-done"))
+
+
+@pytest.mark.parametrize("payload", ["", "{", "[]", '{"text": 1}', '{"text": "x", "session": "a b", "agent": "main"}'])
+def test_a_message_that_cannot_be_read_stops_nobody(inbox: Inbox, database: Database, payload: str) -> None:
+    accept(inbox, "a", "b")
+    with database.change() as base:
+        base.execute("UPDATE inbox SET payload = ? WHERE run = 'a'", (payload,))
+    assert waiting(inbox) == ["b"]
+    outcome = inbox.outcome(run("a"))
+    assert outcome is not None
+    assert outcome.error == UNREADABLE
+    assert inbox.undelivered(KEY) == ()
+    assert database.read("SELECT payload FROM inbox WHERE run = 'a'")[0][0] == payload
+
+
+def test_a_result_that_cannot_be_read_says_so(inbox: Inbox, database: Database) -> None:
+    accept(inbox, "a")
+    inbox.finish(run("a"), answer("a"))
+    with database.change() as base:
+        base.execute("UPDATE inbox SET result = '{' WHERE run = 'a'")
+    outcome = inbox.outcome(run("a"))
+    assert outcome is not None
+    assert outcome.status is TurnStatus.FAILED
+    assert "transcript" in (outcome.error or "")
+
+
+def test_a_message_keeps_everything_it_has() -> None:
+    plain = Inbound("", SessionKey.parse("hook:abc", default_agent=AgentId("work")))
+    full = Inbound("hé\x00\ud83d\n", KEY, (PICTURE, PICTURE), "ada", owner=False, channel="web", source=Source.CRON)
+    for inbound in (plain, full, replace(full, owner=True, model="openai/gpt")):
+        decoded = decode_inbound(encode_inbound(inbound))
+        assert decoded == inbound
+        assert decoded.session.agent == inbound.session.agent
+
+
+def test_a_message_that_does_not_say_whose_it_is_is_not_the_owners() -> None:
+    text = encode_inbound(Inbound("hi", KEY)).replace('"owner":true', '"owner":"yes"')
+    assert not decode_inbound(text).owner
+
+
+def test_a_result_keeps_everything_it_has() -> None:
+    outbound = Outbound(
+        run("a"),
+        KEY,
+        "id",
+        TurnStatus.ABORTED,
+        "text",
+        model="openai/gpt",
+        usage=Usage(1, 2, 3, 4, 0.5),
+        calls=(CallSummary("read", {"path": "x", "deep": [1, {"y": None}]}, is_error=True),),
+        reply_to="7",
+        to_current=True,
+        media=("a.png", "b.png"),
+        voice=True,
+        silent=True,
+        error="stopped",
+    )
+    assert decode_outbound(encode_outbound(outbound)) == outbound
+
+
+SENDER = """
+import sys
+from pathlib import Path
+from retinue.core.clock import SystemClock
+from retinue.core.envelope import Inbound
+from retinue.core.keys import RunId, SessionKey
+from retinue.dispatch.inbox import Inbox
+from retinue.storage.database import Database
+
+path, name, count, claims = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] == "claims"
+key = SessionKey.parse("agent:main:main")
+inbox = Inbox(Database(path), SystemClock())
+for number in range(count):
+    run = RunId(f"{name}-{number}")
+    inbox.accept(Inbound(f"message {number}", key), run, most=100_000)
+    if claims:
+        inbox.claim(key, [run], run)
+    print(run, flush=True)
+"""
+
+
+def sender(path: Path, name: str, count: int, claims: str = "") -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", SENDER, str(path), name, str(count), claims]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+def test_accepted_messages_survive_kill_9(path: Path) -> None:
+    told: list[str] = []
+    for round_ in range(4):
+        with sender(path, str(round_), 1_000_000) as process:
+            assert process.stdout is not None
+            told += [process.stdout.readline().strip() for _ in range(20 + 13 * round_)]
+            process.send_signal(signal.SIGKILL)
+            told += process.stdout.read().split()
+    with closing(Database(path)) as database:
+        kept = waiting(Inbox(database, FrozenClock()))
+    assert [name for name in kept if name in set(told)] == told
+    assert len(kept) - len(told) <= 4
+
+
+def test_messages_claimed_by_a_killed_process_are_abandoned_and_none_is_lost(path: Path) -> None:
+    with sender(path, "a", 1_000_000, "claims") as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline().strip() for _ in range(30)]
+        process.send_signal(signal.SIGKILL)
+        told += process.stdout.read().split()
+    with closing(Database(path)) as database:
+        inbox = Inbox(database, FrozenClock())
+        abandoned = [claimed.message.run for claimed in inbox.abandoned(KEY)]
+        assert abandoned[: len(told)] == told
+        assert len(abandoned) + len(waiting(inbox)) - len(told) <= 1
+        inbox.requeue(abandoned)
+        assert waiting(inbox)[: len(told)] == told
+
+
+def test_four_processes_accept_at_once_and_each_keeps_its_order(path: Path) -> None:
+    processes = [sender(path, str(n), 50) for n in range(4)]
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    with closing(Database(path)) as database:
+        kept = waiting(Inbox(database, FrozenClock()))
+        assert database.notes == []
+    assert len(kept) == 200
+    for n in range(4):
+        assert [name for name in kept if name.startswith(f"{n}-")] == [f"{n}-{i}" for i in range(50)]

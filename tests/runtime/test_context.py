@@ -1,0 +1,198 @@
+"""Long conversations: room is made before it is short, and nothing that matters is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from retinue.core.envelope import Inbound
+from retinue.core.events import Notice, TurnStatus
+from retinue.core.keys import AgentId, SessionKey
+from retinue.core.model import ModelInfo, ModelRef, ModelRequest
+from retinue.runtime.runtime import Runtime
+from retinue.sessions.entries import Compacted
+from retinue.testing.replies import Reply, overflows, says
+from retinue.testing.scripted import ScriptedProvider
+from tests.runtime.conftest import Stage, staged
+
+pytestmark = pytest.mark.anyio
+
+KEY = SessionKey.parse("agent:main:main")
+MINUTES = """\
+## Decisions
+{facts}
+
+## Open tasks
+None.
+
+## Constraints
+None.
+
+## Pending asks
+{ask}
+
+## Exact identifiers
+{names}
+"""
+
+
+def good_summary(request: ModelRequest) -> Reply:
+    """What an honest summariser writes: every name it is told to carry, and the latest request."""
+    text = request.messages[-1].text
+    names = re.search(r"spelt exactly so: (.*)", text)
+    latest = re.search(r"«(.*?)»", text, re.DOTALL)
+    known = re.findall(r"FACT-\d+", text)
+    return says(
+        MINUTES.format(
+            facts="\n".join(dict.fromkeys(known)) or "None.",
+            ask=latest[1] if latest else "None.",
+            names=names[1] if names else "None.",
+        )
+    )
+
+
+def install(runtime: Runtime, provider: ScriptedProvider) -> None:
+    """Put a scripted model in the place of the one behind the wire."""
+    runtime.providers._open["test"] = provider
+
+
+def is_summary(request: ModelRequest) -> bool:
+    return not request.tools
+
+
+def is_flush(request: ModelRequest) -> bool:
+    return "[Not from a person]" in request.messages[-1].text
+
+
+async def test_an_overflow_is_answered_after_making_room(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage, stage.open() as runtime:
+        long = "An ordinary sentence about ordinary things, repeated. " * 40
+
+        def refuse_once(request: ModelRequest) -> Reply:
+            return overflows()
+
+        provider = ScriptedProvider(
+            *(says(f"answer {n}. {long}") for n in range(6)),
+            refuse_once,
+            says("NO_REPLY"),
+            good_summary,
+            says("There is room again."),
+        )
+        install(runtime, provider)
+        for number in range(6):
+            await runtime.say(Inbound(f"question {number}. {long}", KEY))
+        reply = await runtime.say(Inbound("and now?", KEY), stage.emit)
+        assert (reply.status, reply.text) == (TurnStatus.OK, "There is room again.")
+        last = provider.requests[-1]
+        assert "summed up" in last.messages[0].text
+        assert last.messages[-1].text == "and now?"
+        diary = (stage.workspace / "memory" / "2026-03-14.md").read_text()
+        assert "Notes before a summary" in diary
+
+
+async def test_compact_on_request_tells_what_it_gained(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage, stage.open() as runtime:
+        long = "We discuss the harbour and its many boats at length. " * 40
+        replies = [says(f"answer {n}. {long}") for n in range(6)]
+        provider = ScriptedProvider(*replies, says("- The harbour has many boats."), good_summary)
+        install(runtime, provider)
+        for number in range(6):
+            await runtime.say(Inbound(f"question {number}. {long}", KEY))
+        told = await runtime.say(Inbound("/compact", KEY))
+        before, after = (int(n.replace(",", "")) for n in re.findall(r"([\d,]+)", told.text)[:2])
+        assert after < before
+        assert "The harbour has many boats." in (stage.workspace / "memory" / "2026-03-14.md").read_text()
+
+
+async def test_a_summary_that_fails_its_check_changes_nothing(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage, stage.open() as runtime:
+        long = "The plan names /srv/data/alpha.csv and ticket OPS-4711 again and again. " * 30
+        replies = [says(f"answer {n}. {long}") for n in range(6)]
+        provider = ScriptedProvider(*replies, says("NO_REPLY"), says("Things were said."), says("Still nothing."))
+        install(runtime, provider)
+        for number in range(6):
+            await runtime.say(Inbound(f"question {number}. {long}", KEY))
+        count = len(runtime.agent(AgentId("main")).store.open(KEY).messages)
+        told = await runtime.say(Inbound("/compact", KEY))
+        assert "kept" in told.text
+        transcript = runtime.agent(AgentId("main")).store.open(KEY)
+        assert len(transcript.messages) == count
+        assert transcript.tree.summary is None
+
+
+async def test_the_rules_come_back_after_a_summary(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage, stage.open() as runtime:
+        long = "Words upon words about the weather in the mountains. " * 40
+        provider = ScriptedProvider(
+            *(says(f"answer {n}. {long}") for n in range(6)), says("NO_REPLY"), good_summary, says("ok"), says("ok")
+        )
+        install(runtime, provider)
+        for number in range(6):
+            await runtime.say(Inbound(f"question {number}. {long}", KEY))
+        await runtime.say(Inbound("/compact", KEY))
+        await runtime.say(Inbound("hello", KEY))
+        await runtime.say(Inbound("again", KEY))
+        first, second = provider.requests[-2].messages[-1], provider.requests[-1].messages[-1]
+        assert "Red Lines" in first.preface  # type: ignore[union-attr]
+        assert second.preface == ""  # type: ignore[union-attr]
+
+
+async def test_a_new_day_is_a_new_conversation(stage: Stage) -> None:
+    stage.server.push(says("good evening"), says("good morning"))
+    async with stage.open() as runtime:
+        first = await runtime.say(Inbound("hello", KEY), stage.emit)
+        stage.clock.advance(timedelta(days=1))
+        second = await runtime.say(Inbound("hello", KEY), stage.emit)
+    assert first.session_id != second.session_id
+    assert any(isinstance(event, Notice) and "daily reset" in event.text for event in stage.events)
+    assert "good evening" not in json.dumps(stage.server.model_requests[1].json)
+
+
+@pytest.mark.slow
+async def test_five_hundred_turns_keep_every_planted_fact(tmp_path: Path) -> None:
+    """Through many compactions, with a summariser that is bad every third time."""
+    config = {
+        "agents": {
+            "defaults": {"compaction": {"keepRecentTokens": 3000, "reserveTokensFloor": 0, "reserveTokens": 2000}}
+        },
+        "session": {"reset": {"mode": "none"}},
+    }
+    async with staged(tmp_path, config=config) as stage:
+        summaries = 0
+
+        def answer(request: ModelRequest) -> Reply:
+            nonlocal summaries
+            if is_summary(request):
+                summaries += 1
+                return says("Nothing to report.") if summaries % 3 == 0 else good_summary(request)
+            if is_flush(request):
+                facts = dict.fromkeys(re.findall(r"FACT-\d+", " ".join(m.text for m in request.messages)))
+                return says("\n".join(f"- remember {fact}" for fact in facts) or "NO_REPLY")
+            return says("Understood. " + "I will keep that in mind for later. " * 10)
+
+        async with stage.open() as runtime:
+            window = runtime.providers.catalog.describe
+
+            def small(ref: ModelRef) -> ModelInfo:
+                return replace(window(ref), window=20_000)
+
+            runtime.providers.catalog.describe = small  # type: ignore[method-assign]
+            provider = ScriptedProvider(*[answer] * 3000)
+            install(runtime, provider)
+            for number in range(500):
+                fact = f" Remember FACT-{number}." if number % 10 == 0 else ""
+                reply = await runtime.say(Inbound(f"Turn {number}: {'we talk about many things. ' * 8}{fact}", KEY))
+                assert reply.status is TurnStatus.OK, reply.error
+            transcript = runtime.agent(AgentId("main")).store.open(KEY)
+            context = " ".join(message.text for message in provider.requests[-1].messages)
+        notes = "".join(file.read_text() for file in (stage.workspace / "memory").glob("*.md"))
+        lost = [n for n in range(0, 500, 10) if f"FACT-{n}" not in context and f"FACT-{n}" not in notes]
+        assert lost == []
+        raw = [json.loads(line) for line in transcript.path.read_text().splitlines()]
+        assert sum(line["type"] == "compaction" for line in raw) >= 5
+        assert isinstance(transcript.tree.summary, Compacted)
