@@ -69,3 +69,15 @@ def format_duration(value: timedelta) -> str:
 
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)]
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|tb)?")
+_BYTES = {"b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "tb": 1024**4}
+
+
+def size_in_bytes(value: int | str) -> int:
+    """Read `2mb`, `500kb` or a plain number of bytes."""
+    match = _SIZE.fullmatch(str(value).strip().lower())
+    if match is None:
+        raise ValueError("expected a size such as 500kb, 2mb or a number of bytes")
+    return int(float(match[1]) * _BYTES[match[2] or "b"])

@@ -16,7 +16,8 @@ from retinue.context.compaction import (
     should_compact,
     should_flush,
 )
-from retinue.context.settings import CompactionSettings, MemoryFlush, size_in_bytes
+from retinue.context.settings import CompactionSettings, MemoryFlush
+from retinue.settings import size_in_bytes
 
 SETTINGS = CompactionSettings()
 FRESH = FlushState(compactions=0)

@@ -14,6 +14,7 @@ import pytest
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnEvent
+from retinue.core.extension import HookSpec
 from retinue.core.keys import SessionKey
 from retinue.runtime.foundation import lay_foundation
 from retinue.runtime.runtime import Runtime, open_runtime
@@ -41,6 +42,7 @@ class Stage:
     environment: dict[str, str] = field(default_factory=dict)
     events: list[TurnEvent] = field(default_factory=list)
     clock: FrozenClock = field(default_factory=FrozenClock)
+    hooks: list[HookSpec] = field(default_factory=list)
 
     @property
     def workspace(self) -> Path:
@@ -73,6 +75,7 @@ class Stage:
         environment = {"HOME": str(self.home.path.parent), "PATH": "/usr/bin:/bin", **self.environment}
         foundation = lay_foundation(self.home, environment=environment, clock=self.clock)
         assert not foundation.loaded.problems, foundation.loaded.problems
+        foundation.registry.hooks.extend(self.hooks)
         async with open_runtime(foundation) as runtime:
             yield runtime
 

@@ -240,6 +240,21 @@ def test_names_of_those_kept_aside_are_never_used_twice(path: Path) -> None:
     assert kept == [b"garbage 1", b"garbage 2", b"garbage 3"]
 
 
+def test_several_that_find_the_damage_at_once_start_one_new_database(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"garbage")
+
+    def write(word: str) -> int:
+        with opened(path) as database:
+            add(database, word)
+            return len(database.notes)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(write, "abcdefgh")) == 1
+    with opened(path) as database:
+        assert sorted(words(database)) == list("abcdefgh")
+
+
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
 def test_a_folder_where_the_log_should_be_does_not_stop_the_start(path: Path, suffix: str) -> None:
     make(path, "one")

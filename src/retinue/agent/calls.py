@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 
 from retinue.agent.ledger import Ledger
+from retinue.agent.points import AFTER_TOOL, BEFORE_TOOL, CallAhead, CallDone
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
 from retinue.core.messages import INVALID_ARGUMENTS, Text, ToolCall, ToolResult
+from retinue.core.trust import least
+from retinue.hooks.bus import Bus, Vetoed
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
 
@@ -39,6 +42,7 @@ class Workbench:
     clock: Clock
     cap: Callable[[str], str]
     """Shortens an over-long result to what the model's window can take."""
+    bus: Bus = field(default_factory=Bus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ async def run_calls(
             await run_batch()
             results[index] = await _refuse(call, SKIPPED, bench)
             continue
-        prepared = _prepare(call, bench)
+        prepared = await _prepare(call, bench)
         if isinstance(prepared, str):
             results[index] = await _refuse(call, prepared, bench)
         elif prepared.tool.parallel:
@@ -84,7 +88,7 @@ async def run_calls(
     return [results[index] for index in range(len(calls))]
 
 
-def _prepare(call: ToolCall, bench: Workbench) -> _Prepared | str:
+async def _prepare(call: ToolCall, bench: Workbench) -> _Prepared | str:
     """The call ready to run, or why it cannot; a `tool_call` is judged as the call inside it."""
     if INVALID_ARGUMENTS in call.arguments:
         return (
@@ -98,9 +102,10 @@ def _prepare(call: ToolCall, bench: Workbench) -> _Prepared | str:
     if tool.owner_only and not bench.context.owner:
         return f"`{inner.name}` is only for the owner of this assistant."
     try:
-        return _Prepared(call, tool, tool.parse(inner.arguments))
-    except ToolFailed as failure:
-        return str(failure)
+        ahead, _ = await bench.bus.fire(BEFORE_TOOL, CallAhead(bench.context.session, inner))
+        return _Prepared(call, tool, tool.parse(ahead.call.arguments))
+    except (ToolFailed, Vetoed) as refusal:
+        return str(refusal)
 
 
 async def _execute(prepared: _Prepared, bench: Workbench) -> ToolResult:
@@ -119,7 +124,9 @@ async def _execute(prepared: _Prepared, bench: Workbench) -> ToolResult:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
             await bench.ledger.record(_error(call, INTERRUPTED))
         raise
-    result = _finish(call, output, bench)
+    finished = _finish(call, output, bench)
+    done, _ = await bench.bus.fire(AFTER_TOOL, CallDone(bench.context.session, call, finished))
+    result = replace(done.result, call_id=call.id, tool=call.name, trust=least([finished.trust, done.result.trust]))
     await bench.ledger.record(result)
     await bench.emit(ToolFinished(call, result, bench.clock.monotonic() - began))
     return result

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from retinue.context.settings import CompactionSettings, size_in_bytes
+from retinue.context.settings import CompactionSettings
 from retinue.context.summary import SummaryLimits
+from retinue.settings import size_in_bytes
 
 _LONGEST_SUMMARY_TOKENS = 4_000
 _LARGEST_RESERVE = 0.5

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from pydantic import field_validator
 
-from retinue.settings import Duration, Settings, key
+from retinue.settings import Duration, Settings, key, size_in_bytes
 
 DEFAULT_SECTIONS = ("Session Startup", "Red Lines")
 """The headings of AGENTS.md that are brought back after a compaction where nothing else is set."""
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb)?")
-_BYTES = {"b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3}
-
-
-def size_in_bytes(value: int | str) -> int:
-    """Read `2mb`, `500kb` or a plain number of bytes."""
-    match = _SIZE.fullmatch(str(value).strip().lower())
-    if match is None:
-        raise ValueError("expected a size such as 500kb, 2mb or a number of bytes")
-    return int(float(match[1]) * _BYTES[match[2] or "b"])
 
 
 def _checked_size(value: int | str | None) -> int | str | None:
@@ -33,15 +21,15 @@ def _checked_size(value: int | str | None) -> int | str | None:
 class MemoryFlush(Settings):
     """The silent turn that writes notes before a compaction."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether there is such a turn."""
-    soft_threshold_tokens: int = key(4_000, pending=True, ge=0)
+    soft_threshold_tokens: int = key(4_000, ge=0)
     """How far before the compaction it happens."""
-    force_flush_transcript_bytes: int | str | None = key("2mb", pending=True)
+    force_flush_transcript_bytes: int | str | None = key("2mb")
     """A transcript of this size makes it happen at once."""
-    model: str | None = key(None, pending=True)
+    model: str | None = key(None)
     """Another model for it."""
-    prompt: str | None = key(None, pending=True)
+    prompt: str | None = key(None)
     """What the agent is asked."""
     system_prompt: str | None = key(None, pending=True)
     """What is added to the system prompt."""
@@ -55,9 +43,9 @@ class MemoryFlush(Settings):
 class QualityGuard(Settings):
     """The check that a summary must pass."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether summaries are checked."""
-    max_retries: int = key(1, pending=True, ge=0, le=3)
+    max_retries: int = key(1, ge=0, le=3)
     """How often a summary is written anew."""
 
 
@@ -71,45 +59,45 @@ class MidTurnPrecheck(Settings):
 class CompactionSettings(Settings):
     """How old history becomes a summary."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether history is compacted by itself."""
-    mode: Literal["safeguard", "default"] = key("safeguard", pending=True)
+    mode: Literal["safeguard", "default"] = key("safeguard")
     """`safeguard` checks each summary and keeps the history where it fails."""
     provider: str | None = key(None, pending=True)
     """Another way to compact, from a plugin."""
-    model: str | None = key(None, pending=True)
+    model: str | None = key(None)
     """Another model for summaries."""
-    thinking_level: str = key("low", pending=True)
+    thinking_level: str = key("low")
     """How much the model reasons about a summary."""
-    reserve_tokens: int = key(16_384, pending=True, ge=0)
+    reserve_tokens: int = key(16_384, ge=0)
     """Tokens of the window that are kept free."""
-    reserve_tokens_floor: int = key(20_000, pending=True, ge=0)
+    reserve_tokens_floor: int = key(20_000, ge=0)
     """The least that is kept free, whatever `reserveTokens` says."""
-    keep_recent_tokens: int = key(20_000, pending=True, ge=0)
+    keep_recent_tokens: int = key(20_000, ge=0)
     """Tokens of recent history that stay as they are."""
-    max_history_share: float = key(0.5, pending=True, gt=0, le=1)
+    max_history_share: float = key(0.5, gt=0, le=1)
     """The share of the window that history may take afterwards."""
-    recent_turns_preserve: int = key(3, pending=True, ge=0, le=12)
+    recent_turns_preserve: int = key(3, ge=0, le=12)
     """Turns that are quoted next to the summary."""
     quality_guard: QualityGuard = key(QualityGuard)
     """The check that a summary must pass."""
-    identifier_policy: Literal["strict", "off", "custom"] = key("strict", pending=True)
+    identifier_policy: Literal["strict", "off", "custom"] = key("strict")
     """Whether a summary must carry the identifiers of what it sums up."""
-    identifier_instructions: str | None = key(None, pending=True)
+    identifier_instructions: str | None = key(None)
     """What `custom` says about identifiers."""
-    custom_instructions: str | None = key(None, pending=True)
+    custom_instructions: str | None = key(None)
     """What a summary should pay attention to."""
-    timeout_seconds: int = key(180, pending=True, ge=1)
+    timeout_seconds: int = key(180, ge=1)
     """How long a summary may take."""
-    notify_user: bool = key(False, pending=True)
+    notify_user: bool = key(False)
     """Whether the person is told."""
-    post_compaction_sections: list[str] = key(list(DEFAULT_SECTIONS), pending=True)
+    post_compaction_sections: list[str] = key(list(DEFAULT_SECTIONS))
     """Headings of AGENTS.md that are brought back afterwards."""
     post_index_sync: Literal["off", "async", "await"] = key("async", pending=True)
     """Whether the memory index takes up the transcript afterwards."""
     truncate_after_compaction: bool = key(False, pending=True)
     """Whether the transcript starts over in a new file."""
-    max_active_transcript_bytes: int | str | None = key(None, pending=True)
+    max_active_transcript_bytes: int | str | None = key(None)
     """A transcript of this size is compacted."""
     mid_turn_precheck: MidTurnPrecheck = key(MidTurnPrecheck)
     """A look at the size between two calls of a turn."""
@@ -125,46 +113,46 @@ class CompactionSettings(Settings):
 class SoftTrim(Settings):
     """How a long tool result is shortened."""
 
-    max_chars: int = key(4_000, pending=True, ge=0)
+    max_chars: int = key(4_000, ge=0)
     """Results longer than this are shortened."""
-    head_chars: int = key(1_500, pending=True, ge=0)
+    head_chars: int = key(1_500, ge=0)
     """Characters kept of the beginning."""
-    tail_chars: int = key(1_500, pending=True, ge=0)
+    tail_chars: int = key(1_500, ge=0)
     """Characters kept of the end."""
 
 
 class HardClear(Settings):
     """How an old tool result is taken out."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether results are taken out at all."""
-    placeholder: str = key("[Old tool result content cleared]", pending=True)
+    placeholder: str = key("[Old tool result content cleared]")
     """What stands in its place."""
 
 
 class PruningTools(Settings):
     """Whose results are pruned."""
 
-    allow: list[str] = key([], pending=True)
+    allow: list[str] = key([])
     """Only these tools; empty means all."""
-    deny: list[str] = key([], pending=True)
+    deny: list[str] = key([])
     """Never these tools."""
 
 
 class ContextPruningSettings(Settings):
     """How old tool results are shortened in what the model sees; the transcript keeps them."""
 
-    mode: Literal["off", "cache-ttl"] = key("off", pending=True)
+    mode: Literal["off", "cache-ttl"] = key("off")
     """`cache-ttl` prunes once the provider's cache has run out anyway."""
-    ttl: Duration = key("5m", pending=True, validate_default=True)
+    ttl: Duration = key("5m", validate_default=True)
     """How long the provider's cache lasts."""
-    keep_last_assistants: int = key(3, pending=True, ge=0)
+    keep_last_assistants: int = key(3, ge=0)
     """Answers whose tool results are never touched, counted from the end."""
-    soft_trim_ratio: float = key(0.3, pending=True, ge=0, le=1)
+    soft_trim_ratio: float = key(0.3, ge=0, le=1)
     """The share of the window at which results are shortened."""
-    hard_clear_ratio: float = key(0.5, pending=True, ge=0, le=1)
+    hard_clear_ratio: float = key(0.5, ge=0, le=1)
     """The share of the window at which results are taken out."""
-    min_prunable_tool_chars: int = key(50_000, pending=True, ge=0)
+    min_prunable_tool_chars: int = key(50_000, ge=0)
     """Results are taken out only where they are this large together."""
     tools: PruningTools = key(PruningTools)
     """Whose results are pruned."""

@@ -36,6 +36,24 @@ class ProviderFactory:
 
 
 @dataclass(frozen=True, slots=True)
+class HookSpec:
+    """A plugin's wish to be called at a hook, by the hook's name; a higher priority is asked first."""
+
+    hook: str
+    plugin: str
+    handler: Lazy
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFactory:
+    """A way to decide what of a history the model reads: `make` takes nothing and returns the engine."""
+
+    id: str
+    make: Lazy
+
+
+@dataclass(frozen=True, slots=True)
 class SkillRoot:
     """A folder of skills that a plugin brings."""
 
@@ -51,3 +69,7 @@ class Registrar(Protocol):
     def provider(self, factory: ProviderFactory) -> None: ...
 
     def skills(self, path: Path) -> None: ...
+
+    def hook(self, name: str, handler: Lazy, *, priority: int = 0) -> None: ...
+
+    def context_engine(self, factory: EngineFactory) -> None: ...

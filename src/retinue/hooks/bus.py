@@ -18,6 +18,7 @@ from retinue.core.errors import RetinueError
 log = logging.getLogger(__name__)
 
 E = TypeVar("E")
+R = TypeVar("R")
 
 DEFAULT_TIMEOUT = 15.0
 
@@ -32,6 +33,25 @@ class Point(Generic[E]):
 
     name: str
     fails_closed: bool = False
+
+
+@dataclass(frozen=True)
+class Query(Generic[E, R]):
+    """A moment at which subscribers, told of an `E`, may each give an `R`; the asker decides what to make of them.
+
+    Only a subscriber with the `permission` is heard.
+    """
+
+    name: str
+    permission: str
+
+
+@dataclass(frozen=True, slots=True)
+class Given(Generic[R]):
+    """What one subscriber gave."""
+
+    registrant: Registrant
+    value: R
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +88,7 @@ class Bus:
     _subscriptions: dict[str, tuple[_Subscription, ...]] = field(default_factory=dict)
 
     def subscribe(
-        self, point: Point[E], handler: Callable[[E], Awaitable[E | None]], registrant: Registrant
+        self, point: Point[E] | Query[E, Any], handler: Callable[[E], Awaitable[Any]], registrant: Registrant
     ) -> Callable[[], None]:
         """Call `handler` at every event of the point; the returned function ends that."""
         held = self._subscriptions.get(point.name, ())
@@ -91,13 +111,25 @@ class Bus:
                 event = changed
         return event, tuple(changes)
 
+    async def ask(self, query: Query[E, R], event: E) -> tuple[Given[R], ...]:
+        """What the subscribers give, highest priority first; one without the permission is not heard, and logged."""
+        given: list[Given[R]] = []
+        for subscription in self._subscriptions.get(query.name, ()):
+            who = subscription.registrant
+            if query.permission not in who.permissions:
+                log.warning("hook not heard: point=%s plugin=%s lacks %s", query.name, who.plugin, query.permission)
+                continue
+            value: R | None = await _call(Point(query.name), subscription, event)
+            if value is not None:
+                given.append(Given(who, value))
+        return tuple(given)
 
-async def _call(point: Point[E], subscription: _Subscription, event: E) -> E | None:
+
+async def _call(point: Point[Any], subscription: _Subscription, event: Any) -> Any:
     who = subscription.registrant
     try:
         with anyio.fail_after(who.timeout):
-            result: E | None = await subscription.handler(event)
-            return result
+            return await subscription.handler(event)
     except Vetoed:
         raise
     except Exception as error:  # border: a subscriber is foreign code

@@ -20,4 +20,7 @@ class Hooks:
 
     @hookspec
     def retinue_register(self, register: Registrar) -> None:
-        """Register tools, providers and skills. Runs once, at start; import nothing heavy here."""
+        """Register tools, providers, skills, hooks and context engines.
+
+        Runs once, at start; import nothing heavy here.
+        """

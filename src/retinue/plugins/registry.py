@@ -11,7 +11,7 @@ from typing import TypeVar
 import pluggy
 
 from retinue.core.errors import RetinueError
-from retinue.core.extension import ProviderFactory, SkillRoot, ToolFactory
+from retinue.core.extension import EngineFactory, HookSpec, Lazy, ProviderFactory, SkillRoot, ToolFactory
 from retinue.plugins import builtin
 from retinue.plugins.hookspecs import NAME, Hooks
 
@@ -31,6 +31,8 @@ class Registry:
     tools: dict[str, ToolFactory] = field(default_factory=dict)
     providers: dict[str, ProviderFactory] = field(default_factory=dict)
     skill_roots: list[SkillRoot] = field(default_factory=list)
+    hooks: list[HookSpec] = field(default_factory=list)
+    engines: dict[str, EngineFactory] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -49,6 +51,12 @@ class _PluginRegistrar:
 
     def skills(self, path: Path) -> None:
         self.registry.skill_roots.append(SkillRoot(path, self.plugin))
+
+    def hook(self, name: str, handler: Lazy, *, priority: int = 0) -> None:
+        self.registry.hooks.append(HookSpec(name, self.plugin, handler, priority))
+
+    def context_engine(self, factory: EngineFactory) -> None:
+        self._add(self.registry.engines, factory.id, factory)
 
     def _add(self, table: dict[str, T], name: str, value: T) -> None:
         if name in table:

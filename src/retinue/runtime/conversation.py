@@ -6,17 +6,18 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 from retinue.agent.calls import Workbench
 from retinue.agent.guard import LoopLimits
 from retinue.agent.loop import LoopParts
+from retinue.agent.points import TURN_END, TurnEnd
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
 from retinue.context.prompt.report import PromptReport, diff_reports
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
-from retinue.core.envelope import Inbound, Outbound
+from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
@@ -24,6 +25,8 @@ from retinue.core.messages import AssistantMessage, StopReason, Usage, UserMessa
 from retinue.dispatch.attend import Attendant, Recalled
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.delivery import parse_reply
+from retinue.dispatch.lanes import LaneKind
+from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START, SessionChange
 from retinue.dispatch.queue import (
     AS_CONFIGURED,
     QueueMode,
@@ -38,6 +41,7 @@ from retinue.runtime.ledger import TranscriptLedger
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.openings import FRESH_START, as_message, open_message
 from retinue.runtime.plan import AgentParts, Plan, Planner, local_time
+from retinue.sessions.budget import Spending, find_exceeded, has_limits, since_midnight
 from retinue.sessions.entries import MessageAdded, Noted
 from retinue.sessions.recovery import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
@@ -124,7 +128,11 @@ class Conversation:
         await self._start_over_if_due(show)
         transcript = self.parts.store.open(self.key)
         close_interrupted_turn(transcript, CUT_SHORT)
-        plan = await self.planner.plan(transcript, inbound.model)
+        spent = self._exceeded(inbound.source)
+        if spent is not None:
+            return self._outbound(run, TurnStatus.FAILED, "", error=spent)
+        inbound, _ = await self.parts.bus.fire(MESSAGE_RECEIVED, inbound)
+        plan = await self.planner.plan(transcript, inbound.model, message=inbound.text)
         if plan is None:
             return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
         self._note_prompt(transcript, plan)
@@ -132,6 +140,16 @@ class Conversation:
             transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
         message = open_message(inbound, self.parts, transcript, plan)
         return await self._turn(inbound, run, message, plan, transcript, show, ask)
+
+    def _exceeded(self, source: Source) -> str | None:
+        """Why a turn must not begin because of what was spent already."""
+        budget = self.parts.room.settings.budget
+        if not has_limits(budget):
+            return None
+        now = local_time(self.parts)
+        session = self.parts.store.find(self.key)
+        today = since_midnight(self.parts.store.usage(since=now - timedelta(days=1)), now)
+        return find_exceeded(budget, Spending(today, session.usage if session else Usage()), source)
 
     async def resume(self, inbound: Inbound, run: RunId, show: Emit) -> Outbound:
         """Finish a turn that another process began and did not end."""
@@ -163,12 +181,14 @@ class Conversation:
         keeper = self._keeper(transcript, plan, run, events.emit)
         self._switch = StopSwitch()
         try:
-            finished = await conduct_turn(turn, keeper, parts, self._switch)
+            async with self.parts.lanes.enter(self.key, _lane_of(self.key)):
+                finished = await conduct_turn(turn, keeper, parts, self._switch)
         finally:
             self._switch = None
         self._after(transcript, plan, finished)
+        await self.parts.bus.fire(TURN_END, TurnEnd(self.key, finished))
         reply = events.reply
-        return replace(
+        outbound = replace(
             self._outbound(run, finished.status, reply.text, error=finished.error),
             model=finished.model,
             usage=finished.usage,
@@ -179,6 +199,7 @@ class Conversation:
             voice=reply.voice,
             silent=reply.silent,
         )
+        return (await self.parts.bus.fire(MESSAGE_SENDING, outbound))[0]
 
     def recall(self, run: RunId) -> Recalled:
         """What the transcript knows of a run: nothing, its message, or its answer as well."""
@@ -219,8 +240,7 @@ class Conversation:
         now = self.parts.foundation.clock.now()
         reason = should_reset(session, policy, now, local_time(self.parts).tzinfo or UTC)
         if reason is not None:
-            self.parts.store.reset(self.key)
-            self._sent = None
+            await self._begin_anew(str(reason))
             await show(Notice(f"A new conversation begins ({reason} reset); the old one is archived."))
 
     def _loop_parts(self, plan: Plan, ledger: TranscriptLedger, emit: Emit, context: ToolContext) -> LoopParts:
@@ -241,6 +261,7 @@ class Conversation:
                 emit,
                 self.parts.foundation.clock,
                 self.parts.tools.cap_for(self.parts.room, plan.info),
+                self.parts.bus,
             ),
             emit=emit,
             steering=lambda: self._take_waiting(ledger),
@@ -292,6 +313,7 @@ class Conversation:
             emit=emit,
             local_time=lambda: local_time(self.parts),
             redact=parts.tools.redact,
+            bus=parts.bus,
         )
 
     def _note_prompt(self, transcript: Transcript, plan: Plan) -> None:
@@ -357,10 +379,23 @@ class Conversation:
     async def restart(self, how: str) -> str:
         """Archive the session and begin anew."""
         async with self._alone():
-            session = self.parts.store.reset(self.key)
+            fresh = await self._begin_anew(how)
             self.parts.store.open(self.key).append(Noted(FRESH_START, {"by": how}))
-            self._sent = None
-            return str(session.id)
+            return fresh
+
+    async def _begin_anew(self, reason: str) -> str:
+        """Archive the session and begin another under its key; returns its id."""
+        before = self.parts.store.find(self.key)
+        if before is not None:
+            await self.parts.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason))
+        fresh = self.parts.store.reset(self.key)
+        self._sent = None
+        await self.parts.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason))
+        return str(fresh.id)
+
+
+def _lane_of(key: SessionKey) -> LaneKind:
+    return LaneKind.SUBAGENT if key.kind is SessionKind.SUBAGENT else LaneKind.MAIN
 
 
 def _resumed(run: RunId) -> Noted:

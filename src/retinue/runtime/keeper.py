@@ -9,6 +9,7 @@ from datetime import datetime
 
 from retinue.context.compaction import FlushState, should_compact, should_flush
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
+from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
 from retinue.context.prompt.report import PromptReport
 from retinue.context.refusal import Refused
 from retinue.context.settings import CompactionSettings
@@ -19,6 +20,7 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, said
 from retinue.core.model import Failed, Finished, ModelRef, ModelRequest, Thought, ToolSpec
 from retinue.dispatch.silence import is_silent
+from retinue.hooks.bus import Bus
 from retinue.runtime.models import ModelAccess
 from retinue.runtime.rooms import AgentRoom
 from retinue.security.secrets import Redact
@@ -70,6 +72,7 @@ class SessionKeeper:
     emit: Emit
     local_time: Callable[[], datetime]
     redact: Redact
+    bus: Bus
 
     async def prepare(self) -> ModelRequest:
         assembled = await self._assemble()
@@ -99,6 +102,7 @@ class SessionKeeper:
         )
         before = request.tokens
         leaf = tree.leaf
+        await self.bus.fire(BEFORE_COMPACTION, Compacting(self.key, before))
         outcome = await self.engine.compact(request)
         if isinstance(outcome, Refused):
             self._return_to(leaf)
@@ -106,6 +110,7 @@ class SessionKeeper:
             return outcome.reason
         self.transcript.append(outcome.entry, parent=leaf)
         self.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
+        await self.bus.fire(AFTER_COMPACTION, Compacting(self.key, before, outcome.tokens_after))
         told = f"The conversation was summed up: {before:,} tokens became {outcome.tokens_after:,}."
         if self._settings.notify_user:
             await self.emit(Notice(told))
@@ -155,7 +160,7 @@ class SessionKeeper:
         request = self._request((*messages, said(self._settings.memory_flush.prompt or FLUSH_PROMPT)))
         leaf = self.transcript.tree.leaf
         try:
-            answer = await self._complete(request, Source.MEMORY)
+            answer = await self._complete(request, Source.MEMORY, self._flusher())
             notes = "" if is_silent(answer.text) else answer.text.strip()
         except ModelError as error:
             log.warning("the memory flush of %s got no answer: %s", self.key, error)
@@ -180,6 +185,10 @@ class SessionKeeper:
         chain = self._summariser()
         request = ModelRequest(chain[0], system, "", (said(user),), thinking=Thought(self._settings.thinking_level))
         return (await self._complete(request, Source.COMPACTION, chain)).text
+
+    def _flusher(self) -> tuple[ModelRef, ...]:
+        model = self._settings.memory_flush.model
+        return (self.access.resolve(model),) if model else self.fixed.chain
 
     def _summariser(self) -> tuple[ModelRef, ...]:
         model = self._settings.model

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from datetime import datetime
+from difflib import unified_diff
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from retinue.context.engine import ContextEngine
+from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
+from retinue.context.prompt.changes import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
 from retinue.context.prompt.inputs import Mode, TurnInputs
 from retinue.context.prompt.report import PromptReport, report_prompt
+from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.model import ModelInfo, Thought, ToolSpec
 from retinue.dispatch.inbox import Inbox
+from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import Bus
 from retinue.providers.resolve import Choice
 from retinue.runtime.foundation import Foundation
@@ -24,8 +30,11 @@ from retinue.runtime.tools import SessionTools
 from retinue.sessions.entries import Compacted, Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
+from retinue.storage.auditlog import AuditLog
 from retinue.tools.tool import Tool
 from retinue.workspace.continuation import COMPACTION, Injection, decide_injection
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ class AgentParts:
     bus: Bus
     engine: ContextEngine
     inbox: Inbox
+    lanes: Lanes
+    audit: AuditLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +83,13 @@ class Planner:
     key: SessionKey
 
     async def plan(
-        self, transcript: Transcript | None, model: str | None = None, mode: Mode = Mode.FULL
+        self, transcript: Transcript | None, model: str | None = None, mode: Mode = Mode.FULL, message: str = ""
     ) -> Plan | None:
         """What the next turn would use; None where there is no model. Without a transcript nothing is created."""
         access, room = self.parts.access, self.parts.room
         session = self.parts.store.find(self.key) if self.parts.store.folder.is_dir() else None
         wanted = access.resolve(model) if model else (session.model if session else None)
-        choice = await access.choose(wanted)
+        choice = await self._heed_model_hooks(await access.choose(wanted), message)
         if choice is None:
             return None
         info = access.info(choice.ref)
@@ -98,8 +109,39 @@ class Planner:
             injection=injection,
             turn=TurnInputs(background=self.parts.tools.background(room.id, self.key)),
         )
-        prompt = await build_prompt(room, order, self.parts.bus)
+        prompt = await self._heed_prompt_hooks(await build_prompt(room, order, self.parts.bus), message)
         return Plan(choice, info, tools, prompt, thinking, injection)
+
+    async def _heed_model_hooks(self, choice: Choice | None, message: str) -> Choice | None:
+        question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
+        for given in await self.parts.bus.ask(BEFORE_MODEL, question):
+            try:
+                wish = self.parts.access.resolve(given.value.model)
+            except UsageError as error:
+                log.warning("plugin %s wants a model that is none: %s", given.registrant.plugin, error)
+                continue
+            details = {"session": str(self.key), "before": question.model, "after": str(wish)}
+            self.parts.audit.record("model_change", f"plugin:{given.registrant.plugin}", details)
+            return Choice(wish, f"the plugin {given.registrant.plugin} chose it", how_to_change="/model default")
+        return choice
+
+    async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
+        given = await self.parts.bus.ask(BEFORE_PROMPT, PromptDraft(self.key, prompt.system.text, message))
+        if not given:
+            return prompt
+        change = merge_changes(given)
+        changed = replace(
+            prompt,
+            system=change_system(
+                prompt.system, stable=change.system, before=change.before_system, after=change.after_system
+            ),
+            turn=change_turn(prompt.turn, before=change.before_message, after=change.after_message),
+        )
+        who = ", ".join(f"plugin:{item.registrant.plugin}" for item in given)
+        diff = list(unified_diff(prompt.system.text.splitlines(), changed.system.text.splitlines(), lineterm="", n=0))
+        details = {"session": str(self.key), "diff": diff, "turn": change.before_message or change.after_message}
+        self.parts.audit.record("prompt_change", who, details)
+        return changed
 
     async def preview(self, mode: Mode = Mode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
         """The prompt and the tool schemas that the next turn would send; creates nothing."""

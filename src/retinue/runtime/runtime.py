@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from pathlib import Path
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from retinue.context.engine import DefaultEngine
+from retinue.context.engine import ContextEngine, DefaultEngine
+from retinue.context.fallback import FallbackEngine
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -20,17 +22,20 @@ from retinue.core.events import Emit, TurnEvent
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
 from retinue.dispatch.inbox import Inbox, Undelivered
+from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.hooks.bus import Bus
 from retinue.providers.registry import Providers
 from retinue.runtime.board import Board
 from retinue.runtime.conversation import Conversation
 from retinue.runtime.foundation import Foundation
+from retinue.runtime.hooks import open_bus
 from retinue.runtime.models import ModelAccess, open_model_access
 from retinue.runtime.plan import AgentParts
-from retinue.runtime.rooms import open_room, seed_agent
+from retinue.runtime.rooms import AgentRoom, open_room, seed_agent
 from retinue.runtime.tools import SessionTools, make_tools
 from retinue.security.secrets import Secrets
 from retinue.sessions.store import SessionStore
+from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.toolkit.running import CommandEnd, CommandTable
 from retinue.toolkit.shell import describe_end
@@ -54,6 +59,8 @@ class Runtime:
     bus: Bus
     tools: SessionTools
     inbox: Inbox
+    lanes: Lanes
+    audit: AuditLog
     extra_skills: tuple[Path, ...] = ()
     wakes: MemoryObjectReceiveStream[Inbound] = field(init=False)
     _wake: MemoryObjectSendStream[Inbound] = field(init=False)
@@ -76,13 +83,35 @@ class Runtime:
                 durable=self.foundation.durable,
                 cwd=str(room.root.path),
             )
-            engine = DefaultEngine(
-                room.settings.compaction, room.settings.context_pruning, redact=self.secrets.redactor
+            found = AgentParts(
+                foundation=self.foundation,
+                room=room,
+                access=self.model_access(agent),
+                store=store,
+                tools=self.tools,
+                bus=self.bus,
+                engine=self._engine(room),
+                inbox=self.inbox,
+                lanes=self.lanes,
+                audit=self.audit,
             )
-            access = self.model_access(agent)
-            found = AgentParts(self.foundation, room, access, store, self.tools, self.bus, engine, self.inbox)
             self._agents[agent] = found
         return found
+
+    def _engine(self, room: AgentRoom) -> ContextEngine:
+        """The context engine of the slot, with the default one behind it; an unknown one is logged and not used."""
+        default = DefaultEngine(room.settings.compaction, room.settings.context_pruning, redact=self.secrets.redactor)
+        wanted = self.foundation.config.plugins.slots.context_engine
+        factory = self.foundation.registry.engines.get(wanted) if wanted else None
+        if factory is None:
+            if wanted not in (None, "default", "legacy"):
+                log.warning("there is no context engine '%s'; the default one is used", wanted)
+            return default
+
+        async def on_failure(text: str) -> None:
+            log.warning("%s", text)
+
+        return FallbackEngine(factory.make.load()(), default, on_failure)
 
     def model_access(self, agent: AgentId) -> ModelAccess:
         """An agent's way to its models, without opening its workspace."""
@@ -151,10 +180,15 @@ async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...]
         await stack.enter_async_context(commands)
         board = Board()
         tools = make_tools(foundation, commands, board, secrets)
-        database = Database(foundation.home.path / "state.sqlite", durable=foundation.durable)
+        database = Database(foundation.home.path / "state.sqlite", durable=foundation.durable, newer="aside")
         stack.callback(database.close)
         inbox = Inbox(database, foundation.clock)
-        runtime = Runtime(foundation, providers, secrets, Bus(), tools, inbox, extra_skills)
+        at_once = foundation.config.agents.defaults.max_concurrent or default_concurrency(os.cpu_count())
+        lanes = Lanes(at_once)
+        audit = AuditLog(foundation.home.path / "audit.jsonl", foundation.clock)
+        runtime = Runtime(
+            foundation, providers, secrets, open_bus(foundation), tools, inbox, lanes, audit, extra_skills
+        )
         board.attach(runtime)
         stack.callback(runtime.close)
         gc.freeze()

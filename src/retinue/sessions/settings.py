@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from retinue.settings import Duration, Settings, key
+from pydantic import field_validator
+
+from retinue.core.envelope import Source
+from retinue.settings import Duration, Settings, key, size_in_bytes
 
 DmScope = Literal["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
 ResetMode = Literal["daily", "idle", "none"]
@@ -13,11 +17,11 @@ ResetMode = Literal["daily", "idle", "none"]
 class ResetSettings(Settings):
     """When a session starts over by itself."""
 
-    mode: ResetMode = key("daily", pending=True)
+    mode: ResetMode = key("daily")
     """`daily` starts over at `atHour`, `idle` after `idleMinutes` without a message, `none` never."""
-    at_hour: int = key(4, pending=True, ge=0, le=23)
+    at_hour: int = key(4, ge=0, le=23)
     """The local hour at which a day's session ends."""
-    idle_minutes: int = key(0, pending=True, ge=0)
+    idle_minutes: int = key(0, ge=0)
     """Minutes of silence after which a session starts over; 0 is off."""
 
 
@@ -35,24 +39,46 @@ class ResetByTypeSettings(Settings):
 
 
 class MaintenanceSettings(Settings):
-    """How old sessions are tidied away."""
+    """How old sessions are tidied away; each agent's sessions are counted for themselves."""
 
-    mode: Literal["enforce", "warn"] = key("enforce", pending=True)
+    mode: Literal["enforce", "warn"] = key("enforce")
     """`warn` only tells what would be done."""
-    prune_after: Duration = key("30d", pending=True, validate_default=True)
-    """Sessions without a message for this long are archived."""
-    max_entries: int = key(500, pending=True, ge=1)
+    prune_after: Duration = key("30d", validate_default=True)
+    """Sessions without a message for this long are archived; an agent's main session never is."""
+    max_entries: int = key(500, ge=1)
     """At most this many sessions stay in the index."""
-    archive_dashboard_after: Duration = key("7d", pending=True, validate_default=True)
+    archive_dashboard_after: Duration = key("7d", validate_default=True)
     """Chats of the control page are archived after this long."""
-    preserve_recent: Duration | Literal["off"] = key("off", pending=True)
-    """Sessions used within this time are never tidied away."""
-    max_disk_bytes: int | str = key("10gb", pending=True)
-    """How much room transcripts may take."""
-    high_water_bytes: int | str = key("80%", pending=True)
-    """Tidying stops when transcripts take less than this."""
-    reset_archive_retention: Duration | Literal["keep"] = key("keep", pending=True)
+    preserve_recent: Duration | Literal["off"] = key("off")
+    """Sessions used within this time are never tidied away; those of the last day never are."""
+    max_disk_bytes: int | str = key("10gb")
+    """How much room transcripts may take; beyond it the oldest archives are removed."""
+    high_water_bytes: int | str = key("80%")
+    """Removing stops when transcripts take no more than this: a size, or a share of `maxDiskBytes`."""
+    reset_archive_retention: Duration | Literal["keep"] = key("keep")
     """How long archives made by a reset are kept."""
+
+    @field_validator("max_disk_bytes")
+    @classmethod
+    def _is_size(cls, value: int | str) -> int | str:
+        size_in_bytes(value)
+        return value
+
+    @field_validator("high_water_bytes")
+    @classmethod
+    def _is_size_or_share(cls, value: int | str) -> int | str:
+        if share_of(value) is None:
+            size_in_bytes(value)
+        return value
+
+
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
+
+
+def share_of(value: int | str) -> float | None:
+    """The share in `80%`, or None where it is none."""
+    match = _SHARE.fullmatch(str(value).strip())
+    return min(float(match[1]) / 100, 1.0) if match else None
 
 
 class SendMatch(Settings):
@@ -93,6 +119,26 @@ class AgentToAgentSettings(Settings):
     """How often two agents may answer each other before the exchange ends."""
 
 
+class Limit(Settings):
+    """A limit on spending; what is left out is not limited."""
+
+    usd: float | None = key(None, ge=0)
+    """US dollars."""
+    tokens: int | None = key(None, ge=0)
+    """Tokens, read and written."""
+
+
+class BudgetSettings(Settings):
+    """What an agent may spend before its turns are refused."""
+
+    per_session: Limit = key(Limit)
+    """In one conversation."""
+    per_day: Limit = key(Limit)
+    """From midnight to midnight."""
+    per_source: dict[Source, Limit] = key({})
+    """From midnight to midnight, on turns of one cause: `heartbeat`, `cron`, `hook`, `background`, `chat` …"""
+
+
 class SessionSettings(Settings):
     """Sessions: which conversation a message belongs to, and when it starts over."""
 
@@ -114,7 +160,7 @@ class SessionSettings(Settings):
     """Other reset rules for a channel; they win over those of a kind of chat."""
     reset_triggers: tuple[str, ...] = key(("/new", "/reset"), pending=True)
     """What a person types to start over."""
-    idle_minutes: int | None = key(None, pending=True, ge=0)
+    idle_minutes: int | None = key(None, ge=0)
     """The old spelling of `reset.idleMinutes`."""
     store: str | None = key(None, pending=True)
     """Another place for the index; the original's key."""

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -94,19 +94,36 @@ class Transcript:
         """Write an entry after the last one, or after `parent` to start another branch there."""
         with self._still_there(), opened_alone(self.path) as descriptor:
             self._catch_up(descriptor)
-            if parent is not None and parent not in self.tree:
-                self._load(descriptor, limit=self._place.end)
-                if parent not in self.tree:
-                    raise SessionError(f"{self.path.name} has no entry '{parent}' to continue from.")
+            self._require(parent, descriptor)
             entry = self._stamp(body, parent or self.tree.leaf)
             self._place = append_lines(descriptor, encode_line(entry), durable=self._stamps.durable)
         self.tree.add(entry)
         return entry
 
+    def graft(self, entries: Iterable[Entry], parent: EntryId) -> None:
+        """Write copies of entries after `parent`, one after the other and all in one write; they keep their times."""
+        with self._still_there(), opened_alone(self.path) as descriptor:
+            self._catch_up(descriptor)
+            self._require(parent, descriptor)
+            copies: list[Entry] = []
+            for entry in entries:
+                after = copies[-1].id if copies else parent
+                copies.append(replace(entry, id=EntryId(self._stamps.ids()), parent=after))
+            append_lines(descriptor, b"".join(map(encode_line, copies)), durable=self._stamps.durable)
+            # What the new branch makes visible again may stand before what was read so far.
+            self._load(descriptor, self._limit)
+
     def refresh(self) -> None:
         """Take in what other processes appended since."""
         with self._still_there(), opened(self.path) as descriptor:
             self._catch_up(descriptor)
+
+    def _require(self, parent: EntryId | None, descriptor: int) -> None:
+        if parent is None or parent in self.tree:
+            return
+        self._load(descriptor, limit=self._place.end)
+        if parent not in self.tree:
+            raise SessionError(f"{self.path.name} has no entry '{parent}' to continue from.")
 
     def _stamp(self, body: Body, parent: EntryId | None) -> Entry:
         return Entry(EntryId(self._stamps.ids()), parent, self._stamps.now(), body)

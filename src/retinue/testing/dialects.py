@@ -53,7 +53,7 @@ class ChatDialect(Dialect):
         for piece in _cut(reply.text):
             yield self._chunk({"content": piece})
         for index, call in enumerate(reply.calls):
-            head = {"index": index, "id": f"call_{index}", "type": "function"}
+            head = {"index": index, "id": call.id or f"call_{index}", "type": "function"}
             yield self._chunk({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
             for piece in _cut(call.arguments):
                 yield self._chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
@@ -99,7 +99,8 @@ class ResponsesDialect(Dialect):
             position += 1
         for number, call in enumerate(reply.calls):
             index = position + number
-            head = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": call.name}
+            call_id = call.id or f"call_{number}"
+            head = {"type": "function_call", "id": f"fc_{number}", "call_id": call_id, "name": call.name}
             yield self._event("response.output_item.added", output_index=index, item=head | {"arguments": ""})
             for piece in _cut(call.arguments):
                 yield self._event("response.function_call_arguments.delta", output_index=index, delta=piece)
@@ -148,7 +149,7 @@ class MessagesDialect(Dialect):
             index += 1
         for number, call in enumerate(reply.calls):
             pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in _cut(call.arguments)]
-            head = {"type": "tool_use", "id": f"toolu_{number}", "name": call.name, "input": {}}
+            head = {"type": "tool_use", "id": call.id or f"toolu_{number}", "name": call.name, "input": {}}
             yield from self._block(index + number, head, pieces)
 
     def ending(self, reply: Reply) -> Iterator[bytes]:

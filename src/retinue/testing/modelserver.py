@@ -69,6 +69,10 @@ class ModelServer:
         """Add replies to the end of the script."""
         self._replies.extend(replies)
 
+    async def reply_to(self, request: Received) -> Reply:
+        """The answer to a model request; a server that follows rules instead of a script has its own."""
+        return self._replies.popleft() if self._replies else self._then
+
     async def start(self, port: int = 0) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
 
@@ -141,21 +145,22 @@ class ModelServer:
             return await _send_json(writer, 200, {"object": "list", "data": [{"id": name} for name in self._models]})
         if request.method != "POST" or dialect is None:
             return await _send_json(writer, 404, {"error": {"message": f"there is nothing at {request.path}"}})
-        reply = self._replies.popleft() if self._replies else self._then
+        reply = await self.reply_to(request)
         if reply.status != 200:
             return await _send_json(writer, reply.status, dialect.error(reply), reply.headers)
         return await _send_stream(dialect, reply, reader, writer)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Received | None:
+    """The next request; None where the client went away, before it or in the middle of it."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *lines = head.rstrip("\r\n").split("\r\n")
+        method, path, _ = first.split(" ", 2)
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return None
-    first, *lines = head.rstrip("\r\n").split("\r\n")
-    method, path, _ = first.split(" ", 2)
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = await reader.readexactly(int(headers.get("content-length", 0)))
     return Received(method, path, headers, body)
 
 

@@ -35,10 +35,11 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """A tool call; `arguments` is its text on the wire, well-formed or not."""
+    """A tool call; `arguments` is its text on the wire, well-formed or not. Without an `id` it gets one by its place."""
 
     name: str
     arguments: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

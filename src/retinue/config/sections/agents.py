@@ -15,6 +15,7 @@ from retinue.config.sections.tools import AgentTools
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, parse_agent_id
+from retinue.sessions.settings import BudgetSettings
 from retinue.settings import Settings, key
 from retinue.workspace.settings import ContextInjection, WorkspaceSettings
 
@@ -121,12 +122,14 @@ class AgentDefaults(WorkspaceSettings, PromptSettings):
     """A smaller window than the model's own."""
     timeout_seconds: int = key(172_800, ge=1)
     """How long a turn may take."""
-    max_concurrent: int | None = key(None, pending=True, ge=1)
+    max_concurrent: int | None = key(None, reload="restart", ge=1)
     """How many turns may run at once."""
     media_max_mb: float | None = key(None, pending=True, gt=0)
     """How large a file from a chat may be."""
     repo_root: str | None = key(None, pending=True)
     """The repository that the prompt names; without it the one that holds the workspace."""
+    budget: BudgetSettings = key(BudgetSettings)
+    """What may be spent before turns are refused."""
     context_limits: ContextLimits = key(ContextLimits)
     """How much of one thing may enter the context at once."""
     context_pruning: ContextPruningSettings = key(ContextPruningSettings)
@@ -189,6 +192,8 @@ class AgentEntry(Settings):
     """How many characters of all workspace files together the prompt takes."""
     context_injection: ContextInjection | None = key(None)
     """Whether every turn's prompt has the workspace's files."""
+    budget: BudgetSettings | None = key(None)
+    """What the agent may spend before its turns are refused."""
     context_limits: ContextLimits | None = key(None)
     """How much of one thing may enter the context at once."""
     memory_search: MemorySearchSettings | None = key(None)

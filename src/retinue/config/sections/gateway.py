@@ -126,13 +126,15 @@ class GatewaySettings(Settings):
 class PluginHooks(Settings):
     """What a plugin's hooks may do."""
 
-    allow_prompt_injection: bool = key(False, pending=True)
+    allow_prompt_injection: bool = key(False)
     """Whether they may change the prompt."""
+    allow_model_override: bool = key(False)
+    """Whether they may choose the model."""
     allow_conversation_access: bool = key(False, pending=True)
     """Whether they may read what is said."""
-    timeout_ms: int | None = key(None, pending=True, ge=1)
+    timeout_ms: int | None = key(None, ge=1)
     """How long one may take, in milliseconds."""
-    timeouts: dict[str, int] = key({}, pending=True)
+    timeouts: dict[str, int] = key({})
     """Other times per hook."""
 
 
@@ -163,7 +165,7 @@ class PluginSlots(Settings):
 
     memory: str | None = key(None, pending=True, reload="restart")
     """The plugin that remembers, or `none`."""
-    context_engine: str | None = key(None, pending=True, reload="restart")
+    context_engine: str | None = key(None, reload="restart")
     """The plugin that assembles what the model reads."""
     sandbox: str | None = key(None, pending=True, reload="restart")
     """The plugin that confines commands."""

@@ -25,7 +25,7 @@ class ContextLimits(Settings):
     """Lines that a read of a memory file brings when none are asked for."""
     tool_result_max_chars: int | None = key(None, ge=1)
     """Characters of one tool result that the model sees; without it, a share of the model's window."""
-    post_compaction_max_chars: int = key(1_800, pending=True, ge=0)
+    post_compaction_max_chars: int = key(1_800, ge=0)
     """Characters of AGENTS.md that are brought back after a compaction."""
 
 

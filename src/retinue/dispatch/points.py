@@ -1,0 +1,24 @@
+"""Where plugins may step in when messages come and go, and when conversations begin and end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retinue.core.envelope import Inbound, Outbound
+from retinue.core.keys import SessionKey
+from retinue.hooks.bus import Point
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """A conversation begins or ends, and why."""
+
+    session: SessionKey
+    session_id: str
+    reason: str
+
+
+MESSAGE_RECEIVED = Point[Inbound]("message_received")
+MESSAGE_SENDING = Point[Outbound]("message_sending")
+SESSION_START = Point[SessionChange]("session_start")
+SESSION_END = Point[SessionChange]("session_end")

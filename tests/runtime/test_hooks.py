@@ -1,0 +1,177 @@
+"""Plugins step into a turn only as far as they are allowed to, and the audit log tells what they did."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.agent.points import CallAhead, CallDone
+from retinue.context.points import ModelQuestion, ModelWish, PromptChange, PromptDraft
+from retinue.core.clock import SystemClock
+from retinue.core.envelope import Outbound
+from retinue.core.extension import HookSpec, Lazy
+from retinue.core.messages import Text
+from retinue.hooks.bus import Vetoed
+from retinue.storage.auditlog import AuditLog
+from retinue.testing.replies import calls, says
+from tests.runtime.conftest import Stage, staged
+
+pytestmark = pytest.mark.anyio
+
+SEEN: list[Any] = []
+
+
+async def add_context(draft: PromptDraft) -> PromptChange:
+    return PromptChange(after_system="The moon is full.", before_message="[It rains.]")
+
+
+async def add_more(draft: PromptDraft) -> PromptChange:
+    return PromptChange(after_system="The tide is high.")
+
+
+async def replace_low(draft: PromptDraft) -> PromptChange:
+    return PromptChange(system="I am the low one.")
+
+
+async def replace_high(draft: PromptDraft) -> PromptChange:
+    return PromptChange(system="I am the high one.")
+
+
+async def wish_other_model(question: ModelQuestion) -> ModelWish:
+    return ModelWish("test/other-model")
+
+
+async def veto_write(ahead: CallAhead) -> CallAhead | None:
+    if ahead.call.name == "write":
+        raise Vetoed("No writing on Sundays.")
+    return None
+
+
+async def break_down(ahead: CallAhead) -> None:
+    raise ZeroDivisionError
+
+
+async def censor(done: CallDone) -> CallDone:
+    return replace(done, result=replace(done.result, content=(Text("(censored)"),)))
+
+
+async def sign(outbound: Outbound) -> Outbound:
+    return replace(outbound, text=f"{outbound.text} — sent with care")
+
+
+async def watch(event: Any) -> None:
+    SEEN.append(event)
+
+
+def hook(name: str, handler: str, priority: int = 0, plugin: str = "p") -> HookSpec:
+    return HookSpec(name, plugin, Lazy(f"{__name__}:{handler}"), priority)
+
+
+def allowing(**rules: bool) -> dict[str, Any]:
+    return {"plugins": {"entries": {"p": {"hooks": rules}}}}
+
+
+def audit_of(stage: Stage) -> AuditLog:
+    return AuditLog(stage.home.path / "audit.jsonl", SystemClock())
+
+
+async def test_additions_stand_together_below_the_stable_block(tmp_path: Path) -> None:
+    hooks = [hook("before_prompt_build", "add_more"), hook("before_prompt_build", "add_context", priority=5)]
+    config = allowing(allowPromptInjection=True)
+    async with staged(tmp_path, says("hi"), config=config, hooks=hooks) as stage:
+        await stage.ask("hello")
+        system, user = (message["content"] for message in stage.server.model_requests[0].json["messages"])
+        assert system.endswith("The moon is full.\n\nThe tide is high.")
+        assert user.startswith("[It rains.]")
+        (entry,) = audit_of(stage).entries()
+        assert entry["kind"] == "prompt_change"
+        assert "+The moon is full." in entry["details"]["diff"]
+        assert audit_of(stage).broken_at() is None
+
+
+async def test_of_replacements_the_highest_priority_wins(tmp_path: Path) -> None:
+    hooks = [hook("before_prompt_build", "replace_low"), hook("before_prompt_build", "replace_high", priority=9)]
+    config = allowing(allowPromptInjection=True)
+    async with staged(tmp_path, says("hi"), config=config, hooks=hooks) as stage:
+        await stage.ask("hello")
+        assert stage.server.model_requests[0].json["messages"][0]["content"].startswith("I am the high one.")
+
+
+async def test_without_permission_nothing_changes(tmp_path: Path) -> None:
+    hooks = [hook("before_prompt_build", "replace_high"), hook("before_model_resolve", "wish_other_model")]
+    async with staged(tmp_path, says("hi"), hooks=hooks) as stage:
+        (reply,) = await stage.ask("hello")
+        assert reply.model == "test/test-model"
+        assert "high one" not in json.dumps(stage.server.model_requests[0].json)
+        assert list(audit_of(stage).entries()) == []
+
+
+async def test_a_model_wish_is_granted_and_audited(tmp_path: Path) -> None:
+    hooks = [hook("before_model_resolve", "wish_other_model")]
+    config = allowing(allowModelOverride=True)
+    async with staged(tmp_path, says("hi"), config=config, hooks=hooks) as stage:
+        (reply,) = await stage.ask("hello")
+        assert reply.model == "test/other-model"
+        (entry,) = audit_of(stage).entries()
+        assert entry["details"]["after"] == "test/other-model"
+
+
+async def test_a_vetoed_call_is_told_to_the_model(tmp_path: Path) -> None:
+    replies = (calls("write", path="a.txt", content="x"), says("I may not."))
+    async with staged(tmp_path, *replies, hooks=[hook("before_tool_call", "veto_write")]) as stage:
+        await stage.ask("write")
+        assert not (stage.workspace / "a.txt").exists()
+        assert "No writing on Sundays." in json.dumps(stage.server.model_requests[1].json["messages"][-1])
+
+
+async def test_a_broken_guard_stops_the_call(tmp_path: Path) -> None:
+    replies = (calls("write", path="a.txt", content="x"), says("I see."))
+    async with staged(tmp_path, *replies, hooks=[hook("before_tool_call", "break_down")]) as stage:
+        await stage.ask("write")
+        assert not (stage.workspace / "a.txt").exists()
+
+
+async def test_a_result_can_be_changed_before_anybody_sees_it(tmp_path: Path) -> None:
+    replies = (calls("ls", path="."), says("ok"))
+    async with staged(tmp_path, *replies, hooks=[hook("after_tool_call", "censor")]) as stage:
+        await stage.ask("list")
+        assert stage.server.model_requests[1].json["messages"][-1]["content"] == "(censored)"
+
+
+async def test_messages_sessions_and_turns_are_told(tmp_path: Path) -> None:
+    SEEN.clear()
+    names = ("message_received", "turn_end", "session_end", "session_start")
+    hooks = [*(hook(name, "watch") for name in names), hook("message_sending", "sign")]
+    async with staged(tmp_path, says("hi"), hooks=hooks) as stage:
+        reply, _ = await stage.ask("hello", "/new")
+        assert reply.text == "hi — sent with care"
+        assert [type(event).__name__ for event in SEEN] == ["Inbound", "TurnEnd", "SessionChange", "SessionChange"]
+
+
+async def test_a_changed_audit_log_shows(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", SystemClock())
+    for number in range(3):
+        log.record("test", "me", {"number": number})
+    assert log.broken_at() is None
+    lines = log.path.read_text().splitlines(keepends=True)
+    log.path.write_text(lines[0] + lines[1].replace('"number": 1', '"number": 7') + lines[2])
+    assert log.broken_at() == 2
+    log.path.write_text(lines[0] + lines[2])
+    assert log.broken_at() == 2
+
+
+async def test_a_budget_refuses_turns_until_the_next_day(tmp_path: Path) -> None:
+    config = {"agents": {"defaults": {"budget": {"perDay": {"tokens": 150}}}}, "session": {"reset": {"mode": "none"}}}
+    from datetime import timedelta
+
+    async with staged(tmp_path, says("one"), says("two"), says("three"), config=config) as stage:
+        first, second, third = await stage.ask("a", "b", "c")
+        assert [reply.text for reply in (first, second)] == ["one", "two"]
+        assert "budget for today is used up" in (third.error or "")
+        stage.clock.advance(timedelta(days=1))
+        (fourth,) = await stage.ask("d")
+        assert fourth.text == "three"
