@@ -93,14 +93,16 @@ class Chat:
                 except EOFError:
                     break
                 except KeyboardInterrupt:
-                    self._console.print("Type /quit to leave.", style="dim")
+                    self._console.print("Type /quit to leave.", style="dim", highlight=False)
                     continue
                 if text.strip().lower() in FAREWELLS:
                     break
                 if text.strip():
                     await self._exchange(self._inbound(text))
             tasks.cancel_scope.cancel()
-        self._console.print("Until next time. This conversation is kept; `retinue chat` resumes it.", style="dim")
+        self._console.print(
+            "Until next time. This conversation is kept; `retinue chat` resumes it.", style="dim", highlight=False
+        )
 
     async def _greet(self) -> None:
         from retinue.runtime.models import NO_MODEL
@@ -110,7 +112,7 @@ class Chat:
         name = " ".join(filter(None, (identity.emoji, identity.name or "Retinue")))
         session = parts.store.find(self._key)
         choice = await parts.access.choose(session.model if session else None)
-        self._console.print(f"[bold]{name}[/bold]  [dim]{parts.room.root.path}[/dim]")
+        self._console.print(f"[bold]{name}[/bold]  [dim]{parts.room.root.path}[/dim]", highlight=False)
         if choice is None:
             self._console.print(NO_MODEL, markup=False, highlight=False)
         else:
@@ -126,7 +128,9 @@ class Chat:
             self._console.print(
                 f"Resuming a conversation of {session.messages} messages; /new begins another.", style="dim"
             )
-        self._console.print("/help lists commands, Ctrl-C stops an answer, /quit leaves.\n", style="dim")
+        self._console.print(
+            "/help lists commands, Ctrl-C stops an answer, /quit leaves.\n", style="dim", highlight=False
+        )
 
     def _catch_up(self) -> None:
         """Show answers that were given while nobody looked."""

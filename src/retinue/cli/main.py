@@ -15,18 +15,18 @@ from retinue.cli.common import Group, Invocation
 from retinue.core.errors import RetinueError, UsageError
 
 COMMANDS = {
-    "up": "Set up what is missing and start the assistant.",
-    "chat": "Talk with an agent in the terminal.",
-    "agent": "Say one thing to an agent and print its answer.",
-    "init": "Create the home folder and the default agent's workspace.",
-    "prompt": "Show the exact system prompt of an agent and its sizes.",
-    "config": "Read, change, check and explain the configuration.",
-    "workspace": "List, inspect and seed the agents' workspaces.",
-    "skills": "List skills and say why one is off.",
-    "sessions": "List, show, export and reset conversations.",
-    "models": "List, test and pull models; keep credentials.",
+    "up": ("retinue.cli.up:up", "Set up what is missing and start the assistant."),
+    "chat": ("retinue.cli.chat:chat", "Talk with an agent in the terminal."),
+    "agent": ("retinue.cli.agent:agent", "Say one thing to an agent and print its answer."),
+    "init": ("retinue.cli.init:init", "Create the home folder and the default agent's workspace."),
+    "prompt": ("retinue.cli.prompt:prompt", "Show the exact system prompt of an agent and its sizes."),
+    "config": ("retinue.cli.config:config", "Read, change, check and explain the configuration."),
+    "workspace": ("retinue.cli.workspace:workspace", "List, inspect and seed the agents' workspaces."),
+    "skills": ("retinue.cli.skills:skills", "List skills and say why one is off."),
+    "sessions": ("retinue.cli.sessions:sessions", "List, show, export and reset conversations."),
+    "models": ("retinue.cli.models:models", "List, test and pull models; keep credentials."),
 }
-"""Every command and its summary; the command itself is the attribute of that name in its module."""
+"""Every command: where it is, and its summary, which is all that `--help` needs."""
 
 
 class LazyGroup(Group):
@@ -38,7 +38,8 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"retinue.cli.{cmd_name}"), cmd_name)
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -55,7 +56,7 @@ class LazyGroup(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 @click.group(

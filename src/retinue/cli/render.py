@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 ARGUMENTS_SHOWN = 100
 RESULT_LINES_SHOWN = 4
+SECONDS_WORTH_TELLING = 0.5
+TELLING = ("command", "path", "url", "query", "pattern")
+"""Arguments that say by themselves what a call does."""
 
 
 def split_blocks(text: str) -> tuple[str, str]:
@@ -61,6 +64,7 @@ class TerminalView:
         self._console = console
         self._show_thinking = show_thinking
         self._pending = ""
+        self._after_block = False
         self._live: Live | None = None
         self.shown = False
         """Whether any words of the answer were shown."""
@@ -110,7 +114,7 @@ class TerminalView:
         done, self._pending = split_blocks(self._pending + text)
         if done.strip():
             self._stop_live()
-            self._console.print(Markdown(done))
+            self._print_block(done)
         if self._pending.strip():
             if self._live is None:
                 self._live = Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
@@ -119,12 +123,23 @@ class TerminalView:
 
     def _settle(self) -> None:
         """Print what is still growing for good."""
-        from rich.markdown import Markdown
-
         self._stop_live()
         if self._pending.strip():
-            self._console.print(Markdown(self._pending))
+            self._print_block(self._pending)
         self._pending = ""
+        self._after_block = False
+
+    def _print_block(self, markdown: str) -> None:
+        """Print a finished block for good, one blank line after the block before it."""
+        from rich.markdown import Markdown
+        from rich.text import Text
+
+        with self._console.capture() as rendered:
+            self._console.print(Markdown(markdown))
+        if self._after_block:
+            self._console.print()
+        self._console.print(Text.from_ansi(rendered.get().strip("\n")))
+        self._after_block = True
 
     def _stop_live(self) -> None:
         if self._live is not None:
@@ -139,14 +154,18 @@ class TerminalView:
         for line in lines[:RESULT_LINES_SHOWN]:
             self._line(f"  {line[: self._console.width - 4]}", "red" if is_error else "dim")
         more = len(lines) - RESULT_LINES_SHOWN
-        tail = f"… {more} more lines, " if more > 0 else ""
-        self._line(f"  {tail}{seconds:.1f} s", "dim")
+        remarks = [f"… {more} more lines"] if more > 0 else []
+        if seconds >= SECONDS_WORTH_TELLING:
+            remarks.append(f"{seconds:.1f} s")
+        if remarks:
+            self._line(f"  {', '.join(remarks)}", "dim")
 
 
 def _brief(arguments: Mapping[str, Any]) -> str:
     """The arguments of a call on one line."""
-    if len(arguments) == 1:
-        value = next(iter(arguments.values()))
+    telling = next((arguments[name] for name in TELLING if name in arguments), None)
+    if telling is not None or len(arguments) == 1:
+        value = telling if telling is not None else next(iter(arguments.values()))
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     else:
         text = json.dumps(dict(arguments), ensure_ascii=False)

@@ -6,12 +6,23 @@ from retinue.core.extension import Lazy, ProviderFactory, Registrar, ToolFactory
 from retinue.plugins.hookspecs import hookimpl
 from retinue.providers.registry import ADAPTERS
 
-TOOL_FAMILIES = ("files", "patch", "lookup", "shell", "process", "web", "status", "plan", "image")
+TOOL_FAMILIES = {
+    "files": "retinue.toolkit.files:make_tools",
+    "patch": "retinue.toolkit.patch:make_tools",
+    "lookup": "retinue.toolkit.lookup:make_tools",
+    "shell": "retinue.toolkit.shell:make_tools",
+    "process": "retinue.toolkit.process:make_tools",
+    "web": "retinue.toolkit.web:make_tools",
+    "status": "retinue.toolkit.status:make_tools",
+    "plan": "retinue.toolkit.plan:make_tools",
+    "image": "retinue.toolkit.image:make_tools",
+}
+"""Our tools by family, in the order in which the prompt lists them."""
 
 
 @hookimpl
 def retinue_register(register: Registrar) -> None:
-    for family in TOOL_FAMILIES:
-        register.tools(ToolFactory(family, Lazy(f"retinue.toolkit.{family}:make_tools")))
+    for family, target in TOOL_FAMILIES.items():
+        register.tools(ToolFactory(family, Lazy(target)))
     for api, target in ADAPTERS.items():
         register.provider(ProviderFactory(api, Lazy(target)))

