@@ -35,7 +35,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """A tool call; `arguments` is its text on the wire, well-formed or not. Without an `id` it gets one by its place."""
+    """A tool call; `arguments` is its text on the wire, well-formed or not. One without an `id` is numbered."""
 
     name: str
     arguments: str
