@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.messages import AssistantMessage, Text, Usage, said
+from retinue.core.messages import AssistantMessage, Text, ToolCall, Usage, said
 from retinue.core.model import ModelRef
 from retinue.sessions.entries import Compacted, MessageAdded, ModelChanged, SettingChanged
 from retinue.sessions.store import SessionStore
+from retinue.storage.home import Home
+from retinue.storage.lease import SessionLease
+from retinue.testing.modelserver import ModelServer
+from retinue.testing.replies import Reply, says
 from tests.cli.conftest import RunCommand
 from tests.sessions.builders import TickingClock
 
@@ -222,3 +230,190 @@ def test_another_agents_session_is_reached_by_option_or_key(retinue: RunCommand,
 
 def test_a_name_that_is_no_key_is_refused(retinue: RunCommand) -> None:
     assert "is not a session key" in retinue("sessions", "show", "a b").err
+
+
+LONG = "We discuss the harbour and its many boats at length. " * 40
+SUMMARY = """\
+## Decisions
+The harbour is discussed.
+
+## Open tasks
+None.
+
+## Constraints
+None.
+
+## Pending asks
+{asks}
+
+## Exact identifiers
+None.
+"""
+
+
+@contextmanager
+def model_behind(home: Path, *replies: Reply) -> Iterator[ModelServer]:
+    """A home whose agent talks to a scripted model."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(ModelServer(*replies)) as server:
+        provider = {
+            "baseUrl": f"{server.url}/v1",
+            "apiKey": "sk-0123456789abcdef",
+            "models": [{"id": "test-model", "contextWindow": 100_000}],
+        }
+        config = {
+            "models": {"providers": {"test": provider}},
+            "agents": {"defaults": {"model": "test/test-model"}},
+            "session": {"reset": {"mode": "none"}},
+        }
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "retinue.json").write_text(json.dumps(config))
+        yield server
+
+
+def talk_long(home: Path) -> list[str]:
+    lines = [f"{'answer' if at % 2 else 'question'} {at}. {LONG}" for at in range(12)]
+    talk(store_of(home), "main", *lines)
+    return lines
+
+
+def test_compact_then_restore(retinue: RunCommand, home: Path) -> None:
+    lines = talk_long(home)
+    summary = says(SUMMARY.format(asks="\n".join(lines[::2])))
+    with model_behind(home, says("NO_REPLY"), summary, says("Still here.")) as server:
+        ran = retinue("sessions", "compact", "main", "--focus", "the boats", "--json")
+        assert ran.code == 0, ran.out + ran.err
+        assert ran.data["tokensAfter"] < ran.data["tokensBefore"]
+        assert f"{ran.data['tokensBefore']:,} tokens became" in ran.data["message"]
+        assert "the boats" in json.dumps(server.model_requests[-1].json)
+        transcript = store_of(home).open(SessionKey.parse("main"))
+        kept = len(transcript.messages)
+        before = transcript.path.read_bytes()
+        assert kept < 12
+        restored = retinue("sessions", "restore", "main", "--json")
+        assert restored.code == 0, restored.out + restored.err
+        assert (restored.data["messagesBefore"], restored.data["messagesAfter"]) == (kept, 12)
+        assert transcript.path.read_bytes().startswith(before)
+        assert retinue("agent", "-m", "Are you there?", "--session", "main").code == 0
+        sent = [json.dumps(each["content"]) for each in server.model_requests[-1].json["messages"]]
+        assert all(line.strip() in text for line, text in zip(lines, sent[-13:-1], strict=True))
+        assert not any("summed up" in text for text in sent[-13:])
+
+
+def test_a_refused_compaction_says_why(retinue: RunCommand, home: Path) -> None:
+    talk_long(home)
+    with model_behind(home, says("NO_REPLY"), says("Things were said."), says("Still nothing.")):
+        ran = retinue("sessions", "compact", "main")
+        assert (ran.code, "kept" in ran.err) == (1, True)
+    talk(store_of(home), "short", "Hi", "Hello")
+    with model_behind(home, says("NO_REPLY")):
+        ran = retinue("sessions", "compact", "short", "--json")
+        assert ran.code == 1
+        assert "nothing to sum up" in ran.data["error"]["message"]
+
+
+def test_restore_without_a_compaction_or_beside_a_running_turn_is_refused(retinue: RunCommand, home: Path) -> None:
+    store = store_of(home)
+    key = talk(store, "main", "One", "Two")
+    ran = retinue("sessions", "restore", "main")
+    assert (ran.code, "no compaction to undo" in ran.err) == (1, True)
+    transcript = store.open(key)
+    transcript.append(Compacted("S", None, 10))
+    with SessionLease(Home(home), key):
+        assert "in use by another process" in retinue("sessions", "restore", "main").err
+    assert "only 1 compactions" in retinue("sessions", "restore", "main", "--to", "2").err
+    ran = retinue("sessions", "restore", "main", "--to", "1")
+    assert "The model reads 2 messages of agent:main:main again; it read 0." in ran.out
+
+
+def openclaw(path: Path) -> Path:
+    """A folder of sessions with one conversation and one that cannot be read."""
+    path.mkdir()
+    lines: list[dict[str, Any]] = [
+        {"type": "session", "version": 2, "id": "old", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/x"},
+        {"type": "message", "id": "a", "parentId": None, "message": {"role": "user", "content": "From before"}},
+    ]
+    (path / "old.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\nrubbish\n")
+    (path / "zero.jsonl").write_bytes(b"\0" * 100)
+    (path / "sessions.json").write_text(json.dumps({"agent:main:telegram:direct:42": {"sessionId": "old"}}))
+    return path
+
+
+def test_import_takes_over_a_folder_once(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
+    folder = openclaw(tmp_path / "claw")
+    dry = retinue("sessions", "import", str(folder), "--dry-run")
+    assert (dry.code, home.exists()) == (0, False)
+    assert "Nothing was written." in dry.out
+    ran = retinue("sessions", "import", str(folder), "--json")
+    assert ran.code == 0
+    good, bad = ran.data["transcripts"]
+    assert (good["outcome"], good["key"], good["messages"]) == ("imported", "agent:main:telegram:direct:42", 1)
+    assert good["badLines"] == 1
+    assert bad["outcome"] == "nothing in it"
+    assert "old.jsonl: a line was left out, byte " in ran.err
+    assert "From before" in retinue("sessions", "show", "agent:main:telegram:direct:42").out
+    again = retinue("sessions", "import", str(folder), "--json").data["transcripts"]
+    assert again[0]["outcome"] == "already there"
+    assert len(retinue("sessions", "list", "--json").data) == 1
+
+
+def test_import_of_one_file_under_a_name(retinue: RunCommand, home: Path, tmp_path: Path) -> None:
+    folder = openclaw(tmp_path / "claw")
+    both = retinue("sessions", "import", str(folder), "--session", "ideas")
+    assert (both.code, "Name a file" in both.err) == (2, True)
+    assert retinue("sessions", "import", str(folder / "old.jsonl"), "--session", "ideas").code == 0
+    assert "From before" in retinue("sessions", "show", "ideas").out
+    assert retinue("sessions", "import", str(folder / "zero.jsonl")).code == 1
+    assert retinue("sessions", "import", str(tmp_path / "nowhere")).code == 2
+    assert retinue("sessions", "import", str(folder), "--agent", "nobody").code == 2
+
+
+def test_check_tells_and_fixes(retinue: RunCommand, home: Path) -> None:
+    assert "0 transcripts, no problem." in retinue("sessions", "check").out
+    assert not home.exists()
+    store = store_of(home)
+    key = talk(store, "main", "Hello", "Hi")
+    store.find(key)
+    assert retinue("sessions", "check").code == 0
+    transcript = store.open(key)
+    transcript.append(MessageAdded(AssistantMessage((ToolCall("c1", "exec", {}),))))
+    transcript.path.chmod(0o644)
+    with transcript.path.open("ab") as file:
+        file.write(b"torn")
+    found = retinue("sessions", "check", "--json")
+    assert (found.code, found.data["problems"]) == (1, 3)
+    [checked] = found.data["transcripts"]
+    assert {finding["fault"] for finding in checked["findings"]} == {"permissions", "torn-end", "unanswered-calls"}
+    assert all(finding["fix"] for finding in checked["findings"])
+    assert retinue("sessions", "check", "main").out.count("--fix") == 3
+    assert transcript.path.read_bytes().endswith(b"torn")
+    fixed = retinue("sessions", "check", "--fix")
+    assert fixed.code == 0, fixed.out
+    assert "The interrupted turn of agent:main:main was closed." in fixed.out
+    assert "1 transcripts, no problem." in fixed.out
+    assert transcript.path.with_name(f"{transcript.path.name}.torn.1").read_bytes() == b"torn"
+
+
+def test_check_of_a_session_that_is_not_there(retinue: RunCommand, home: Path) -> None:
+    talk(store_of(home), "main", "Hello")
+    ran = retinue("sessions", "check", "idaes")
+    assert (ran.code, "There is no transcript of 'agent:main:idaes'" in ran.err) == (2, True)
+
+
+def test_prune_archives_what_is_old(retinue: RunCommand, home: Path) -> None:
+    old, now = store_of(home, start=datetime(2020, 1, 1, tzinfo=UTC)), store_of(home, start=datetime.now(UTC))
+    talk(old, "ideas", "Long ago")
+    talk(old, "main", "Long ago")
+    talk(now, "plans", "Today")
+    dry = retinue("sessions", "prune", "--dry-run")
+    assert dry.out == "agent:main:ideas: would be archived, not used for 30d\n"
+    (home / "retinue.json").write_text('{session: {maintenance: {mode: "warn"}}}')
+    warned = retinue("sessions", "prune")
+    assert (warned.out, "`warn`" in warned.err) == (dry.out, True)
+    assert len(retinue("sessions", "list", "--json").data) == 3
+    (home / "retinue.json").write_text("{}")
+    with SessionLease(Home(home), SessionKey.parse("ideas")):
+        assert "in use by another process" in retinue("sessions", "prune").out
+    data = retinue("sessions", "prune", "--json").data
+    assert "Long ago" in Path(data["archived"][0]).read_text()
+    assert [row["key"] for row in retinue("sessions", "list", "--json").data] == ["agent:main:plans", "agent:main:main"]
+    assert retinue("sessions", "prune").out == "There is nothing to tidy up.\n"

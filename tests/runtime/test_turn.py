@@ -180,3 +180,20 @@ async def test_no_model_at_all_is_explained(tmp_path: Path) -> None:
             reply = await runtime.say(Inbound("hi", SessionKey.parse("agent:main:main")))
         assert reply.status is TurnStatus.FAILED
         assert "retinue models auth add" in (reply.error or "")
+
+
+async def test_prompt_diff_names_what_moved_the_cache_between_two_turns(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from retinue.cli.main import run as retinue
+
+    stage.server.push(says("one"), says("two"), says("three"))
+    await stage.ask("first", "second")
+    (stage.workspace / "SOUL.md").write_text("Speak like a pirate.")
+    await stage.ask("third")
+    home = str(stage.home.path)
+    assert retinue(["prompt", "diff", "main#1", "main#-1", "--home", home, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["moved"]["name"] == "file:SOUL.md"
+    assert retinue(["prompt", "diff", "main#1", "main#9", "--home", home]) == 2
+    assert "2 were kept" in capsys.readouterr().err

@@ -82,6 +82,7 @@ class Chat:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         await self._greet()
+        self._runtime.tidy(self._key.agent)
         self._catch_up()
         reader = self._reader()
         async with anyio.create_task_group() as tasks:

@@ -23,7 +23,7 @@ COMMANDS = {
     "config": ("retinue.cli.config:config", "Read, change, check and explain the configuration."),
     "workspace": ("retinue.cli.workspace:workspace", "List, inspect and seed the agents' workspaces."),
     "skills": ("retinue.cli.skills:skills", "List skills and say why one is off."),
-    "sessions": ("retinue.cli.sessions:sessions", "List, show, export and reset conversations."),
+    "sessions": ("retinue.cli.sessions:sessions", "List, show, export, reset, check and tidy conversations."),
     "models": ("retinue.cli.models:models", "List, test and pull models; keep credentials."),
 }
 """Every command: where it is, and its summary, which is all that `--help` needs."""

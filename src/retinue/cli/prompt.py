@@ -74,7 +74,9 @@ def sizes(invocation: Invocation, agent: str | None, mode: str, session: str | N
 def diff(invocation: Invocation, before: str, after: str) -> None:
     """Compare two prompts and name the section that moves the provider's cache.
 
-    BEFORE and AFTER are files written by `retinue prompt sizes --json`, or sessions, whose prompt is built now.
+    BEFORE and AFTER are each one of: a session, whose prompt is built now; SESSION#N, the N-th prompt that the session
+    was sent (#-1 is the last one; a new one is kept whenever something changed); a file written by `retinue prompt
+    sizes --json`.
     """
     from retinue.context.prompt.report import diff_reports
 
@@ -117,6 +119,8 @@ def _operand(invocation: Invocation, text: str) -> PromptReport:
     from retinue.core.errors import UsageError
 
     path = Path(text)
+    if not path.is_file() and "#" in text:
+        return _sent(invocation, text)
     if not path.is_file():
         built, tools = _build(invocation, None, None if text == "." else text, "full")
         return _measure(built, tools)
@@ -126,6 +130,24 @@ def _operand(invocation: Invocation, text: str) -> PromptReport:
         raise UsageError(
             f"{text} is not a report of prompt sizes ({error}). Make one with `retinue prompt sizes --json > FILE`."
         ) from error
+
+
+def _sent(invocation: Invocation, text: str) -> PromptReport:
+    """A prompt that a session was sent, by its number."""
+    from retinue.core.errors import UsageError
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.records import sent_prompts
+
+    name, _, number = text.rpartition("#")
+    foundation = lay_foundation(invocation.home)
+    reports = sent_prompts(foundation, foundation.session_key(name or None, None))
+    try:
+        at = int(number)
+        return reports[at if at < 0 else at - 1]
+    except (ValueError, IndexError):
+        raise UsageError(
+            f"'{text}' names no prompt: {len(reports)} were kept for '{name}'. They are SESSION#1 to #{len(reports)}."
+        ) from None
 
 
 def _spell_sizes(report: PromptReport) -> str:

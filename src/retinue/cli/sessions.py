@@ -1,4 +1,7 @@
-"""`retinue sessions`: list conversations, read them, write them to a file, start them afresh."""
+"""`retinue sessions`: list conversations, read them, write them to a file, start them afresh.
+
+What keeps them in order is in `sessions_upkeep`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.session_lookup import AGENT, find_session, list_sessions_of, read_foundation, tell_notes
+from retinue.cli.sessions_upkeep import check, compact, import_sessions, prune, restore
 
 if TYPE_CHECKING:
-    from retinue.core.keys import SessionKey
-    from retinue.runtime.foundation import Foundation
     from retinue.sessions.entries import Entry, Header
     from retinue.sessions.session import Session
     from retinue.sessions.store import SessionStore
@@ -22,13 +25,14 @@ STDOUT = "-"
 
 @click.group(cls=Group)
 def sessions() -> None:
-    """List conversations, read them, export them, start them afresh.
+    """List conversations, read them, export them, start them afresh, keep them in order.
 
     A KEY is the name of a session, as in `main` or `ideas`, or its full key, as in agent:main:ideas.
     """
 
 
-_AGENT = click.option("--agent", metavar="ID", help="The agent of a session named without one.")
+for _command in (compact, restore, import_sessions, check, prune):
+    sessions.add_command(_command)
 
 
 @sessions.command("list")
@@ -38,7 +42,7 @@ def list_sessions(invocation: Invocation, agent: str | None) -> None:
     """List the sessions, the one last used first."""
     from retinue.runtime.records import open_sessions
 
-    foundation = _found(invocation)
+    foundation = read_foundation(invocation)
     agents = (foundation.agent_id(agent),) if agent else foundation.config.agents.ids
     found = [pair for each in agents for pair in _with_models(invocation, open_sessions(foundation, each))]
     found.sort(key=lambda pair: pair[0].updated_at, reverse=True)
@@ -48,9 +52,9 @@ def list_sessions(invocation: Invocation, agent: str | None) -> None:
 
 def _with_models(invocation: Invocation, store: SessionStore) -> list[tuple[Session, str | None]]:
     """The sessions of an agent, each with the model that answered last."""
-    found = _list(store)
+    found = list_sessions_of(store)
     answered = {record.session_id: record.model for record in store.usage()} if found else {}
-    _tell_notes(invocation, store)
+    tell_notes(invocation, store)
     return [(session, answered.get(session.id)) for session in found]
 
 
@@ -103,7 +107,7 @@ def _spell_rows(rows: list[dict[str, Any]]) -> str:
 
 @sessions.command()
 @click.argument("key")
-@_AGENT
+@AGENT
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="How many.")
 @pass_invocation
 def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> None:
@@ -114,8 +118,8 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     from retinue.security.literals import passage
     from retinue.sessions.export import export_json, export_markdown
 
-    foundation = _found(invocation)
-    session, store = _find(invocation, foundation, key, agent)
+    foundation = read_foundation(invocation)
+    session, store = find_session(invocation, foundation, key, agent)
     header, entries = _read(store, session)
     last = _last_messages(entries, limit)
     redact = make_redactor(foundation)
@@ -140,7 +144,7 @@ def _last_messages(entries: tuple[Entry, ...], limit: int) -> tuple[Entry, ...]:
 
 @sessions.command()
 @click.argument("key")
-@_AGENT
+@AGENT
 @click.option("--format", "form", type=click.Choice(["md", "json"]), default="md", help="Markdown or JSON.")
 @click.option("--output", metavar="FILE", default=STDOUT, help="Where to; `-`, the default, is standard output.")
 @click.option("--force", is_flag=True, help="Replace FILE where it exists.")
@@ -152,8 +156,8 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
     from retinue.runtime.records import make_redactor
     from retinue.sessions.export import export_json, export_markdown
 
-    foundation = _found(invocation)
-    session, store = _find(invocation, foundation, key, agent)
+    foundation = read_foundation(invocation)
+    session, store = find_session(invocation, foundation, key, agent)
     header, entries = _read(store, session)
     write = export_json if form == "json" else export_markdown
     text = _mend(write(header, entries, redact=make_redactor(foundation)))
@@ -189,11 +193,11 @@ def _write_new(path: Path, text: str, *, force: bool) -> Path:
 
 @sessions.command()
 @click.argument("key")
-@_AGENT
+@AGENT
 @pass_invocation
 def reset(invocation: Invocation, key: str, agent: str | None) -> None:
     """Archive a session and start a new one under its key; choices such as its model stay."""
-    session, store = _find(invocation, _found(invocation), key, agent)
+    session, store = find_session(invocation, read_foundation(invocation), key, agent)
     new = store.reset(session.key)
     kept = max(store.folder.glob(f"{store.path_of(session.id).name}.reset.*"))
     invocation.show(
@@ -207,53 +211,8 @@ def reset(invocation: Invocation, key: str, agent: str | None) -> None:
     )
 
 
-def _find(invocation: Invocation, foundation: Foundation, text: str, agent: str | None) -> tuple[Session, SessionStore]:
-    """The session that a person names; raises `UsageError` where there is none, and creates nothing."""
-    from retinue.core.errors import UsageError
-    from retinue.runtime.records import open_sessions
-
-    key = foundation.session_key(text, agent)
-    store = open_sessions(foundation, key.agent)
-    found = store.find(key) if store.folder.is_dir() else None
-    _tell_notes(invocation, store)
-    if found is None:
-        raise UsageError(f"There is no session '{key}'. {_near(key, _list(store))}")
-    return found, store
-
-
-def _near(key: SessionKey, known: tuple[Session, ...]) -> str:
-    from difflib import get_close_matches
-
-    if not known:
-        return f"The agent '{key.agent}' has none yet."
-    # What all keys of an agent begin with would make any two of them look alike.
-    start = f"agent:{key.agent}:"
-    by_name = {str(session.key).removeprefix(start): str(session.key) for session in known}
-    near = [by_name[name] for name in get_close_matches(str(key).removeprefix(start), by_name)]
-    return f"Did you mean {' or '.join(near)}?" if near else f"Used last: {', '.join([*by_name.values()][:5])}."
-
-
-def _list(store: SessionStore) -> tuple[Session, ...]:
-    """The sessions; looking at an agent that never spoke makes no folder for it."""
-    return store.list() if store.folder.is_dir() else ()
-
-
 def _read(store: SessionStore, session: Session) -> tuple[Header | None, tuple[Entry, ...]]:
     from retinue.sessions.tail import read_whole
 
     header, tree = read_whole(store.path_of(session.id))
     return header, tree.path
-
-
-def _tell_notes(invocation: Invocation, store: SessionStore) -> None:
-    for note in store.notes:
-        invocation.note(note)
-
-
-def _found(invocation: Invocation) -> Foundation:
-    from retinue.runtime.foundation import lay_foundation
-
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
-    return foundation

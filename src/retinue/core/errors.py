@@ -53,3 +53,10 @@ class ToolFailed(RetinueError):
 
 class UsageError(RetinueError):
     """The person asked for something that does not exist."""
+
+
+def first_cause(error: Exception) -> Exception:
+    """The error itself, or the first that a group of tasks raised, with its own type and message."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

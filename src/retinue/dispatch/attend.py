@@ -7,6 +7,8 @@ process had begun is finished first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -16,7 +18,8 @@ import anyio
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import Clock
 from retinue.core.envelope import Inbound, Outbound
-from retinue.core.events import Emit, Notice, TurnEvent
+from retinue.core.errors import RetinueError, StorageError, first_cause
+from retinue.core.events import Emit, Notice, TurnEvent, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.dispatch.inbox import Claimed, Inbox
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, merge, next_batch, refusal
@@ -28,11 +31,12 @@ INTERRUPT_POLL_SECONDS = 0.2
 
 
 class Recalled(Enum):
-    """What a session's transcript knows of a run."""
+    """What a session's transcripts know of a run: nothing, its message, its answer too, or only in an archive."""
 
     NOTHING = "nothing"
     OPEN = "open"
     ANSWERED = "answered"
+    ARCHIVED = "archived"
 
 
 class Worker(Protocol):
@@ -54,7 +58,7 @@ class Worker(Protocol):
         ...
 
     def reread(self, run: RunId) -> Outbound:
-        """The answer that the transcript has for a run."""
+        """What the transcripts have for a run that is answered or archived."""
         ...
 
     def stop(self) -> bool: ...
@@ -96,12 +100,13 @@ class Attendant:
             if item.message.run != item.into or recalled is Recalled.NOTHING:
                 continue
             await show(Notice(f"Finishing a turn that was interrupted: {literal(item.message.inbound.text, 80)}"))
-            self.inbox.finish(item.into, await self._finish(item, recalled))
+            with self._failing(item.into):
+                self.inbox.finish(item.into, await self._finish(item, recalled))
 
     async def _finish(self, item: Claimed, recalled: Recalled) -> Outbound:
-        if recalled is Recalled.ANSWERED:
-            return self.worker.reread(item.into)
-        return await self.worker.resume(item.message.inbound, item.into, _unseen)
+        if recalled is Recalled.OPEN:
+            return await self.worker.resume(item.message.inbound, item.into, _unseen)
+        return self.worker.reread(item.into)
 
     async def _serve(self, mine: RunId, show: Emit, ask: Ask) -> None:
         """Answer in order until the message `mine` is answered."""
@@ -125,15 +130,30 @@ class Attendant:
         if mine not in batch.runs:
             await show(Notice(f"First, a message that was left waiting: {literal(inbound.text, 80)}"))
             show, ask = _unseen, nobody_to_ask
-        async with anyio.create_task_group() as tasks:
-            if rules.mode is QueueMode.INTERRUPT:
-                tasks.start_soon(self._stop_for_newer)
-            outbound = await self.worker.answer(inbound, batch.into, batch.runs[:-1], show, ask)
-            tasks.cancel_scope.cancel()
-        self.inbox.finish(batch.into, outbound)
+        with self._failing(batch.into):
+            async with anyio.create_task_group() as tasks:
+                if rules.mode is QueueMode.INTERRUPT:
+                    tasks.start_soon(self._stop_for_newer)
+                outbound = await self.worker.answer(inbound, batch.into, batch.runs[:-1], show, ask)
+                tasks.cancel_scope.cancel()
+            self.inbox.finish(batch.into, outbound)
+
+    @contextmanager
+    def _failing(self, run: RunId) -> Iterator[None]:
+        """End a message that cannot be answered, so that it does not stand in the way of those after it.
+
+        Where the disk is full or a file cannot be used the message is not to blame: it waits, and the error goes on.
+        """
+        try:
+            yield
+        except (RetinueError, ExceptionGroup) as error:
+            cause = first_cause(error)
+            if not isinstance(cause, RetinueError) or isinstance(cause, StorageError):
+                raise cause from (error if error is not cause else None)
+            failed = Outbound(run, self.worker.key, "", TurnStatus.FAILED, "", error=str(cause))
+            self.inbox.finish(run, failed)
 
     async def _stop_for_newer(self) -> None:
-        """End the running turn as soon as a newer message waits."""
-        while not self.inbox.waiting(self.worker.key):  # noqa: ASYNC110 - another process may have put it there
+        """End the running turn as soon as a newer message waits; a turn that is still being prepared, once it runs."""
+        while not (self.inbox.waiting(self.worker.key) and self.worker.stop()):  # noqa: ASYNC110 - from any process
             await anyio.sleep(INTERRUPT_POLL_SECONDS)
-        self.worker.stop()

@@ -140,6 +140,11 @@ class Inbox:
         self._clock = clock
         self._holder = holder or f"pid {os.getpid()}"
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences for people about what was found damaged in the database and what was done."""
+        return self._database.notes
+
     def accept(
         self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, most: int = MOST_WAITING
     ) -> Accepted:

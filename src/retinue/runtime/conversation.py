@@ -21,7 +21,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
-from retinue.core.messages import AssistantMessage, StopReason, Usage, UserMessage, text_of
+from retinue.core.messages import Usage, UserMessage, text_of
 from retinue.dispatch.attend import Attendant, Recalled
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.delivery import parse_reply
@@ -41,8 +41,10 @@ from retinue.runtime.ledger import TranscriptLedger
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.openings import FRESH_START, as_message, open_message
 from retinue.runtime.plan import AgentParts, Plan, Planner, local_time
+from retinue.runtime.recollection import MERGED, recollect
+from retinue.runtime.records import PROMPT_SENT
 from retinue.sessions.budget import Spending, find_exceeded, has_limits, since_midnight
-from retinue.sessions.entries import MessageAdded, Noted
+from retinue.sessions.entries import Noted
 from retinue.sessions.recovery import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
@@ -55,14 +57,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PROMPT_SENT = "retinue:prompt"
 CUT_SHORT = "the process ended during a turn"
-MERGED = "retinue:merged"
 RESUMED = "retinue:resumed-run"
 QUEUE = "queue"
 MOST_RESUMES = 3
 GAVE_UP = (
     "The turn was interrupted several times and is given up. Its transcript has what was done; ask again to go on."
+)
+
+ARCHIVED = (
+    "The turn was interrupted, and its conversation was archived before it could be finished. Ask again to go on."
 )
 
 
@@ -202,34 +206,18 @@ class Conversation:
         return (await self.parts.bus.fire(MESSAGE_SENDING, outbound))[0]
 
     def recall(self, run: RunId) -> Recalled:
-        """What the transcript knows of a run: nothing, its message, or its answer as well."""
-        said = False
-        merged_into: RunId | None = None
-        for entry in self.parts.store.open(self.key).tree.path:
-            match entry.body:
-                case Noted(kind, {"runs": [*runs], "into": str(into)}) if kind == MERGED and run in runs:
-                    merged_into = RunId(into)
-                case MessageAdded(UserMessage(), of) if of is not None and of in (run, merged_into):
-                    said = True
-                case MessageAdded(AssistantMessage(stop=StopReason.END) as answer, of) if (
-                    of == run and not answer.calls
-                ):
-                    return Recalled.ANSWERED
-        return Recalled.OPEN if said else Recalled.NOTHING
+        """What the transcripts know of a run."""
+        return recollect(self.parts.store, self.key, run).recalled
 
     def reread(self, run: RunId) -> Outbound:
-        """The answer that the transcript has for a run."""
-        answers = [
-            entry.body.message
-            for entry in self.parts.store.open(self.key).tree.path
-            if isinstance(entry.body, MessageAdded)
-            and entry.body.run == run
-            and isinstance(entry.body.message, AssistantMessage)
-        ]
-        reply = parse_reply(answers[-1].text)
-        usage = sum((answer.usage for answer in answers), Usage())
-        found = self._outbound(run, TurnStatus.OK, reply.text)
-        return replace(found, model=answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
+        """What the transcripts have for a run: its answer, or where it came to none, that it was archived."""
+        found = recollect(self.parts.store, self.key, run)
+        usage = sum((answer.usage for answer in found.answers), Usage())
+        if found.recalled is not Recalled.ANSWERED:
+            return replace(self._outbound(run, TurnStatus.FAILED, "", error=ARCHIVED), usage=usage)
+        reply = parse_reply(found.answers[-1].text)
+        outbound = self._outbound(run, TurnStatus.OK, reply.text)
+        return replace(outbound, model=found.answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
 
     async def _start_over_if_due(self, show: Emit) -> None:
         """Archive a session whose day or patience is over, before the message that would continue it."""

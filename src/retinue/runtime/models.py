@@ -11,7 +11,7 @@ from retinue.config.sections.agents import AgentSettings
 from retinue.core.keys import DEFAULT_AGENT, AgentId
 from retinue.core.model import ModelEvent, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.credentials import AuthRules, Credentials
-from retinue.providers.failover import Failover, OnFallback
+from retinue.providers.failover import Failover, OnFallback, Sleep
 from retinue.providers.registry import Providers
 from retinue.providers.resolve import Choice, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.runtime.foundation import Foundation
@@ -35,6 +35,8 @@ class ModelAccess:
     credentials: Credentials
     foundation: Foundation
     servers: LocalServers = field(default_factory=LocalServers)
+    sleep: Sleep = anyio.sleep
+    """How to wait before a model is asked again."""
     _found: Choice | None = field(default=None, init=False)
 
     @property
@@ -78,7 +80,7 @@ class ModelAccess:
         self, request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
     ) -> AsyncIterator[ModelEvent]:
         """Answer with the first model of the chain that can."""
-        failover = Failover(self.providers, self.credentials, self.info, anyio.sleep)
+        failover = Failover(self.providers, self.credentials, self.info, self.sleep)
         return failover.stream(request, chain, on_fallback)
 
     def known(self) -> tuple[ModelRef, ...]:

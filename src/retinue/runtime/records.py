@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from retinue.config.secrecy import is_secret
-from retinue.core.keys import DEFAULT_AGENT, AgentId
+from retinue.context.prompt.report import PromptReport
+from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.providers.profiles import ProfileFile
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import locate_workspace
 from retinue.security.secrets import EnvSecret, Redactor
+from retinue.sessions.entries import Noted
 from retinue.sessions.store import SessionStore
+from retinue.sessions.tail import read_whole
+
+PROMPT_SENT = "retinue:prompt"
+"""The entry that keeps what a prompt was made of."""
 
 
 def open_sessions(foundation: Foundation, agent: AgentId) -> SessionStore:
@@ -57,3 +63,16 @@ def _secrets_in(data: object, environment: Mapping[str, str], name: str = "") ->
         case list() | tuple():
             for value in data:
                 yield from _secrets_in(value, environment, name)
+
+
+def sent_prompts(foundation: Foundation, key: SessionKey) -> list[PromptReport]:
+    """The prompts that a session was sent, oldest first; one for each time that something in them changed."""
+    session = open_sessions(foundation, key.agent).find(key)
+    if session is None:
+        return []
+    _, tree = read_whole(foundation.home.sessions(key.agent) / f"{session.id}.jsonl")
+    return [
+        PromptReport.from_json(entry.body.data)
+        for entry in tree.path
+        if isinstance(entry.body, Noted) and entry.body.kind == PROMPT_SENT
+    ]

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,7 +19,7 @@ from retinue.context.fallback import FallbackEngine
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.events import Emit, TurnEvent
+from retinue.core.events import Emit, Notice, TurnEvent
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
 from retinue.dispatch.inbox import Inbox, Undelivered
@@ -34,9 +35,11 @@ from retinue.runtime.plan import AgentParts
 from retinue.runtime.rooms import AgentRoom, open_room, seed_agent
 from retinue.runtime.tools import SessionTools, make_tools
 from retinue.security.secrets import Secrets
+from retinue.sessions.maintenance import maintain
 from retinue.sessions.store import SessionStore
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
+from retinue.storage.lease import SessionLease
 from retinue.toolkit.running import CommandEnd, CommandTable
 from retinue.toolkit.shell import describe_end
 
@@ -66,6 +69,7 @@ class Runtime:
     _wake: MemoryObjectSendStream[Inbound] = field(init=False)
     _agents: dict[AgentId, AgentParts] = field(default_factory=dict, init=False)
     _conversations: dict[SessionKey, Conversation] = field(default_factory=dict, init=False)
+    _told: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._wake, self.wakes = anyio.create_memory_object_stream[Inbound](MOST_WAKES)
@@ -127,8 +131,30 @@ class Runtime:
         return found
 
     async def say(self, inbound: Inbound, show: Emit = show_nothing, ask: Ask = nobody_to_ask) -> Outbound:
-        """Answer a message."""
-        return await self.conversation(inbound.session).say(inbound, RunId(random_uuid()), show, ask)
+        """Answer a message, and tell what was found damaged in the home and what was done about it."""
+        conversation = self.conversation(inbound.session)
+        await self._tell_notes(conversation, show)
+        outbound = await conversation.say(inbound, RunId(random_uuid()), show, ask)
+        await self._tell_notes(conversation, show)
+        return outbound
+
+    async def _tell_notes(self, conversation: Conversation, show: Emit) -> None:
+        for note in (*self.inbox.notes, *conversation.parts.store.notes):
+            if note not in self._told:
+                self._told.add(note)
+                await show(Notice(note))
+
+    def tidy(self, agent: AgentId) -> None:
+        """Archive and delete what an agent's sessions need no more, as configured."""
+        foundation = self.foundation
+        plan, _ = maintain(
+            self.agent(agent).store,
+            foundation.config.session.maintenance,
+            foundation.clock.now(),
+            partial(SessionLease, foundation.home),
+        )
+        for what, why in plan.reasons.items():
+            log.info("tidied %s of %s: %s", what, agent, why)
 
     def missed(self, key: SessionKey) -> tuple[Undelivered, ...]:
         """Answers of a session that nobody has seen yet."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from retinue.core.errors import StorageError
-from retinue.storage.descriptors import sync_folder
+from retinue.storage.descriptors import rename_to_free_name, sync_folder
 from retinue.storage.file_errors import explained
 from retinue.storage.files import AlreadyThere, DiskFull, NotRegular
 
@@ -59,16 +60,23 @@ def place_of(descriptor: int) -> Place:
 
 
 def create_lines(path: Path, data: bytes, *, durable: bool) -> Place:
-    """Make a new private file holding `data`; raises `AlreadyThere` where one exists."""
-    with explained(path.name, path.parent):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | _COMMON, _PRIVATE)
+    """Make a new private file holding `data`, whole or not at all; raises `AlreadyThere` where one exists."""
+    temporary = f".retinue-{secrets.token_hex(8)}.tmp"
+    with explained(path.name, path.parent), _folder_of(path) as folder:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, _PRIVATE, dir_fd=folder)
         try:
             os.fchmod(descriptor, _PRIVATE)
             _write_whole(descriptor, data)
             if durable:
                 os.fsync(descriptor)
-                _sync_folder_of(path)
+            rename_to_free_name(folder, temporary, folder, path.name)
+            if durable:
+                sync_folder(folder)
             return place_of(descriptor)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
         finally:
             os.close(descriptor)
 
@@ -164,9 +172,10 @@ def _is_object(text: bytes) -> bool:
         return False
 
 
-def _sync_folder_of(path: Path) -> None:
+@contextmanager
+def _folder_of(path: Path) -> Iterator[int]:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        sync_folder(folder)
+        yield folder
     finally:
         os.close(folder)

@@ -31,7 +31,10 @@ def mend(report: Report, store: SessionStore, lease_of: Callable[[SessionKey], S
             rebuild = True
         elif finding.remedy is not None:
             told.append(_try(finding, checked, store, lease_of))
-    if rebuild:
+    hanging = [checked.path.name for checked in report.transcripts if checked.hangs_on_index]
+    if rebuild and hanging:
+        told.append(f"The index stays: only it knows which session {', '.join(hanging)} is. Import that one first.")
+    elif rebuild:
         told.append(_rebuild_index(store))
     return tuple(told)
 

@@ -167,7 +167,12 @@ class CommandTable:
         assert tasks is not None
         for command in self._commands.values():
             command.stop(Outcome.KILLED)
-        return await tasks.__aexit__(kind, error, trace)
+        try:
+            return await tasks.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if group.exceptions == (error,):
+                return False  # an error of the caller's own goes on as what it is
+            raise
 
     async def start(self, launch: Launch, folder: int) -> Command:
         """Start a command in the folder of a descriptor; it belongs to the table from now on."""

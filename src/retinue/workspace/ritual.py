@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -10,9 +11,11 @@ from functools import cache
 from importlib import resources
 
 from retinue.core.errors import StorageError
-from retinue.storage.files import Links, Root
+from retinue.storage.files import Links, NotThere, Root
 from retinue.storage.frontmatter import split_front_matter
 from retinue.workspace.bootstrap import MAX_FILE_BYTES, RITUAL_FILE
+
+log = logging.getLogger(__name__)
 
 STATE_FILE = ".retinue/workspace-state.json"
 CREATOR = "retinue"
@@ -72,9 +75,13 @@ def load_state(root: Root) -> WorkspaceState:
     """The state of a workspace; a missing or broken file is an empty one."""
     try:
         found = json.loads(root.read(STATE_FILE, max_bytes=_STATE_BYTES).data)
-    except (StorageError, ValueError, RecursionError):
+    except NotThere:
+        return WorkspaceState()
+    except (StorageError, ValueError, RecursionError) as error:
+        log.warning("%s cannot be read (%s); it is left as it is and taken as empty", STATE_FILE, error)
         return WorkspaceState()
     if not isinstance(found, dict):
+        log.warning("%s holds no object; it is left as it is and taken as empty", STATE_FILE)
         return WorkspaceState()
 
     def text(name: str) -> str | None:

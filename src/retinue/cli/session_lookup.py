@@ -1,0 +1,63 @@
+"""The sessions that a person names on the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from retinue.cli.common import Invocation
+    from retinue.core.keys import SessionKey
+    from retinue.runtime.foundation import Foundation
+    from retinue.sessions.session import Session
+    from retinue.sessions.store import SessionStore
+
+AGENT = click.option("--agent", metavar="ID", help="The agent of a session named without one.")
+
+
+def find_session(
+    invocation: Invocation, foundation: Foundation, text: str, agent: str | None
+) -> tuple[Session, SessionStore]:
+    """The session that a person names; raises `UsageError` where there is none, and creates nothing."""
+    from retinue.core.errors import UsageError
+    from retinue.runtime.records import open_sessions
+
+    key = foundation.session_key(text, agent)
+    store = open_sessions(foundation, key.agent)
+    found = store.find(key) if store.folder.is_dir() else None
+    tell_notes(invocation, store)
+    if found is None:
+        raise UsageError(f"There is no session '{key}'. {_near(key, list_sessions_of(store))}")
+    return found, store
+
+
+def _near(key: SessionKey, known: tuple[Session, ...]) -> str:
+    from difflib import get_close_matches
+
+    if not known:
+        return f"The agent '{key.agent}' has none yet."
+    # What all keys of an agent begin with would make any two of them look alike.
+    start = f"agent:{key.agent}:"
+    by_name = {str(session.key).removeprefix(start): str(session.key) for session in known}
+    near = [by_name[name] for name in get_close_matches(str(key).removeprefix(start), by_name)]
+    return f"Did you mean {' or '.join(near)}?" if near else f"Used last: {', '.join([*by_name.values()][:5])}."
+
+
+def list_sessions_of(store: SessionStore) -> tuple[Session, ...]:
+    """The sessions; looking at an agent that never spoke makes no folder for it."""
+    return store.list() if store.folder.is_dir() else ()
+
+
+def tell_notes(invocation: Invocation, store: SessionStore) -> None:
+    for note in store.notes:
+        invocation.note(note)
+
+
+def read_foundation(invocation: Invocation) -> Foundation:
+    from retinue.runtime.foundation import lay_foundation
+
+    foundation = lay_foundation(invocation.home)
+    for problem in foundation.loaded.problems:
+        invocation.note(str(problem))
+    return foundation

@@ -1,0 +1,279 @@
+"""`retinue sessions compact|restore|import|check|prune`: keeping conversations in order."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Command, Invocation, keep_logs, pass_invocation, table
+from retinue.cli.session_lookup import AGENT, find_session, read_foundation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from retinue.core.keys import AgentId, SessionKey
+    from retinue.runtime.foundation import Foundation
+    from retinue.sessions.checking import Checked, Finding, Report
+    from retinue.sessions.importing import Imported
+    from retinue.sessions.maintenance import Plan, Tidied
+    from retinue.storage.lease import SessionLease
+
+
+@click.command(cls=Command)
+@click.argument("key")
+@AGENT
+@click.option("--focus", metavar="TEXT", default="", help="What the summary should look at first.")
+@pass_invocation
+def compact(invocation: Invocation, key: str, agent: str | None, focus: str) -> None:
+    """Sum up the older part of a session now; needs a model.
+
+    Nothing is taken out of the transcript, and `restore` undoes it.
+    """
+    import anyio
+
+    foundation = read_foundation(invocation)
+    session, _ = find_session(invocation, foundation, key, agent)
+    keep_logs(invocation.home)
+    anyio.run(_compact, invocation, foundation, session.key, focus)
+
+
+async def _compact(invocation: Invocation, foundation: Foundation, key: SessionKey, focus: str) -> None:
+    from retinue.context.engine import History, read_back
+    from retinue.context.measure import estimate
+    from retinue.core.errors import SessionError
+    from retinue.runtime.runtime import open_runtime
+
+    async with open_runtime(foundation) as runtime:
+        store = runtime.agent(key.agent).store
+
+        def count() -> int:
+            tree = store.open(key).tree
+            return estimate(read_back(History(tree.messages, tree.summary)))
+
+        known, before = store.find(key), count()
+        told = await runtime.conversation(key).compact(focus)
+        session, after = store.find(key), count()
+    if known is None or session is None or session.compactions == known.compactions:
+        raise SessionError(told)
+    invocation.show({"key": str(key), "tokensBefore": before, "tokensAfter": after, "message": told}, told)
+
+
+@click.command(cls=Command)
+@click.argument("key")
+@AGENT
+@click.option("--to", "count", metavar="N", type=click.IntRange(min=1), default=1, help="Undo the last N (default: 1).")
+@pass_invocation
+def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> None:
+    """Undo the last compaction: the model reads again what its summary had replaced."""
+    from retinue.sessions.restoring import undo_compactions
+
+    foundation = read_foundation(invocation)
+    session, store = find_session(invocation, foundation, key, agent)
+    with _leases(foundation)(session.key):
+        restored = undo_compactions(store.open(session.key), foundation.clock.now(), count)
+        store.find(session.key)
+    undone = "The last compaction was" if count == 1 else f"The last {count} compactions were"
+    invocation.show(
+        {
+            "key": str(session.key),
+            "undone": restored.undone,
+            "carried": restored.carried,
+            "messagesBefore": restored.messages_before,
+            "messagesAfter": restored.messages_after,
+        },
+        f"{undone} undone. The model reads {restored.messages_after} messages of {session.key} again; "
+        f"it read {restored.messages_before}.",
+    )
+    invocation.note("Where that is more than the model can hold, the next turn sums it up anew.")
+
+
+@click.command("import", cls=Command)
+@click.argument("source", metavar="FILE|DIR", type=click.Path(path_type=Path))
+@click.option("--agent", metavar="ID", help="Give everything to this agent.")
+@click.option("--session", metavar="KEY", help="The key of a single transcript.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be imported.")
+@pass_invocation
+def import_sessions(invocation: Invocation, source: Path, agent: str | None, session: str | None, dry_run: bool) -> int:
+    """Take over conversations of OpenClaw; the files there stay untouched.
+
+    DIR is a folder of transcripts, an agent's folder or a whole home. What was imported before is not imported again.
+    """
+    from retinue.core.errors import UsageError
+    from retinue.runtime.records import open_sessions
+    from retinue.sessions.importing import Outcome, Route, find_transcripts, import_all
+
+    foundation = read_foundation(invocation)
+    found = find_transcripts(source.expanduser())
+    if session is not None and len(found) > 1:
+        raise UsageError(f"There are {len(found)} transcripts in {source}, and --session names one. Name a file.")
+    agents = foundation.config.agents
+    route = Route(
+        agents.ids,
+        agents.default_id,
+        foundation.agent_id(agent) if agent else None,
+        foundation.session_key(session, agent) if session else None,
+    )
+    done = import_all(found, route, partial(open_sessions, foundation), dry_run=dry_run)
+    data = {"dryRun": dry_run, "transcripts": [_describe_imported(each) for each in done]}
+    invocation.show(data, lambda: _spell_imported(done, dry_run=dry_run))
+    for each in done:
+        for problem in each.problems:
+            invocation.note(f"{each.path.name}: a line was left out, {problem}")
+    good = [each for each in done if each.outcome in (Outcome.IMPORTED, Outcome.ALREADY)]
+    failed = any(each.outcome is Outcome.FAILED for each in done)
+    return 1 if failed or not good else 0
+
+
+def _describe_imported(each: Imported) -> dict[str, Any]:
+    return {
+        "file": str(each.path),
+        "outcome": each.outcome.value,
+        "key": str(each.key) if each.key else None,
+        "sessionId": each.session,
+        "messages": each.messages,
+        "badLines": each.bad_lines,
+        "problems": list(each.problems),
+        "reason": each.reason,
+    }
+
+
+def _spell_imported(done: list[Imported], *, dry_run: bool) -> str:
+    rows = [(each.path.name, each.outcome, each.key or "-", f"{each.messages} messages", each.reason) for each in done]
+    return table(rows) + ("\nNothing was written." if dry_run else "")
+
+
+@click.command(cls=Command)
+@click.argument("key", required=False)
+@AGENT
+@click.option("--fix", is_flag=True, help="Put right what costs nothing: permissions, index, torn ends, open turns.")
+@pass_invocation
+def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool) -> int:
+    """Look over the transcripts of all sessions, or of one.
+
+    Without --fix nothing is changed. The exit code is 1 where a problem is left.
+    """
+    from retinue.core.errors import UsageError
+    from retinue.runtime.records import open_sessions
+    from retinue.sessions.checking import check_folder
+    from retinue.sessions.mending import mend
+
+    foundation = read_foundation(invocation)
+    only = foundation.session_key(key, agent) if key else None
+    reports: list[Report] = []
+    fixed: list[str] = []
+    for each in _agents(foundation, only.agent if only else foundation.agent_id(agent) if agent else None):
+        store = open_sessions(foundation, each)
+        report = check_folder(store.folder, only)
+        if only is not None and not report.transcripts:
+            raise UsageError(f"There is no transcript of '{only}'. `retinue sessions list` shows the keys.")
+        if fix and any(finding.remedy for finding in report.findings):
+            fixed += mend(report, store, _leases(foundation))
+            report = check_folder(store.folder, only)
+        reports.append(report)
+    problems = sum(report.problems for report in reports)
+    data = {
+        "transcripts": [_describe_checked(checked) for report in reports for checked in report.transcripts],
+        "findings": [_describe_finding(finding) for report in reports for finding in report.folder],
+        "fixed": fixed,
+        "problems": problems,
+    }
+    invocation.show(data, lambda: _spell_check(reports, fixed))
+    return 1 if problems else 0
+
+
+def _describe_checked(checked: Checked) -> dict[str, Any]:
+    session = checked.session
+    return {
+        "file": str(checked.path),
+        "key": str(session.key) if session else None,
+        "bytes": checked.size,
+        "lines": checked.lines,
+        "messages": checked.messages,
+        "findings": [_describe_finding(finding) for finding in checked.findings],
+    }
+
+
+def _describe_finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "file": str(finding.path),
+        "fault": finding.fault.value,
+        "problem": finding.fault.is_problem,
+        "text": finding.text,
+        "fix": finding.remedy.value if finding.remedy else None,
+    }
+
+
+def _spell_check(reports: list[Report], fixed: list[str]) -> str:
+    lines = list(fixed)
+    for report in reports:
+        for finding in report.findings:
+            sign = "✗" if finding.fault.is_problem else "·"
+            lines.append(f"{sign} {finding.path.name}: {finding.text}")
+            if finding.remedy:
+                lines.append(f"    --fix {finding.remedy.value}.")
+    problems = sum(report.problems for report in reports)
+    count = sum(len(report.transcripts) for report in reports)
+    verdict = "no problem" if not problems else "1 problem" if problems == 1 else f"{problems} problems"
+    return "\n".join([*lines, f"{count} transcripts, {verdict}."])
+
+
+@click.command(cls=Command)
+@click.option("--agent", metavar="ID", help="Only the sessions of this agent.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@pass_invocation
+def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
+    """Tidy up as `session.maintenance` says: archive old sessions, remove the oldest archives where room is short."""
+    from retinue.runtime.records import open_sessions
+    from retinue.sessions.maintenance import maintain
+
+    foundation = read_foundation(invocation)
+    settings = foundation.config.session.maintenance
+    if settings.mode == "warn" and not dry_run:
+        invocation.note("session.maintenance.mode is `warn`, so nothing is done.")
+    if dry_run:
+        settings = settings.model_copy(update={"mode": "warn"})
+    keep_logs(invocation.home)
+    now = foundation.clock.now()
+    done = [
+        maintain(open_sessions(foundation, each), settings, now, _leases(foundation))
+        for each in _agents(foundation, foundation.agent_id(agent) if agent else None)
+    ]
+    data = {
+        "done": settings.mode == "enforce",
+        "archive": [_step(plan, str(session.key)) for plan, _ in done for session in plan.archive],
+        "delete": [_step(plan, archive.path.name) for plan, _ in done for archive in plan.delete],
+        "archived": [str(path) for _, tidied in done for path in tidied.archived.values()],
+        "deleted": [str(path) for _, tidied in done for path in tidied.deleted],
+        "skipped": [text for _, tidied in done for text in tidied.skipped],
+        "remarks": [text for plan, _ in done for text in plan.remarks],
+    }
+    invocation.show(data, lambda: _spell_pruned(done, did=settings.mode == "enforce"))
+
+
+def _step(plan: Plan, name: str) -> dict[str, str]:
+    return {"name": name, "reason": plan.reasons[name]}
+
+
+def _spell_pruned(done: list[tuple[Plan, Tidied]], *, did: bool) -> str:
+    verbs = ("archived", "removed") if did else ("would be archived", "would be removed")
+    lines = []
+    for plan, tidied in done:
+        archived = [each.key for each in plan.archive if not did or each.key in tidied.archived]
+        removed = [each.path.name for each in plan.delete if not did or each.path in tidied.deleted]
+        lines += [f"{key}: {verbs[0]}, {plan.reasons[key.text]}" for key in archived]
+        lines += [f"{name}: {verbs[1]}, {plan.reasons[name]}" for name in removed]
+        lines += [*tidied.skipped, *plan.remarks]
+    return "\n".join(lines) or "There is nothing to tidy up."
+
+
+def _agents(foundation: Foundation, one: AgentId | None) -> tuple[AgentId, ...]:
+    return (one,) if one is not None else tuple(foundation.config.agents.ids)
+
+
+def _leases(foundation: Foundation) -> Callable[[SessionKey], SessionLease]:
+    from retinue.storage.lease import SessionLease
+
+    return partial(SessionLease, foundation.home)

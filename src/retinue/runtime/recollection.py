@@ -1,0 +1,72 @@
+"""What a session's transcripts know of a run whose process died before it told anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.core.keys import RunId, SessionKey
+from retinue.core.messages import AssistantMessage, StopReason, UserMessage
+from retinue.dispatch.attend import Recalled
+from retinue.sessions.entries import Entry, MessageAdded, Noted
+from retinue.sessions.store import SessionStore
+from retinue.sessions.tail import read_whole
+
+MERGED = "retinue:merged"
+
+_ANSWERS = frozenset({StopReason.END, StopReason.LENGTH, StopReason.REFUSED})
+"""How a model stops that has said what it had to say; a turn that heard this was over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """How far a run came, and what the model said in it."""
+
+    recalled: Recalled
+    answers: tuple[AssistantMessage, ...] = ()
+
+
+def recollect(store: SessionStore, key: SessionKey, run: RunId) -> Recollection:
+    """Look for a run in the session, as far back as it takes, and in the one that was archived before it.
+
+    A turn can be so long that its own beginning was summed up, and a session can be archived between the death of a
+    process and the next one: in neither case may the work begin again as if nothing had been done.
+    """
+    transcript = store.open(key)
+    path = transcript.tree.path
+    found = _search(path, run)
+    if found.recalled is Recalled.NOTHING and path and path[0].parent is not None:
+        found = _search(read_whole(transcript.path)[1].path, run)
+    if found.recalled is not Recalled.NOTHING or transcript.header is None:
+        return found
+    for archived in _archives(store.folder, transcript.header.parent):
+        before = _search(read_whole(archived)[1].path, run)
+        if before.recalled is Recalled.OPEN:
+            return Recollection(Recalled.ARCHIVED, before.answers)
+        if before.recalled is not Recalled.NOTHING:
+            return before
+    return found
+
+
+def _search(entries: Iterable[Entry], run: RunId) -> Recollection:
+    said = answered = False
+    merged_into: RunId | None = None
+    answers: list[AssistantMessage] = []
+    for entry in entries:
+        match entry.body:
+            case Noted(kind, {"runs": [*runs], "into": str(into)}) if kind == MERGED and run in runs:
+                merged_into = RunId(into)
+            case MessageAdded(UserMessage(), of):
+                said = said or (of is not None and of in (run, merged_into))
+                answered = False  # somebody spoke after the answer, and the turn went on
+            case MessageAdded(AssistantMessage() as answer, of) if of == run:
+                answers.append(answer)
+                answered = answer.stop in _ANSWERS and not answer.calls
+    recalled = Recalled.ANSWERED if answered else Recalled.OPEN if said else Recalled.NOTHING
+    return Recollection(recalled, tuple(answers))
+
+
+def _archives(folder: Path, session: str | None) -> Iterator[Path]:
+    if session is not None:
+        yield from (path for path in folder.glob(f"{session}.jsonl.*") if ".torn." not in path.name)

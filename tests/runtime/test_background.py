@@ -1,0 +1,51 @@
+"""A background command that ends wakes its agent: in the running turn, or by a turn of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
+from retinue.core.envelope import Inbound, Source
+from retinue.core.keys import SessionKey
+from retinue.testing.replies import calls, says
+from tests.runtime.conftest import staged
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+KEY = SessionKey.parse("agent:main:main")
+
+
+async def yes(request: ApprovalRequest) -> ApprovalDecision:
+    return ApprovalDecision(Verdict.ALLOW_ONCE, "said yes")
+
+
+async def test_the_end_of_a_command_is_pushed_to_an_idle_agent(tmp_path: Path) -> None:
+    command = "while [ ! -e go ]; do sleep 0.05; done; echo all finished"
+    replies = (calls("exec", command=command, background=True), says("Started."), says("It is done, I see."))
+    async with staged(tmp_path, *replies) as stage, stage.open() as runtime:
+        await runtime.say(Inbound("start it", KEY), stage.emit, yes)
+        (stage.workspace / "go").write_text("")
+        with anyio.fail_after(60):
+            wake = await runtime.wakes.receive()
+        assert wake.source is Source.BACKGROUND
+        reply = await runtime.say(wake, stage.emit, yes)
+        assert reply.text == "It is done, I see."
+        told = json.dumps(stage.server.model_requests[-1].json["messages"][-1])
+        assert "all finished" in told
+        assert "not written by a person" in told
+
+
+async def test_a_running_command_is_listed_in_front_of_the_next_message(tmp_path: Path) -> None:
+    command = "while [ ! -e go ]; do sleep 0.05; done"
+    replies = (calls("exec", command=command, background=True), says("Started."), says("Still running."))
+    async with staged(tmp_path, *replies) as stage, stage.open() as runtime:
+        await runtime.say(Inbound("start it", KEY), stage.emit, yes)
+        await runtime.say(Inbound("how is it?", KEY), stage.emit, yes)
+        sent = stage.server.model_requests[-1].json["messages"][-1]["content"]
+        assert "## Active Background Commands" in sent
+        assert sent.endswith("how is it?")
+        (stage.workspace / "go").write_text("")
