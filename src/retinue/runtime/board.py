@@ -31,7 +31,7 @@ class Board:
 
     async def status(self, session: SessionKey) -> SessionStatus:
         parts = self._open().agent(session.agent)
-        found = parts.store.find(session)
+        found = parts.store.peek(session)
         choice = await parts.access.choose(found.model if found else None)
         return SessionStatus(
             model=str(choice.ref) if choice else "none",

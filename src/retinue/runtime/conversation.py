@@ -115,7 +115,7 @@ class Conversation:
 
     def rules(self) -> QueueRules:
         """How messages that arrive during a turn are treated here."""
-        session = self.parts.store.find(self.key)
+        session = self.parts.store.peek(self.key)
         chosen = parse_queue_command((session.setting(QUEUE) if session else None) or "reset")
         settings = self.parts.foundation.config.messages.queue
         overrides = chosen if isinstance(chosen, QueueOverrides) else AS_CONFIGURED
@@ -151,7 +151,7 @@ class Conversation:
         if not has_limits(budget):
             return None
         now = local_time(self.parts)
-        session = self.parts.store.find(self.key)
+        session = self.parts.store.peek(self.key)
         today = since_midnight(self.parts.store.usage(since=now - timedelta(days=1)), now)
         return find_exceeded(budget, Spending(today, session.usage if session else Usage()), source)
 
@@ -221,7 +221,7 @@ class Conversation:
 
     async def _start_over_if_due(self, show: Emit) -> None:
         """Archive a session whose day or patience is over, before the message that would continue it."""
-        session = self.parts.store.find(self.key)
+        session = self.parts.store.peek(self.key)
         if session is None or not session.messages:
             return
         policy = policy_for(self.parts.foundation.config.session, self.key)
@@ -323,10 +323,10 @@ class Conversation:
         skipping = self.parts.room.settings.context_injection == "continuation-skip"
         if skipping and plan.injection is Injection.FULL and finished.status is TurnStatus.OK:
             transcript.append(Noted(FULL_CONTEXT_MARKER))
-        self.parts.store.find(self.key)
+        self.parts.store.settle(self.key)
 
     def _outbound(self, run: RunId, status: TurnStatus, text: str, *, error: str | None = None) -> Outbound:
-        session = self.parts.store.find(self.key)
+        session = self.parts.store.peek(self.key)
         return Outbound(run, self.key, str(session.id) if session else "", status, text, error=error)
 
     @asynccontextmanager
@@ -348,7 +348,7 @@ class Conversation:
                 return NO_MODEL
             keeper = self._keeper(transcript, plan, RunId(random_uuid()), _say_nothing)
             told = await keeper.compact(focus, force=True)
-            self.parts.store.find(self.key)
+            self.parts.store.settle(self.key)
             return told
 
     async def run_tool(self, name: str, arguments: Mapping[str, Any], inbound: Inbound) -> str:
@@ -373,7 +373,7 @@ class Conversation:
 
     async def _begin_anew(self, reason: str) -> str:
         """Archive the session and begin another under its key; returns its id."""
-        before = self.parts.store.find(self.key)
+        before = self.parts.store.peek(self.key)
         if before is not None:
             await self.parts.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason))
         fresh = self.parts.store.reset(self.key)

@@ -63,7 +63,7 @@ class ConversationDesk:
         parts = conversation.parts
         transcript = parts.store.open(self.session)
         plan = await conversation.planner.plan(transcript)
-        session = parts.store.find(self.session)
+        session = parts.store.peek(self.session)
         assert session is not None
         identity = parts.room.identity()
         return Status(
@@ -110,7 +110,7 @@ class ConversationDesk:
 
     def queue(self, rest: str) -> str:
         conversation = self.conversation
-        session = conversation.parts.store.find(self.session)
+        session = conversation.parts.store.peek(self.session)
         if rest:
             current = parse_queue_command((session.setting(QUEUE) if session else None) or "reset")
             chosen = parse_queue_command(rest, current if isinstance(current, QueueOverrides) else AS_CONFIGURED)
@@ -148,7 +148,7 @@ class ConversationDesk:
         now = local_time(self.conversation.parts)
         today = now.replace(hour=0, minute=0, second=0, microsecond=0)
         records = store.usage(since=today - timedelta(days=30))
-        session = store.find(self.session)
+        session = store.peek(self.session)
         return [
             UsageRow("This conversation", session.usage if session else Usage()),
             UsageRow("Today", total(record for record in records if record.at >= today)),

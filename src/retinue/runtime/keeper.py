@@ -24,7 +24,7 @@ from retinue.hooks.bus import Bus
 from retinue.runtime.models import ModelAccess
 from retinue.runtime.rooms import AgentRoom
 from retinue.security.secrets import Redact
-from retinue.sessions.entries import EntryId, MessageAdded, Noted
+from retinue.sessions.entries import MessageAdded, Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 
@@ -101,14 +101,12 @@ class SessionKeeper:
             self.key, tree.kept, window, self._ask, previous=tree.summary, focus=focus, force=force
         )
         before = request.tokens
-        leaf = tree.leaf
         await self.bus.fire(BEFORE_COMPACTION, Compacting(self.key, before))
         outcome = await self.engine.compact(request)
         if isinstance(outcome, Refused):
-            self._return_to(leaf)
             await self.emit(Notice(outcome.reason))
             return outcome.reason
-        self.transcript.append(outcome.entry, parent=leaf)
+        self.transcript.append(outcome.entry)
         self.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
         await self.bus.fire(AFTER_COMPACTION, Compacting(self.key, before, outcome.tokens_after))
         told = f"The conversation was summed up: {before:,} tokens became {outcome.tokens_after:,}."
@@ -158,7 +156,6 @@ class SessionKeeper:
     async def _flush(self, messages: tuple[Message, ...]) -> None:
         """Write notes to the diary: the model's, or where it gives none, an extract made without it."""
         request = self._request((*messages, said(self._settings.memory_flush.prompt or FLUSH_PROMPT)))
-        leaf = self.transcript.tree.leaf
         try:
             answer = await self._complete(request, Source.MEMORY, self._flusher())
             notes = "" if is_silent(answer.text) else answer.text.strip()
@@ -169,7 +166,6 @@ class SessionKeeper:
             from retinue.context.extract import extract_notes
 
             notes = extract_notes(self.transcript.tree.messages, redact=self.redact).markdown
-        self._return_to(leaf)
         now = self.local_time()
         if notes:
             entry = f"\n## {now:%H:%M} Notes before a summary\n\n{notes}\n"
@@ -197,7 +193,7 @@ class SessionKeeper:
     async def _complete(
         self, request: ModelRequest, source: Source, chain: tuple[ModelRef, ...] | None = None
     ) -> AssistantMessage:
-        """A model call beside the conversation; its cost is kept on a side branch that nobody reads."""
+        """A model call beside the conversation; its answer is kept in the transcript, off the branch that is read."""
 
         async def unnoticed(text: str) -> None:
             log.info("%s", text)
@@ -211,14 +207,8 @@ class SessionKeeper:
                     raise ModelError(f"{reason}: {detail}")
         raise ModelError("The model's stream ended without an ending.")
 
-    def _return_to(self, leaf: EntryId | None) -> None:
-        """Go back to the branch of the conversation after a call beside it."""
-        tree = self.transcript.tree
-        if leaf is not None and tree.leaf != leaf:
-            self.transcript.append(Noted("retinue:resumed"), parent=leaf)
-
     def _compactions(self) -> int:
-        session = self.store.find(self.key)
+        session = self.store.peek(self.key)
         return session.compactions if session else 0
 
     def _flush_state(self) -> FlushState:

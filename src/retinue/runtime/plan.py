@@ -87,7 +87,7 @@ class Planner:
     ) -> Plan | None:
         """What the next turn would use; None where there is no model. Without a transcript nothing is created."""
         access, room = self.parts.access, self.parts.room
-        session = self.parts.store.find(self.key) if self.parts.store.folder.is_dir() else None
+        session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
         wanted = access.resolve(model) if model else (session.model if session else None)
         choice = await self._heed_model_hooks(await access.choose(wanted), message)
         if choice is None:
@@ -157,7 +157,7 @@ class Planner:
 
     def _transcript_if_any(self) -> Transcript | None:
         store = self.parts.store
-        return store.open(self.key) if store.folder.is_dir() and store.find(self.key) else None
+        return store.open(self.key) if store.folder.is_dir() and store.peek(self.key) else None
 
     def _injection(self, transcript: Transcript | None) -> Injection:
         mode = self.parts.room.settings.context_injection

@@ -9,9 +9,10 @@ from pathlib import Path
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, UserMessage
 from retinue.dispatch.attend import Recalled
-from retinue.sessions.entries import Entry, MessageAdded, Noted
+from retinue.sessions.codec import decode_line
+from retinue.sessions.entries import BESIDE, Entry, MessageAdded, Noted
+from retinue.sessions.lines import read_forward
 from retinue.sessions.store import SessionStore
-from retinue.sessions.tail import read_whole
 
 MERGED = "retinue:merged"
 
@@ -37,11 +38,11 @@ def recollect(store: SessionStore, key: SessionKey, run: RunId) -> Recollection:
     path = transcript.tree.path
     found = _search(path, run)
     if found.recalled is Recalled.NOTHING and path and path[0].parent is not None:
-        found = _search(read_whole(transcript.path)[1].path, run)
+        found = _search(_read(transcript.path), run)
     if found.recalled is not Recalled.NOTHING or transcript.header is None:
         return found
     for archived in _archives(store.folder, transcript.header.parent):
-        before = _search(read_whole(archived)[1].path, run)
+        before = _search(_read(archived), run)
         if before.recalled is Recalled.OPEN:
             return Recollection(Recalled.ARCHIVED, before.answers)
         if before.recalled is not Recalled.NOTHING:
@@ -60,11 +61,19 @@ def _search(entries: Iterable[Entry], run: RunId) -> Recollection:
             case MessageAdded(UserMessage(), of):
                 said = said or (of is not None and of in (run, merged_into))
                 answered = False  # somebody spoke after the answer, and the turn went on
-            case MessageAdded(AssistantMessage() as answer, of) if of == run:
+            case MessageAdded(AssistantMessage() as answer, of, source) if of == run and source not in BESIDE:
                 answers.append(answer)
                 answered = answer.stop in _ANSWERS and not answer.calls
     recalled = Recalled.ANSWERED if answered else Recalled.OPEN if said else Recalled.NOTHING
     return Recollection(recalled, tuple(answers))
+
+
+def _read(path: Path) -> Iterator[Entry]:
+    """All entries of a file that may be too large to hold."""
+    for _, line in read_forward(path):
+        value = decode_line(line)
+        if isinstance(value, Entry):
+            yield value
 
 
 def _archives(folder: Path, session: str | None) -> Iterator[Path]:

@@ -182,6 +182,7 @@ class Runtime:
         self._wake.close()
         self.wakes.close()
         for parts in self._agents.values():
+            parts.store.settle_all()
             parts.room.close()
 
 

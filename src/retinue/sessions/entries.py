@@ -17,6 +17,9 @@ EntryId = NewType("EntryId", str)
 
 VERSION = 3
 
+BESIDE = frozenset({Source.MEMORY, Source.COMPACTION})
+"""What sets off model calls beside the conversation; their answers are kept for what they cost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Header:

@@ -47,7 +47,7 @@ def read_index(path: Path) -> Rows | None:
 def write_index(path: Path, rows: Rows) -> None:
     """Replace the index, whole or not at all; a row is a line, so that it can be read and compared."""
     lines = sorted(map(_encode_line, rows.values()))
-    write_atomic(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    write_atomic(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode(), synced=False)
 
 
 def put_aside(path: Path) -> Path:

@@ -27,6 +27,8 @@ from retinue.storage.files import DiskFull, make_private_dir
 
 log = logging.getLogger(__name__)
 
+SETTLE_SECONDS = 10.0
+
 _OPEN_AT_ONCE = 32
 
 
@@ -37,6 +39,7 @@ class _Change:
     folder: Path
     rows: Rows
     dirty: bool = False
+    rebuilt: bool = False
     folded: Folded = field(default_factory=Folded)
 
     def current(self, key: SessionKey) -> Session | None:
@@ -94,11 +97,32 @@ class SessionStore:
         self._cwd = cwd
         self._transcripts: OrderedDict[SessionId, Transcript] = OrderedDict()
         self._read: tuple[tuple[int, int, int], Rows] | None = None
+        self._unsettled: set[SessionKey] = set()
+        self._settled_at: float | None = None
 
     def find(self, key: SessionKey) -> Session | None:
-        """The session of a key, or None; at the end of a turn this brings the index up to date."""
+        """The session of a key, or None; brings the index up to date."""
+        self._unsettled.discard(key)
         with self._changing() as change:
             return change.current(key)
+
+    def peek(self, key: SessionKey) -> Session | None:
+        """The same without writing anything: what the index has not counted is read from the transcript."""
+        with self._changing(saving=False) as change:
+            return change.current(key)
+
+    def settle(self, key: SessionKey) -> None:
+        """Note the end of a turn. Replacing the index costs more than a turn, so it is done now and then."""
+        self._unsettled.add(key)
+        now = self._stamps.clock.monotonic()
+        if self._settled_at is None or now - self._settled_at >= SETTLE_SECONDS:
+            self._settled_at = now
+            self.settle_all()
+
+    def settle_all(self) -> None:
+        """Bring the index up to date with every turn that ended since it was."""
+        for key in tuple(self._unsettled):
+            self.find(key)
 
     def list(self) -> tuple[Session, ...]:
         """All sessions, the one last used first."""
@@ -109,13 +133,15 @@ class SessionStore:
 
     def open(self, key: SessionKey) -> Transcript:
         """The transcript of a key, started if there is none. One that is open already only reads what was added."""
-        with self._changing() as change:
-            session = change.current(key)
-            if session is None:
-                return self._start(key, change)
+        session = self.peek(key)
+        if session is None:
+            with self._changing() as change:
+                session = change.current(key)
+                if session is None:
+                    return self._start(key, change)
         transcript = self._transcripts.get(session.id)
         if transcript is None:
-            transcript = Transcript.open(change.path_of(session.id), self._stamps)
+            transcript = Transcript.open(self.path_of(session.id), self._stamps)
             self.notes += transcript.notes
         else:
             transcript.refresh()
@@ -190,7 +216,7 @@ class SessionStore:
         return transcript
 
     @contextmanager
-    def _changing(self) -> Iterator[_Change]:
+    def _changing(self, *, saving: bool = True) -> Iterator[_Change]:
         """The index under a lock that dies with the process; written back where it changed."""
         make_private_dir(self.folder)
         with explained(self.folder.name, self.folder.parent):
@@ -201,7 +227,8 @@ class SessionStore:
             try:
                 yield change
             finally:
-                self._save(change)
+                if saving or change.rebuilt:
+                    self._save(change)
         finally:
             os.close(descriptor)
 
@@ -218,6 +245,7 @@ class SessionStore:
         change = _Change(self.folder, rows or {})
         if rows is None:
             change.refold()
+            change.rebuilt = True
         return change
 
     def _save(self, change: _Change) -> None:

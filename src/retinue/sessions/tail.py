@@ -41,7 +41,7 @@ def read_tail(descriptor: int, limit: int) -> Tail:
     begin, block, fragment = place.end, BLOCK, b""
     records: list[Record] = []
     while True:
-        end, begin = begin, max(0, begin - block)
+        end, begin = begin, max(0, begin - block, place.end - limit)
         data = os.pread(descriptor, end - begin, begin) + fragment
         # The first line of what was read began earlier, unless the file begins here.
         cut = 0 if begin == 0 else data.find(b"\n") + 1 or len(data)

@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from retinue.core.messages import Message, UserMessage
-from retinue.sessions.entries import CallStarted, Compacted, Entry, EntryId, MessageAdded
+from retinue.sessions.entries import BESIDE, CallStarted, Compacted, Entry, EntryId, MessageAdded
 
 
 class Tree:
     """What is known of a transcript, kept up to date entry by entry.
 
-    The active branch is the path from the root to the last entry. What the model reads is the last compaction's summary
-    on that path and the messages from its `first_kept` on. Adding an entry that continues the branch costs the same
-    however long the branch is.
+    The active branch is the path from the root to the last entry. Answers to calls beside the conversation, such as a
+    summary's, hang on it and are no part of it: whoever wrote one may die the moment after. What the model reads is the
+    last compaction's summary on that path and the messages from its `first_kept` on. Adding an entry that continues the
+    branch costs the same however long the branch is.
 
     `whole` says that nothing stands before the first entry added; otherwise the beginning was not read.
     """
@@ -90,6 +91,8 @@ class Tree:
         continues = parent == self.leaf
         self._entries[entry.id] = entry
         self._parents[entry.id] = parent
+        if isinstance(entry.body, MessageAdded) and entry.body.source in BESIDE:
+            return
         if continues:
             self._path.append(entry)
         else:

@@ -56,15 +56,19 @@ def write_all(descriptor: int, data: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-def replace_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: bool) -> None:
-    """Write a temporary file beside `name` and rename it there; nothing is left behind when that fails."""
+def replace_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: bool, synced: bool = True) -> None:
+    """Write a temporary file beside `name` and rename it there; nothing is left behind when that fails.
+
+    What is not `synced` survives the death of the process but perhaps not a power cut.
+    """
     temporary = f".retinue-{secrets.token_hex(8)}.tmp"
     descriptor = os.open(temporary, CREATE, PRIVATE_FILE, dir_fd=folder)
     try:
         try:
             write_all(descriptor, data)
             os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
+            if synced:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         if exclusive:
@@ -75,7 +79,8 @@ def replace_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: b
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-    sync_folder(folder)
+    if synced:
+        sync_folder(folder)
 
 
 def rename_to_free_name(source: int, old: str, target: int, new: str) -> None:

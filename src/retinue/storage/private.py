@@ -24,8 +24,10 @@ def make_private_dir(path: Path) -> None:
             folder.chmod(PRIVATE_DIR)
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE) -> None:
+def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE, synced: bool = True) -> None:
     """Put `data` in the place of a state file of ours, whole or not at all, with exactly `mode`.
+
+    What can be made again, and is written often, need not be `synced` to the disk.
 
     A link that the owner made there, to a folder of dot files perhaps, stays a link and its target is replaced.
     """
@@ -37,6 +39,6 @@ def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE) -> None:
             found = stat_if_there(folder, target.name)
             if found is not None and not stat.S_ISREG(found.st_mode):
                 raise NotRegular(f"{path} is a {kind_of(found.st_mode)}, not a regular file. Move it away.")
-            replace_file(folder, target.name, data, mode, exclusive=False)
+            replace_file(folder, target.name, data, mode, exclusive=False, synced=synced)
         finally:
             os.close(folder)
