@@ -6,8 +6,8 @@ import argparse
 import importlib
 import time
 
-BENCHES = ("startup", "prompt", "turn")
-FULL: tuple[str, ...] = ()
+BENCHES = ("startup", "prompt", "turn", "memory")
+FULL: tuple[str, ...] = ("faults",)
 
 
 def main() -> None:

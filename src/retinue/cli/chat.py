@@ -87,6 +87,7 @@ class Chat:
         reader = self._reader()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._attend_wakes)
+            tasks.start_soon(self._runtime.memories.follow, self._runtime.agent(self._key.agent).room)
             while True:
                 try:
                     with patch_stdout(raw=True):

@@ -23,6 +23,7 @@ COMMANDS = {
     "config": ("retinue.cli.config:config", "Read, change, check and explain the configuration."),
     "workspace": ("retinue.cli.workspace:workspace", "List, inspect and seed the agents' workspaces."),
     "skills": ("retinue.cli.skills:skills", "List skills and say why one is off."),
+    "memory": ("retinue.cli.memory:memory", "Index, search and read an agent's notes."),
     "sessions": ("retinue.cli.sessions:sessions", "List, show, export, reset, check and tidy conversations."),
     "models": ("retinue.cli.models:models", "List, test and pull models; keep credentials."),
 }

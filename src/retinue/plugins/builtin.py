@@ -13,6 +13,7 @@ TOOL_FAMILIES = {
     "shell": "retinue.toolkit.shell:make_tools",
     "process": "retinue.toolkit.process:make_tools",
     "web": "retinue.toolkit.web:make_tools",
+    "memory": "retinue.toolkit.memory:make_tools",
     "status": "retinue.toolkit.status:make_tools",
     "plan": "retinue.toolkit.plan:make_tools",
     "image": "retinue.toolkit.image:make_tools",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.core.keys import SessionKey
+from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 from retinue.runtime.prompting import machine_timezone
 from retinue.sessions.entries import ModelChanged
 from retinue.toolkit.board import SessionStatus
+from retinue.toolkit.memory import Notebook
 
 if TYPE_CHECKING:
     from retinue.runtime.runtime import Runtime
@@ -48,6 +49,11 @@ class Board:
         parts.store.open(session).append(ModelChanged(ref))
         choice = await parts.access.choose(ref)
         return str(choice.ref) if choice else "none"
+
+    async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
+        """An agent's memory as one of its sessions may use it."""
+        runtime = self._open()
+        return await runtime.memories.notebook(runtime.agent(agent).room, session)
 
     def _open(self) -> Runtime:
         assert self._runtime is not None, "a tool ran before the runtime was open"

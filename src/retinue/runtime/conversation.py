@@ -14,6 +14,7 @@ from retinue.agent.guard import LoopLimits
 from retinue.agent.loop import LoopParts
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
+from retinue.context.prompt.inputs import Recollection
 from retinue.context.prompt.report import PromptReport, diff_reports
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
@@ -136,7 +137,9 @@ class Conversation:
         if spent is not None:
             return self._outbound(run, TurnStatus.FAILED, "", error=spent)
         inbound, _ = await self.parts.bus.fire(MESSAGE_RECEIVED, inbound)
-        plan = await self.planner.plan(transcript, inbound.model, message=inbound.text)
+        plan = await self.planner.plan(
+            transcript, inbound.model, message=inbound.text, recollections=await self._recall(inbound)
+        )
         if plan is None:
             return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
         self._note_prompt(transcript, plan)
@@ -144,6 +147,12 @@ class Conversation:
             transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
         message = open_message(inbound, self.parts, transcript, plan)
         return await self._turn(inbound, run, message, plan, transcript, show, ask)
+
+    async def _recall(self, inbound: Inbound) -> tuple[Recollection, ...]:
+        """What memory knows about a message that the owner wrote in a direct chat."""
+        if not inbound.owner or inbound.source is not Source.CHAT:
+            return ()
+        return await self.parts.memories.recall(self.parts.room, self.key, inbound.text)
 
     def _exceeded(self, source: Source) -> str | None:
         """Why a turn must not begin because of what was spent already."""

@@ -13,7 +13,7 @@ from retinue.context.engine import ContextEngine
 from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
 from retinue.context.prompt.changes import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
-from retinue.context.prompt.inputs import Mode, TurnInputs
+from retinue.context.prompt.inputs import Mode, Recollection, TurnInputs
 from retinue.context.prompt.report import PromptReport, report_prompt
 from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey
@@ -23,6 +23,7 @@ from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import Bus
 from retinue.providers.resolve import Choice
 from retinue.runtime.foundation import Foundation
+from retinue.runtime.memories import Memories
 from retinue.runtime.models import ModelAccess
 from retinue.runtime.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
 from retinue.runtime.rooms import AgentRoom
@@ -51,6 +52,7 @@ class AgentParts:
     inbox: Inbox
     lanes: Lanes
     audit: AuditLog
+    memories: Memories
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,12 @@ class Planner:
     key: SessionKey
 
     async def plan(
-        self, transcript: Transcript | None, model: str | None = None, mode: Mode = Mode.FULL, message: str = ""
+        self,
+        transcript: Transcript | None,
+        model: str | None = None,
+        mode: Mode = Mode.FULL,
+        message: str = "",
+        recollections: tuple[Recollection, ...] = (),
     ) -> Plan | None:
         """What the next turn would use; None where there is no model. Without a transcript nothing is created."""
         access, room = self.parts.access, self.parts.room
@@ -107,7 +114,7 @@ class Planner:
             thinking=thinking,
             reasoning=(session.reasoning if session else None) or room.settings.reasoning_default,
             injection=injection,
-            turn=TurnInputs(background=self.parts.tools.background(room.id, self.key)),
+            turn=TurnInputs(recollections=recollections, background=self.parts.tools.background(room.id, self.key)),
         )
         prompt = await self._heed_prompt_hooks(await build_prompt(room, order, self.parts.bus), message)
         return Plan(choice, info, tools, prompt, thinking, injection)

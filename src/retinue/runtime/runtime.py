@@ -30,6 +30,7 @@ from retinue.runtime.board import Board
 from retinue.runtime.conversation import Conversation
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.hooks import open_bus
+from retinue.runtime.memories import Memories
 from retinue.runtime.models import ModelAccess, open_model_access
 from retinue.runtime.plan import AgentParts
 from retinue.runtime.rooms import AgentRoom, open_room, seed_agent
@@ -64,6 +65,7 @@ class Runtime:
     inbox: Inbox
     lanes: Lanes
     audit: AuditLog
+    memories: Memories
     extra_skills: tuple[Path, ...] = ()
     wakes: MemoryObjectReceiveStream[Inbound] = field(init=False)
     _wake: MemoryObjectSendStream[Inbound] = field(init=False)
@@ -98,6 +100,7 @@ class Runtime:
                 inbox=self.inbox,
                 lanes=self.lanes,
                 audit=self.audit,
+                memories=self.memories,
             )
             self._agents[agent] = found
         return found
@@ -212,9 +215,11 @@ async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...]
         inbox = Inbox(database, foundation.clock)
         at_once = foundation.config.agents.defaults.max_concurrent or default_concurrency(os.cpu_count())
         lanes = Lanes(at_once)
+        memories = Memories()
+        stack.push_async_callback(memories.aclose)
         audit = AuditLog(foundation.home.path / "audit.jsonl", foundation.clock)
         runtime = Runtime(
-            foundation, providers, secrets, open_bus(foundation), tools, inbox, lanes, audit, extra_skills
+            foundation, providers, secrets, open_bus(foundation), tools, inbox, lanes, audit, memories, extra_skills
         )
         board.attach(runtime)
         stack.callback(runtime.close)

@@ -10,10 +10,10 @@ from retinue.context.prompt.inputs import BackgroundCommand
 from retinue.core.clock import random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ModelInfo
+from retinue.runtime.board import Board
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import AgentRoom
 from retinue.security.secrets import Secrets
-from retinue.toolkit.board import SessionBoard
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.search import search_tools
@@ -36,10 +36,14 @@ class SessionTools:
             return ()
         rules = self.foundation.config.tools
         own = room.settings.tools
-        selected = self.toolset.select(profile=rules.profile, allow=rules.allow, deny=rules.deny)
+        selected = self._offered(room).select(profile=rules.profile, allow=rules.allow, deny=rules.deny)
         if own.profile or own.allow or own.deny:
             selected = selected.select(profile=own.profile or "full", allow=own.allow, deny=own.deny)
         return (*selected.values(), *search_tools(selected))
+
+    def _offered(self, room: AgentRoom) -> Toolset:
+        """All tools there are, without those of a memory that is switched off."""
+        return self.toolset if room.settings.memory_search.enabled else self.toolset.select(deny=["group:memory"])
 
     def cap_for(self, room: AgentRoom, model: ModelInfo) -> Callable[[str], str]:
         """What shortens a tool's result to what the model can take."""
@@ -59,7 +63,7 @@ class SessionTools:
         return self.secrets.redactor.redact(text)
 
 
-def make_tools(foundation: Foundation, commands: CommandTable, board: SessionBoard, secrets: Secrets) -> SessionTools:
+def make_tools(foundation: Foundation, commands: CommandTable, board: Board, secrets: Secrets) -> SessionTools:
     """Ask every registered family for its tools."""
     parts = ToolParts(
         settings=foundation.config.tools,
@@ -69,6 +73,7 @@ def make_tools(foundation: Foundation, commands: CommandTable, board: SessionBoa
         board=board,
         environment=foundation.environment,
         secrets=secrets,
+        notebooks=board.notebook,
     )
     tools = [tool for factory in foundation.registry.tools.values() for tool in factory.make.load()(parts)]
     return SessionTools(foundation, Toolset(tools), commands, secrets)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from retinue.core.clock import Clock, IdFactory
 from retinue.security.secrets import Secrets
 from retinue.toolkit.board import SessionBoard
+from retinue.toolkit.memory import OpenNotebook
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.settings import ToolsSettings
 
@@ -25,4 +26,5 @@ class ToolParts:
     commands: CommandTable
     board: SessionBoard
     environment: Mapping[str, str] = field(default_factory=dict)
+    notebooks: OpenNotebook | None = None
     secrets: Secrets = field(default_factory=Secrets)

@@ -1,0 +1,1 @@
+"""Evaluations: how well memory finds things, measured on graded questions."""

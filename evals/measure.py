@@ -1,0 +1,99 @@
+"""Asking an index graded questions: is the line that answers a question among what is shown?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from retinue.core.clock import SystemClock
+from retinue.core.tokens import estimate_tokens
+from retinue.memory.documents import Library, workspace_shelf
+from retinue.memory.embed import BuiltInEmbedder
+from retinue.memory.index import MemoryIndex
+from retinue.memory.ranking import Hit, Limits
+from retinue.memory.search import Rules
+from retinue.memory.sqlite import SqliteStore
+from retinue.storage.files import Root
+
+TOKENS = 2_400
+CHARS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a note that answers a question."""
+
+    path: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and the lines that answer it."""
+
+    text: str
+    evidence: tuple[Line, ...]
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much may be shown: so many hits of so many characters, within so many characters or tokens in all."""
+
+    name: str
+    limits: Limits
+    tokens: int | None = None
+
+
+SCALES = (
+    Scale("any@6 chunks", Limits(6, 0.0, 1_700, 1_000_000)),
+    Scale("any@10 chunks", Limits(10, 0.0, 1_700, 1_000_000)),
+    Scale(f"any@6 {TOKENS} tokens", Limits(6, 0.35, 1_600, TOKENS * 5), TOKENS),
+    Scale(f"any@6 {CHARS} chars", Limits(6, 0.35, 700, CHARS)),
+)
+
+
+def within(hits: Sequence[Hit], tokens: int | None) -> list[Hit]:
+    """The first hits that together stay within so many tokens; the one that does not fit is cut."""
+    if tokens is None:
+        return list(hits)
+    shown = []
+    for hit in hits:
+        cost = estimate_tokens(hit.snippet)
+        if cost > tokens:
+            lines = hit.snippet.split("\n")
+            while lines and estimate_tokens("\n".join(lines)) > tokens:
+                lines.pop()
+            if lines:
+                end = hit.start_line + len(lines) - 1
+                shown.append(replace(hit, snippet="\n".join(lines), end_line=end))
+            break
+        tokens -= cost
+        shown.append(hit)
+    return shown
+
+
+def is_shown(line: Line, hits: Iterable[Hit]) -> bool:
+    """Whether a line stands whole in what is shown."""
+    return any(
+        hit.path == line.path and hit.start_line <= line.number <= hit.end_line and line.text in hit.snippet
+        for hit in hits
+    )
+
+
+async def build_index(workspace: Path, database: Path, *, rules: Rules | None = None) -> MemoryIndex:
+    """An index over the notes of a workspace, with the built-in embedder."""
+    library = Library([workspace_shelf(Root.open(workspace, create=True))])
+    index = MemoryIndex(SqliteStore(database), library, SystemClock(), embedders=[BuiltInEmbedder()], rules=rules)
+    await index.sync()
+    index.rely_on_watcher()
+    return index
+
+
+async def ask(index: MemoryIndex, question: Question, rules: Rules, scale: Scale) -> list[bool]:
+    """For each line of evidence whether it was shown."""
+    result = await index.search(question.text, rules=replace(rules, limits=scale.limits))
+    hits = within(result.hits, scale.tokens)
+    return [is_shown(line, hits) for line in question.evidence]

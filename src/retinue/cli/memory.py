@@ -1,0 +1,279 @@
+"""`retinue memory`: what an agent's memory holds, and what a search finds in it and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.memory.documents import Problem
+    from retinue.memory.index import MemoryIndex, SearchResult
+    from retinue.memory.ranking import Hit
+    from retinue.runtime.rooms import AgentRoom
+
+T = TypeVar("T")
+
+_AGENT = click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+_SHOWN_PROBLEMS = 20
+
+
+@click.group(cls=Group)
+def memory() -> None:
+    """Index, search and read an agent's notes."""
+
+
+@memory.command()
+@_AGENT
+@pass_invocation
+def status(invocation: Invocation, agent: str | None) -> None:
+    """Show what is indexed and whether it is up to date."""
+
+    async def look(room: AgentRoom, index: MemoryIndex) -> dict[str, Any]:
+        import anyio.to_thread
+
+        from retinue.memory.sync import make_plan
+        from retinue.runtime.memory import index_path
+
+        found = await index.status()
+        plan = await anyio.to_thread.run_sync(make_plan, index.store, index.library, 0)
+        path = index_path(room)
+        return {
+            "agent": room.id,
+            "backend": "builtin",
+            "provider": found.provider,
+            "model": found.model,
+            "files": found.totals.files,
+            "chunks": found.totals.chunks,
+            "embedded": found.totals.embedded,
+            "dirty": bool(plan.suspects or plan.removed),
+            "lastSync": found.synced_at,
+            "path": str(path),
+            "bytes": path.stat().st_size,
+            "problems": _list_problems(plan.problems),
+        }
+
+    data = _with_index(invocation, agent, look)
+    invocation.show(data, lambda: table([(key, _spell(value)) for key, value in data.items() if key != "problems"]))
+    _note_problems(invocation, data["problems"])
+
+
+@memory.command()
+@_AGENT
+@click.option("--force", is_flag=True, help="Read every note again and make the index anew.")
+@pass_invocation
+def index(invocation: Invocation, agent: str | None, force: bool) -> None:
+    """Bring the index up to date."""
+
+    async def bring(room: AgentRoom, found: MemoryIndex) -> dict[str, Any]:
+        with _Bar(invocation) as bar:
+            report = await found.sync(force=force, progress=bar.show)
+        return {
+            "agent": room.id,
+            "files": report.totals.files,
+            "chunks": report.totals.chunks,
+            "changed": report.changed,
+            "removed": report.removed,
+            "embedded": report.embedded,
+            "reason": report.reason,
+            "problems": _list_problems(report.problems),
+        }
+
+    data = _with_index(invocation, agent, bring)
+    invocation.show(
+        data,
+        f"{data['files']} files, {data['chunks']} chunks: {data['changed']} changed, {data['removed']} removed, "
+        f"{data['embedded']} embedded.",
+    )
+    if data["reason"]:
+        invocation.note(f"Words only: {data['reason']}")
+    _note_problems(invocation, data["problems"])
+
+
+def _search_options(command: Any) -> Any:
+    for option in (
+        click.argument("query"),
+        _AGENT,
+        click.option("--max", "most", type=click.IntRange(1, 50), help="How many hits."),
+        click.option("--min-score", type=click.FloatRange(0, 1), help="The score that a hit needs."),
+    ):
+        command = option(command)
+    return command
+
+
+@memory.command()
+@_search_options
+@click.option("--explain", is_flag=True, help="Show the parts of each score.")
+@pass_invocation
+def search(
+    invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None, explain: bool
+) -> None:
+    """Find notes about QUERY."""
+    found = _search(invocation, query, agent, most, min_score)
+    _show_hits(invocation, found, explain=explain)
+
+
+@memory.command()
+@_search_options
+@pass_invocation
+def explain(invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None) -> None:
+    """Find notes about QUERY and say why each was found."""
+    found = _search(invocation, query, agent, most, min_score)
+    _show_hits(invocation, found, explain=True)
+
+
+@memory.command("get")
+@click.argument("path")
+@_AGENT
+@click.option("--from", "start", type=click.IntRange(1), default=1, help="The first line.")
+@click.option("--lines", type=click.IntRange(1), help="How many lines.")
+@pass_invocation
+def get_note(invocation: Invocation, path: str, agent: str | None, start: int, lines: int | None) -> None:
+    """Print lines of a note."""
+
+    async def read(room: AgentRoom, found: MemoryIndex) -> dict[str, Any]:
+        excerpt = await found.read(path, start, lines)
+        data: dict[str, Any] = {
+            "path": excerpt.path,
+            "text": excerpt.text,
+            "from": excerpt.start_line,
+            "lines": excerpt.lines,
+        }
+        return data | ({"truncated": True, "nextFrom": excerpt.next_line} if excerpt.next_line else {})
+
+    data = _with_index(invocation, agent, read)
+    invocation.show(data, data["text"])
+    if "nextFrom" in data:
+        invocation.note(f"There is more: --from {data['nextFrom']}")
+
+
+def _with_index(invocation: Invocation, agent: str | None, work: Callable[[AgentRoom, MemoryIndex], Awaitable[T]]) -> T:
+    import anyio
+
+    from retinue.core.errors import UsageError
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.memory import open_index
+    from retinue.runtime.rooms import open_room
+
+    async def run() -> T:
+        foundation = lay_foundation(invocation.home)
+        with open_room(foundation, foundation.agent_id(agent)) as room:
+            if not room.settings.memory_search.enabled:
+                raise UsageError(f"Agent '{room.id}' has no memory search. Set agents.defaults.memorySearch.enabled.")
+            async with open_index(room) as opened:
+                return await work(room, opened)
+
+    return anyio.run(run)
+
+
+def _search(
+    invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None
+) -> SearchResult:
+    async def find(room: AgentRoom, opened: MemoryIndex) -> SearchResult:
+        from retinue.memory.index import narrowed
+
+        # A person at a prompt waits for the whole index rather than search half of it.
+        with _Bar(invocation) as bar:
+            await opened.sync(progress=bar.show)
+        rules = narrowed(opened.rules, max_results=most, min_score=min_score)
+        seconds = room.settings.memory_search.query.timeout_ms / 1000
+        return await opened.search(query, rules=rules, seconds=seconds, refresh=False)
+
+    return _with_index(invocation, agent, find)
+
+
+def _show_hits(invocation: Invocation, found: SearchResult, *, explain: bool) -> None:
+    data = [_describe(hit, explain=explain) for hit in found.hits]
+    invocation.show(
+        data, lambda: "\n\n".join(_spell_hit(hit, explain=explain) for hit in found.hits) or "Nothing was found."
+    )
+    if found.reason:
+        invocation.note(f"Words only: {found.reason}")
+
+
+def _describe(hit: Hit, *, explain: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "path": hit.path,
+        "startLine": hit.start_line,
+        "endLine": hit.end_line,
+        "score": hit.score,
+        "snippet": hit.snippet,
+        "source": hit.source,
+    }
+    if explain:
+        data["explanation"] = {**_parts(hit), "matched": list(hit.matched), "origin": hit.origin.value}
+    return data
+
+
+def _parts(hit: Hit) -> dict[str, float]:
+    parts = hit.parts
+    return {
+        "vector": round(parts.vector, 4),
+        "text": round(parts.text, 4),
+        "exact": round(parts.exact, 4),
+        "decay": round(parts.decay, 4),
+    }
+
+
+def _spell_hit(hit: Hit, *, explain: bool) -> str:
+    head = f"{hit.citation}  {hit.score:.2f}"
+    if explain:
+        parts = "  ".join(f"{name} {value:.2f}" for name, value in _parts(hit).items())
+        words = ", ".join(hit.matched) or "none"
+        head = f"{head}\n  {parts}\n  words: {words}; origin: {hit.origin.value}"
+    body = "\n".join(f"  {line}" for line in hit.snippet.split("\n"))
+    return f"{head}\n{body}"
+
+
+def _list_problems(problems: tuple[Problem, ...]) -> list[dict[str, str]]:
+    return [{"path": problem.path, "message": problem.message} for problem in problems]
+
+
+def _note_problems(invocation: Invocation, problems: list[dict[str, str]]) -> None:
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        invocation.note(f"{problem['path']}: {problem['message']}")
+    if len(problems) > _SHOWN_PROBLEMS:
+        invocation.note(f"… and {len(problems) - _SHOWN_PROBLEMS} more; --json lists them all.")
+
+
+def _spell(value: object) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "never"
+        case _:
+            return str(value)
+
+
+class _Bar:
+    """A progress bar on the terminal, for work that takes long enough to see one."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._visible = not invocation.quiet and not invocation.as_json and sys.stderr.isatty()
+        self._progress: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def show(self, what: str, done: int, total: int) -> None:
+        if not self._visible:
+            return
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._progress.start()
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()

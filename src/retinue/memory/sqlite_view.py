@@ -1,0 +1,261 @@
+"""Searching one state of an index in SQLite."""
+
+# ruff: noqa: S608 -- what is put into statements are our own table names and question marks
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from retinue.core.trust import Trust
+from retinue.memory.store import Similarity, StoredChunk, Totals, Vector
+from retinue.memory.vectors import (
+    FLOATS_UP_TO,
+    LINES_UP_TO,
+    FloatTable,
+    Ids,
+    LineTable,
+    SignTable,
+    line_cosines,
+    stack,
+    to_codes,
+)
+
+_MOST_REMEMBERED = 20_000
+_MOST_MARKS = 500
+_CHUNK_COLUMNS = (
+    "SELECT c.id, f.path, f.source, c.ordinal, c.start_line, c.end_line, c.text, c.context, c.words, c.origin, f.day "
+    "FROM chunks c JOIN files f ON f.id = c.file"
+)
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What one process keeps in memory about one revision of an index. Replaced, never changed, by a newer one."""
+
+    epoch: str
+    revision: int
+    totals: Totals | None = None
+    frequencies: dict[str, int] = field(default_factory=dict)
+    table: FloatTable | SignTable | None = None
+    lines: LineTable | None = None
+
+
+class SqliteView:
+    """One state of the index; lives as long as the transaction that its connection is in."""
+
+    def __init__(self, connection: sqlite3.Connection, remembered: Remembered, dims: int | None) -> None:
+        self._base = connection
+        self._remembered = remembered
+        self._dims = dims
+
+    def totals(self) -> Totals:
+        if self._remembered.totals is None:
+            files, chunks, words = self._base.execute(
+                "SELECT count(*), coalesce(sum(chunks), 0), coalesce(sum(words), 0) FROM files"
+            ).fetchone()
+            embedded = self._base.execute("SELECT count(*) FROM chunk_vectors").fetchone()[0]
+            self._remembered.totals = Totals(files, chunks, words, embedded)
+        return self._remembered.totals
+
+    def frequencies(self, stems: Sequence[str]) -> Mapping[str, int]:
+        known = self._remembered.frequencies
+        if len(known) > _MOST_REMEMBERED:
+            known.clear()
+        for stem in stems:
+            if stem not in known:
+                row = self._base.execute("SELECT doc FROM chunks_terms WHERE term = ?", (stem,)).fetchone()
+                known[stem] = row[0] if row else 0
+        return {stem: known[stem] for stem in stems}
+
+    def find_words(self, words: Sequence[str], limit: int) -> list[int]:
+        return self._match("chunks_fts", words, limit)
+
+    def find_exact(self, phrases: Sequence[str], limit: int) -> list[int]:
+        return self._match("chunks_fts", phrases, limit)
+
+    def find_pairs(self, pairs: Sequence[str], limit: int) -> list[int]:
+        return self._match("pairs_fts", pairs, limit)
+
+    def find_nearest(self, vector: Vector, limit: int) -> list[int]:
+        table = self._remembered.table
+        if table is None or len(table.ids) == 0 or self._dims != len(vector):
+            return []
+        lines = self._remembered.lines
+        most = limit if lines is None else (limit + 1) // 2
+        near = (
+            table.nearest(vector, most) if isinstance(table, FloatTable) else table.nearest(vector, most, self._fetch)
+        )
+        if lines is not None:
+            near = np.concatenate([near, lines.nearest(vector, limit)])
+        rows = self._base.execute(
+            f"SELECT chunk, embedding FROM chunk_vectors WHERE embedding IN ({_marks(near)})", near.tolist()
+        ).fetchall()
+        order: dict[int, int] = {}
+        for embedding in near.tolist():
+            order.setdefault(embedding, len(order))
+        return [chunk for chunk, _ in sorted(rows, key=lambda row: (order[row[1]], row[0]))]
+
+    def similarities(self, vector: Vector, ids: Sequence[int]) -> Mapping[int, Similarity]:
+        if self._dims != len(vector):
+            return {}
+        rows = self._base.execute(
+            f"SELECT chunk, embedding FROM chunk_vectors WHERE chunk IN ({_marks(ids)})", tuple(ids)
+        ).fetchall()
+        if not rows:
+            return {}
+        table = self._remembered.table
+        wanted = np.array([embedding for _, embedding in rows], dtype=np.int64)
+        if isinstance(table, FloatTable):
+            scores = table.similarities(vector, wanted)
+        else:
+            found, vectors = self._fetch(np.unique(wanted).tolist())
+            scores = (vectors @ vector)[np.searchsorted(found, wanted)]
+        lines = self._line_similarities(vector, np.unique(wanted).tolist())
+        return {
+            chunk: Similarity(float(score), lines.get(embedding, ()))
+            for (chunk, embedding), score in zip(rows, scores, strict=True)
+        }
+
+    def _line_similarities(self, vector: Vector, embeddings: Sequence[int]) -> dict[int, tuple[float, ...]]:
+        if self._remembered.lines is not None:
+            return self._remembered.lines.similarities(vector, embeddings)
+        rows = self._base.execute(
+            f"SELECT embedding, codes FROM line_vectors WHERE embedding IN ({_marks(embeddings)})", tuple(embeddings)
+        ).fetchall()
+        if not rows:
+            return {}
+        cosines = line_cosines(to_codes(b"".join(codes for _, codes in rows), len(vector)), vector).tolist()
+        found: dict[int, tuple[float, ...]] = {}
+        at = 0
+        for embedding, codes in rows:
+            count = len(codes) // len(vector)
+            found[embedding] = tuple(cosines[at : at + count])
+            at += count
+        return found
+
+    def chunks(self, ids: Sequence[int]) -> list[StoredChunk]:
+        rows = self._base.execute(f"{_CHUNK_COLUMNS} WHERE c.id IN ({_marks(ids)})", tuple(ids))
+        return [_chunk(row) for row in rows]
+
+    def _match(self, table: str, phrases: Sequence[str], limit: int) -> list[int]:
+        if not phrases:
+            return []
+        # In quotes nothing is an operator. A phrase of marks alone has no words and matches nothing.
+        expression = " OR ".join('"' + phrase.replace('"', '""') + '"' for phrase in phrases)
+        rows = self._base.execute(
+            f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?", (expression, limit)
+        )
+        return [row[0] for row in rows]
+
+    def _fetch(self, ids: Sequence[int]) -> tuple[Ids, Vector]:
+        assert self._dims is not None
+        rows = self._base.execute(
+            f"SELECT id, vector FROM embedding_cache WHERE id IN ({_marks(ids)}) ORDER BY id", tuple(ids)
+        ).fetchall()
+        return np.array([row[0] for row in rows], dtype=np.int64), stack([row[1] for row in rows], self._dims)
+
+
+def load_table(
+    connection: sqlite3.Connection, before: FloatTable | SignTable | None, dims: int
+) -> FloatTable | SignTable:
+    """The vectors that chunks use now; what `before` has already is not read again."""
+    rows = connection.execute("SELECT DISTINCT embedding FROM chunk_vectors ORDER BY embedding")
+    wanted = np.fromiter((row[0] for row in rows), dtype=np.int64)
+    few = len(wanted) <= FLOATS_UP_TO
+    if before is not None and (len(before.ids) == 0 or isinstance(before, FloatTable) is not few):
+        before = None
+    kept = np.isin(before.ids, wanted, assume_unique=True) if before is not None else None
+    if before is not None and kept is not None:
+        fresh = wanted[~np.isin(wanted, before.ids, assume_unique=True)]
+        if len(fresh) and fresh[0] < before.ids[-1]:
+            # A vector that was kept from earlier is in use again; ids would no longer be in order.
+            before, kept, fresh = None, None, wanted
+    else:
+        fresh = wanted
+    table, column, width = ("embedding_cache", "vector", dims) if few else ("signatures", "bits", (dims + 7) // 8)
+    key = "id" if few else "embedding"
+    low, high = (int(fresh[0]), int(fresh[-1])) if len(fresh) else (0, -1)
+    use = set(fresh.tolist())
+    found = connection.execute(
+        f"SELECT {key}, {column} FROM {table} WHERE {key} BETWEEN ? AND ? ORDER BY {key}", (low, high)
+    )
+    blobs = bytearray()
+    for row in found:
+        if row[0] in use:
+            blobs += row[1]
+    if few:
+        floats = np.frombuffer(blobs, dtype="<f4").reshape(len(fresh), width)
+        if isinstance(before, FloatTable) and kept is not None:
+            return before.merged(fresh, floats, kept)
+        return FloatTable(fresh, floats)
+    signs = np.frombuffer(blobs, dtype=np.uint8).reshape(len(fresh), width)
+    if isinstance(before, SignTable) and kept is not None:
+        return before.merged(fresh, signs, kept)
+    return SignTable.of(fresh, signs)
+
+
+def load_lines(connection: sqlite3.Connection, before: LineTable | None, used: Ids, dims: int) -> LineTable | None:
+    """The lines of the texts in use; None where there are so many that looking through them would take too long."""
+    if len(used) > LINES_UP_TO:
+        return None
+    had = np.unique(before.owners) if before is not None else used[:0]
+    wanted = used[~np.isin(used, had, assume_unique=True)].tolist()
+    if before is not None and (not len(had) or (wanted and wanted[0] < had[-1])):
+        # A text that was kept from earlier is in use again; owners would no longer be in order.
+        before, wanted = None, used.tolist()
+    kept = np.isin(before.owners, used) if before is not None else None
+    owners: list[int] = []
+    codes = bytearray()
+    for at in range(0, len(wanted), _MOST_MARKS):
+        some = wanted[at : at + _MOST_MARKS]
+        rows = connection.execute(
+            f"SELECT embedding, codes FROM line_vectors WHERE embedding IN ({_marks(some)}) ORDER BY embedding", some
+        )
+        for embedding, blob in rows:
+            owners.extend([embedding] * (len(blob) // dims))
+            codes += blob
+    fresh = np.array(owners, dtype=np.int64), to_codes(bytes(codes), dims)
+    return before.merged(*fresh, kept) if before is not None and kept is not None else LineTable.of(*fresh)
+
+
+def _marks(items: Sequence[Any] | Ids) -> str:
+    return ",".join("?" * len(items))
+
+
+def _chunk(row: Iterable[Any]) -> StoredChunk:
+    identifier, path, source, ordinal, start, end, text, context, words, origin, day = row
+    return StoredChunk(
+        identifier,
+        path,
+        source,
+        ordinal,
+        start,
+        end,
+        text,
+        context,
+        words,
+        Trust(origin),
+        date.fromisoformat(day) if day else None,
+    )
+
+
+def read_note(connection: sqlite3.Connection, key: str) -> str | None:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return row[0] if row else None
+
+
+def write_note(connection: sqlite3.Connection, key: str, value: str) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
+def read_json(connection: sqlite3.Connection, key: str) -> dict[str, Any] | None:
+    text = read_note(connection, key)
+    found = json.loads(text) if text else None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,50 @@
+"""Words that say nothing about what a question is about, in the languages people write most notes in."""
+
+from __future__ import annotations
+
+_ENGLISH = """
+a about above after again against all also am an and any are as at be because been before being below between both but
+by can cannot could did do does doing don down during each else ever few for from further get got had has have having he
+her here hers herself him himself his how i if in into is it its itself just let like ll me might mine more most much
+must my myself no nor not now of off on once only or other our ours ourselves out over own please re s same shall she
+should so some such t than that the their theirs them themselves then there these they this those through to too under
+until up us ve very was we were what whats when where which while who whom whose why will with would you your yours
+yourself yourselves tell know remember remind
+"""
+_GERMAN = """
+aber als am an auch auf aus bei bin bis bist da damit dann das dass dein deine dem den der des dich die dies diese
+dieser dieses dir doch du durch ein eine einem einen einer eines er es euch euer für gegen habe haben hat hatte hatten
+ich ihm ihn ihnen ihr ihre ihrem ihren ihrer im in ist ja jede jeder jedes kann können man mein meine meinem meinen
+meiner mich mir mit nach nicht noch nun nur ob oder ohne sehr sein seine seinem seinen seiner sich sie sind so über um
+und uns unser unsere unter vom von vor wann war waren warum was wegen welche welcher welches wem wen wenn wer werden
+wie wieder wir wird wirst wo wurde wurden zu zum zur zwischen
+"""
+_FRENCH = """
+ai au aux avec c ce ces cet cette comme comment d dans de des donc du elle elles en es est et été eu il ils j je l la
+le les leur leurs lui m ma mais me mes moi mon n ne nos notre nous on ont ou où par pas plus pour pourquoi qu quand que
+quel quelle quelles quels qui quoi s sa sans se ses si son sont sur t ta te tes toi ton tu un une vos votre vous y à
+"""
+_SPANISH = """
+al algo como cómo con cual cuál cuando cuándo de del desde donde dónde e el ella ellas ellos en era es esa ese eso esta
+está este esto fue ha había han hasta hay la las le les lo los me mi mis muy más nada ni no nos nosotros o os para pero
+por porque qué que quien quién se ser si sin sobre son su sus también te tiene tu tus un una uno unos y ya yo
+"""
+_ITALIAN = """
+ai al alla alle allo anche che chi ci come con cosa da dal dalla dei del della delle dello di dove e ed era gli ha hanno
+ho i il in io la le lei lo loro lui ma mi mia mio ne nei nel nella non o per perché più quale quali quando quanto questa
+questo se sei si sia sono su sua sul sulla suo ti tra tu tuo un una uno
+"""
+_PORTUGUESE = """
+ao aos as até com como da das de dele dela do dos e é ela ele em entre era essa esse esta este eu foi há isso isto já
+lhe mais mas me meu minha muito na nas nem no nos não o os ou para pela pelo por porque qual quando que quem se sem ser
+seu sua são também te tem um uma você
+"""
+_DUTCH = """
+aan als bij dan dat de deze die dit door een en er had heb heeft hem het hij hoe hun ik in is je kan maar me met mijn
+naar niet nog of om onder ook op over te tot uit van voor waar waarom wanneer was wat we wel werd wie wij worden wordt
+ze zich zij zijn zo zou
+"""
+STOP_WORDS: frozenset[str] = frozenset(
+    " ".join((_ENGLISH, _GERMAN, _FRENCH, _SPANISH, _ITALIAN, _PORTUGUESE, _DUTCH)).split()
+) - frozenset({"more", "son", "hat", "fur", "die", "among", "war", "bin", "pour", "plus", "men", "pan", "tot", "ten"})
+"""Without those that name a thing in another of the languages."""

@@ -1,0 +1,1 @@
+"""What must hold whatever happens: processes killed, disks full, files damaged, models that misbehave."""

@@ -1,0 +1,112 @@
+"""`retinue memory` on a real home."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from retinue.cli.init import init
+from retinue.cli.memory import memory
+from retinue.core.errors import OutsideRoot
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
+    assert CliRunner().invoke(init, []).exit_code == 0
+    return tmp_path / "home"
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(memory, list(arguments))
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def data(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json", "--quiet").stdout)
+
+
+def note(home: Path, path: str, text: str) -> None:
+    file = home / "workspace" / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+
+
+def test_a_search_brings_the_index_up_to_date_and_gives_the_known_shape(home: Path) -> None:
+    note(home, "memory/2023-04-01.md", "# Log\n\nThe wifi code is XK-4471-QQ.\n")
+    (hit,) = data("search", "XK-4471-QQ")
+    assert set(hit) == {"path", "startLine", "endLine", "score", "snippet", "source"}
+    assert (hit["path"], hit["source"]) == ("memory/2023-04-01.md", "memory")
+    assert "XK-4471-QQ" in hit["snippet"]
+
+
+def test_explain_shows_the_parts_of_the_score(home: Path) -> None:
+    note(home, "memory/a.md", "The wifi code is XK-4471-QQ.")
+    (hit,) = data("explain", "XK-4471-QQ")
+    assert hit["explanation"]["exact"] == 1.0
+    assert set(hit["explanation"]) == {"vector", "text", "exact", "decay", "matched", "origin"}
+    assert data("search", "wifi", "--explain")[0]["explanation"]["text"] == 1.0
+    assert "exact 1.00" in run("explain", "XK-4471-QQ").stdout
+
+
+def test_status_and_index_tell_what_there_is(home: Path) -> None:
+    note(home, "memory/a.md", "The harbour is closed.")
+    before = data("status")
+    assert (before["files"], before["dirty"], before["lastSync"]) == (0, True, None)
+    assert data("index")["changed"] == 1
+    after = data("status")
+    assert (after["files"], after["chunks"], after["embedded"], after["backend"]) == (1, 1, 1, "builtin")
+    assert after["lastSync"]
+    assert data("index", "--force")["files"] == 1
+    assert Path(after["path"]) == home / "memory" / "main.sqlite"
+
+
+def test_limits_of_a_search(home: Path) -> None:
+    for n in range(9):
+        note(home, f"memory/{n}.md", f"harbour number {n}")
+    assert len(data("search", "harbour", "--max", "2")) == 2
+    assert "Nothing was found." in run("search", "zzzz", "--min-score", "0.9").stdout
+
+
+def test_get_prints_lines(home: Path) -> None:
+    note(home, "memory/a.md", "one\ntwo\nthree\n")
+    assert run("get", "memory/a.md", "--from", "2", "--lines", "1").stdout == "two\n"
+    with pytest.raises(OutsideRoot):
+        run("get", "../retinue.json")
+
+
+def test_problems_are_named(home: Path) -> None:
+    (home / "workspace" / "memory").mkdir(exist_ok=True)
+    (home / "workspace" / "memory" / "b.md").write_bytes(b"\0")
+    assert "memory/b.md" in run("index").stderr
+
+
+def test_every_agent_has_its_own_memory(home: Path) -> None:
+    (home / "retinue.json").write_text('{agents: {list: [{id: "main", default: true}, {id: "ana"}]}}')
+    other = home / "workspace-ana" / "memory"
+    other.mkdir(parents=True)
+    (other / "secret.md").write_text("The harbour code of Ana.")
+    note(home, "memory/a.md", "The harbour is closed.")
+    assert [hit["path"] for hit in data("search", "harbour")] == ["memory/a.md"]
+    assert [hit["path"] for hit in data("search", "harbour", "--agent", "ana")] == ["memory/secret.md"]
+    with pytest.raises(OutsideRoot):
+        run("get", "memory/../../workspace-ana/memory/secret.md")
+
+
+def test_other_folders_are_searched_where_they_are_named(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "vault" / "deep").mkdir(parents=True)
+    (tmp_path / "vault" / "deep" / "x.md").write_text("The lighthouse keeper.")
+    (tmp_path / "one.md").write_text("A single lighthouse.")
+    note(home, "docs/y.md", "The lighthouse stairs.")
+    extra = json.dumps([str(tmp_path / "vault"), str(tmp_path / "one.md"), "docs", str(tmp_path / "gone")])
+    (home / "retinue.json").write_text(f"{{agents: {{defaults: {{memorySearch: {{extraPaths: {extra}}}}}}}}}")
+    found = {hit["path"] for hit in data("search", "lighthouse")}
+    assert found == {"extra/vault/deep/x.md", f"extra/{tmp_path.name}/one.md", "docs/y.md"}
+    assert run("get", "extra/vault/deep/x.md").stdout.strip() == "The lighthouse keeper."
+    assert any("gone" in problem["path"] for problem in data("index")["problems"])

@@ -1,0 +1,50 @@
+"""Past conversations in an agent's memory, from real transcripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from retinue.cli.init import init
+from retinue.core.keys import SessionKey
+from retinue.core.messages import AssistantMessage, Text, UserMessage
+from retinue.runtime.foundation import lay_foundation
+from retinue.runtime.memory import open_index
+from retinue.runtime.records import open_sessions
+from retinue.runtime.rooms import open_room
+from retinue.sessions.entries import MessageAdded
+from retinue.storage.home import Home
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "sk-proj-a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
+    assert CliRunner().invoke(init, []).exit_code == 0
+    config = '{agents: {defaults: {memorySearch: {sources: ["memory", "sessions"]}}}}'
+    (tmp_path / "home" / "retinue.json").write_text(config)
+    return Home(tmp_path / "home")
+
+
+async def test_conversations_are_found_with_who_said_what_and_without_secrets(home: Home) -> None:
+    foundation = lay_foundation(home, environment={"OPENAI_API_KEY": SECRET})
+    agent = foundation.agent_id(None)
+    sessions = open_sessions(foundation, agent)
+    talk = sessions.open(SessionKey.parse("agent:main:ideas"))
+    talk.append(MessageAdded(UserMessage((Text(f"Remember the lighthouse, my key is {SECRET}."),))))
+    talk.append(MessageAdded(AssistantMessage((Text("The lighthouse is noted."),))))
+    job = sessions.open(SessionKey.parse("agent:main:cron:nightly"))
+    job.append(MessageAdded(UserMessage((Text("Cron looked at the lighthouse."),))))
+    with open_room(foundation, agent) as room:
+        async with open_index(room) as index:
+            (hit,) = (await index.search("lighthouse")).hits
+            assert hit.source == "sessions"
+            assert "User: Remember the lighthouse" in hit.snippet
+            assert "Assistant: The lighthouse is noted." in hit.snippet
+            assert SECRET not in hit.snippet
+            assert (await index.read(hit.path)).text.startswith("# Session of ")

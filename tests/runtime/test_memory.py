@@ -1,0 +1,102 @@
+"""Memory in a turn: recalled by itself in direct chats, searched by the agent, never where others read along."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retinue.testing.replies import calls, says
+from tests.runtime.conftest import Stage, staged
+
+pytestmark = pytest.mark.anyio
+
+NOTE = "# Bicycle\n\nThe frame number of the red bicycle is WTU-4471-K. It was bought in Utrecht.\n"
+
+
+def write_note(stage: Stage) -> None:
+    (stage.workspace / "memory").mkdir(parents=True)
+    (stage.workspace / "memory" / "bicycle.md").write_text(NOTE)
+
+
+def last_message(stage: Stage) -> str:
+    text: str = stage.server.model_requests[-1].json["messages"][-1]["content"]
+    return text
+
+
+async def test_a_question_brings_what_memory_knows(stage: Stage) -> None:
+    stage.server.push(says("WTU-4471-K."))
+    write_note(stage)
+    await stage.ask("What is the frame number of my red bicycle?")
+    sent = last_message(stage)
+    assert "## Memory Search Results" in sent
+    assert "WTU-4471-K" in sent
+    assert "memory/bicycle.md#L" in sent
+    assert sent.endswith("What is the frame number of my red bicycle?")
+
+
+async def test_what_was_recalled_stays_in_history_as_it_was_sent(stage: Stage) -> None:
+    stage.server.push(says("one"), says("two"))
+    write_note(stage)
+    await stage.ask("Which frame number has the red bicycle?", "Thanks.")
+    first, second = (request.json["messages"] for request in stage.server.model_requests)
+    assert second[: len(first)] == first
+
+
+async def test_nothing_private_is_recalled_in_a_group(stage: Stage) -> None:
+    stage.server.push(says("I cannot say."))
+    write_note(stage)
+    await stage.ask("What is the frame number of the red bicycle?", session="telegram:group:42")
+    assert "WTU-4471-K" not in json.dumps(stage.server.model_requests[-1].json)
+
+
+async def test_recall_can_be_switched_off(tmp_path: Path) -> None:
+    config = {"agents": {"defaults": {"memorySearch": {"recall": {"enabled": False}}}}}
+    async with staged(tmp_path, says("no"), config=config) as stage:
+        write_note(stage)
+        await stage.ask("What is the frame number of the red bicycle?")
+        assert "Memory Search Results" not in last_message(stage)
+
+
+async def test_the_agent_searches_reads_and_writes(stage: Stage) -> None:
+    stage.server.push(
+        calls("memory_search", query="frame number bicycle"),
+        calls("memory_get", path="memory/bicycle.md", lines=3),
+        calls("memory_write", text="The bicycle was sold."),
+        says("Done."),
+    )
+    write_note(stage)
+    (reply,) = await stage.ask("Look it up and note that it was sold.")
+    assert [call.is_error for call in reply.calls] == [False, False, False]
+    results = [m["content"] for m in stage.server.model_requests[-1].json["messages"] if m["role"] == "tool"]
+    assert "WTU-4471-K" in results[0]
+    assert "WTU-4471-K" in results[1]
+    written = [file for file in (stage.workspace / "memory").glob("*.md") if file.name != "bicycle.md"]
+    assert "The bicycle was sold." in written[0].read_text()
+
+
+async def test_memory_that_is_off_offers_no_tools(tmp_path: Path) -> None:
+    config = {"agents": {"defaults": {"memorySearch": {"enabled": False}}}}
+    async with staged(tmp_path, says("hi"), config=config) as stage:
+        await stage.ask("hello")
+        offered = {tool["function"]["name"] for tool in stage.server.model_requests[0].json["tools"]}
+        assert not any(name.startswith("memory_") for name in offered)
+
+
+async def test_without_notes_a_turn_needs_no_numpy(stage: Stage) -> None:
+    stage.server.push(says("hi"))
+    stage.write_config()
+    code = (
+        "import sys; from retinue.cli.main import run; "
+        f"code = run(['agent', '-m', 'hello', '--home', {str(stage.home.path)!r}]); "
+        "print([m for m in ('numpy', 'wordllama', 'watchfiles', 'rich') if m in sys.modules], code)"
+    )
+    from anyio import to_thread
+
+    done = await to_thread.run_sync(
+        lambda: subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    )
+    assert done.stdout.splitlines()[-1] == "[] 0"
