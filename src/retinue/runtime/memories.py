@@ -55,7 +55,7 @@ class Memories:
         try:
             notebook = await self.notebook(room, session)
             hits = await notebook.recall(message) if notebook else ()
-        except StorageError as error:
+        except (StorageError, TimeoutError) as error:
             log.warning("memory of %s could not be searched: %s", room.id, error)
             return ()
         return tuple(Recollection(hit.citation, hit.snippet) for hit in hits)

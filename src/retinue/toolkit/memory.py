@@ -90,7 +90,7 @@ def memory_tools(
             result = await notebook.search(
                 arguments.query, max_results=arguments.max_results, min_score=arguments.min_score
             )
-        except StorageError as error:
+        except (StorageError, TimeoutError) as error:
             raise ToolFailed(f"Memory cannot be searched now: {error}") from error
         return _tell_result(result, new_id, cites=notebook.cites)
 
