@@ -15,7 +15,6 @@ from retinue.agent.loop import LoopParts
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
 from retinue.context.prompt.inputs import Recollection
-from retinue.context.prompt.report import PromptReport, diff_reports
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -42,8 +41,8 @@ from retinue.runtime.ledger import TranscriptLedger
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.openings import FRESH_START, as_message, open_message
 from retinue.runtime.plan import AgentParts, Plan, Planner, local_time
+from retinue.runtime.prompt_history import PromptHistory
 from retinue.runtime.recollection import MERGED, recollect
-from retinue.runtime.records import PROMPT_SENT
 from retinue.sessions.budget import Spending, find_exceeded, has_limits, since_midnight
 from retinue.sessions.entries import Noted
 from retinue.sessions.recovery import close_interrupted_turn
@@ -78,7 +77,7 @@ class Conversation:
     parts: AgentParts
     key: SessionKey
     _switch: StopSwitch | None = field(default=None, init=False)
-    _sent: tuple[int, PromptReport] | None = field(default=None, init=False)
+    _prompts: PromptHistory = field(default_factory=PromptHistory, init=False)
 
     @property
     def planner(self) -> Planner:
@@ -142,7 +141,7 @@ class Conversation:
         )
         if plan is None:
             return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
-        self._note_prompt(transcript, plan)
+        self._prompts.note(self.key, transcript, plan)
         if merged:
             transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
         message = open_message(inbound, self.parts, transcript, plan)
@@ -296,7 +295,7 @@ class Conversation:
             plan.specs,
             plan.thinking,
             plan.info.window,
-            plan.report,
+            self._prompts.report(plan),
         )
         return SessionKeeper(
             key=self.key,
@@ -312,21 +311,6 @@ class Conversation:
             redact=parts.tools.redact,
             bus=parts.bus,
         )
-
-    def _note_prompt(self, transcript: Transcript, plan: Plan) -> None:
-        """Keep what the prompt was made of whenever it changed, and tell the log which section moved the cache."""
-        mark = hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(tool.name for tool in plan.tools)))
-        if self._sent is not None and self._sent[0] == mark:
-            return
-        report = plan.report
-        before = self._sent[1] if self._sent else _last_report(transcript)
-        self._sent = (mark, report)
-        moved = diff_reports(before, report).moved if before else None
-        if before is not None and moved is None:
-            return
-        transcript.append(Noted(PROMPT_SENT, report.to_json()))
-        if moved is not None:
-            log.info("prompt cache moved: session=%s section=%s because %s", self.key, moved.name, moved.because)
 
     def _after(self, transcript: Transcript, plan: Plan, finished: TurnFinished) -> None:
         skipping = self.parts.room.settings.context_injection == "continuation-skip"
@@ -386,7 +370,7 @@ class Conversation:
         if before is not None:
             await self.parts.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason))
         fresh = self.parts.store.reset(self.key)
-        self._sent = None
+        self._prompts = PromptHistory()
         await self.parts.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason))
         return str(fresh.id)
 
@@ -401,14 +385,3 @@ def _resumed(run: RunId) -> Noted:
 
 async def _say_nothing(event: TurnEvent) -> None:
     """The `Emit` of work that its caller reports itself."""
-
-
-def _last_report(transcript: Transcript) -> PromptReport | None:
-    for entry in reversed(transcript.tree.path):
-        match entry.body:
-            case Noted(kind, data) if kind == PROMPT_SENT:
-                try:
-                    return PromptReport.from_json(data)
-                except (KeyError, TypeError):
-                    return None
-    return None
