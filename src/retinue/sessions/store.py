@@ -97,6 +97,8 @@ class SessionStore:
         self._cwd = cwd
         self._transcripts: OrderedDict[SessionId, Transcript] = OrderedDict()
         self._read: tuple[tuple[int, int, int], Rows] | None = None
+        self._ahead: dict[SessionKey, Session] = {}
+        """Sessions as they were last seen, further on than the index; only for looking, never for saving."""
         self._unsettled: set[SessionKey] = set()
         self._settled_at: float | None = None
 
@@ -109,7 +111,13 @@ class SessionStore:
     def peek(self, key: SessionKey) -> Session | None:
         """The same without writing anything: what the index has not counted is read from the transcript."""
         with self._changing(saving=False) as change:
-            return change.current(key)
+            row, ahead = change.rows.get(key), self._ahead.get(key)
+            if row is not None and ahead is not None and ahead.id == row.id and ahead.size > row.size:
+                change.rows[key] = ahead
+            session = change.current(key)
+        if session is not None:
+            self._ahead[key] = session
+        return session
 
     def settle(self, key: SessionKey) -> None:
         """Note the end of a turn. Replacing the index costs more than a turn, so it is done now and then."""
@@ -224,10 +232,12 @@ class SessionStore:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             change = self._load()
+            if change.rebuilt:
+                self._save(change)
             try:
                 yield change
             finally:
-                if saving or change.rebuilt:
+                if saving:
                     self._save(change)
         finally:
             os.close(descriptor)
