@@ -28,7 +28,13 @@ ANSWER = "An answer of some length, sent in pieces."
 ERROR_BODY = {"error": {"message": "the engine is on fire", "type": "server_error"}, "type": "error"}
 PATIENCE = 3.0
 """Seconds after which silence is a failure; long enough for a good answer on a busy machine."""
-BLAMELESS = ("refused for this session", "an empty body", "unfinished", "an endless tool loop")
+BLAMELESS = (
+    "refused for this session",
+    "an empty body",
+    "unfinished",
+    "an endless tool loop",
+    "an answer longer than the window",
+)
 """Faults that say nothing about the credential."""
 
 
@@ -82,6 +88,10 @@ SILENCES: dict[str, Reply] = {
     "a hang in the middle": breaks(Fault.HANG, ANSWER, pieces=3),
     "dripping without content": breaks(Fault.DRIP),
 }
+FLOODS: dict[str, Reply] = {
+    "an answer longer than the window": says("many words " * 200_000),
+    "an answer cut off after too many words": breaks(Fault.CUT, "many words " * 40_000),
+}
 FAULTS: dict[str, Reply] = {
     "bad UTF-8": breaks(Fault.BAD_UTF8, ANSWER, pieces=2),
     "a broken event": breaks(Fault.BAD_JSON, ANSWER, pieces=2),
@@ -104,12 +114,12 @@ FAULTS: dict[str, Reply] = {
 
 
 @pytest.mark.parametrize("api", ["openai-completions", "anthropic-messages"])
-@pytest.mark.parametrize("name", [*FAULTS, *(pytest.param(name, marks=pytest.mark.slow) for name in SILENCES)])
+@pytest.mark.parametrize("name", [*FAULTS, *(pytest.param(name, marks=pytest.mark.slow) for name in SILENCES | FLOODS)])
 async def test_a_fault_ends_the_turn_with_a_clear_error_and_touches_nothing_else(
     tmp_path: Path, name: str, api: str
 ) -> None:
     async with faulty(tmp_path, api, timeout=PATIENCE if name in SILENCES else 60.0) as made:
-        made.server.fault = {**FAULTS, **SILENCES}[name]
+        made.server.fault = (FAULTS | SILENCES | FLOODS)[name]
         failed = await made.say(f"{IN_THE_BAD_SESSION}: first", BAD)
         assert failed.status is TurnStatus.FAILED
         assert (failed.error or "").startswith("No answer: ")
@@ -120,6 +130,7 @@ async def test_a_fault_ends_the_turn_with_a_clear_error_and_touches_nothing_else
         after = await made.say(f"{IN_THE_BAD_SESSION}: second", BAD)
     assert [reply.text for reply in (beside, after)] == [ANSWER] * 2
     assert sum(made.waits) < 120
+    assert len(made.server.model_requests[-1].body) < 300_000
     for text in ("first", "second"):
         assert f"{IN_THE_BAD_SESSION}: {text}" in made.server.model_requests[-1].body.decode()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -156,3 +158,20 @@ async def test_an_emptied_configuration_is_told(lived_in: Scene) -> None:
     told = await lived_in.command("agent", "-m", "hello", "--no-stream")
     assert "The file is empty" in told.complaint
     assert "There is no model to talk to yet" in told.complaint
+
+
+async def test_files_of_a_newer_version_stop_nothing_and_are_kept(lived_in: Scene) -> None:
+    await lived_in.sweep("main")
+    database = file_of(lived_in, "database")
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    newer = database.read_bytes()
+    transcript = file_of(lived_in, "transcript")
+    lines = transcript.read_bytes().replace(b'"version":3', b'"version":99', 1)
+    lines += b'{"type":"hologram","id":"zz","parentId":null,"timestamp":"2031-01-01T00:00:00Z","depth":3}\n'
+    transcript.write_bytes(lines)
+    told = await lived_in.command("agent", "-m", "Please do <main-after>.", "--no-stream")
+    assert told.lines == ["done"]
+    assert "newer" in told.complaint
+    assert database.with_name("state.sqlite.newer-1").read_bytes() == newer
+    assert any(path.read_bytes().startswith(lines) for path in transcript.parent.glob("*.jsonl*"))

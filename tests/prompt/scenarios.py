@@ -69,18 +69,18 @@ def names(tools: tuple[ToolLine, ...]) -> frozenset[str]:
 
 SKILLS = """\
 <available_skills>
-  <skill>
-    <name>weather</name>
-    <description>Current weather and forecasts for any place.</description>
-    <location>~/.retinue/skills/weather/SKILL.md</location>
-    <version>sha256:1f0c9a7be2d34c55</version>
-  </skill>
-  <skill>
-    <name>meeting-notes</name>
-    <description>Turn a transcript into decisions, tasks &amp; open questions.</description>
-    <location>~/.retinue/workspace/skills/meeting-notes/SKILL.md</location>
-    <version>sha256:9be1d02c77a0f1e6</version>
-  </skill>
+<skill>
+<name>weather</name>
+<description>Current weather and forecasts for any place.</description>
+<location>~/.retinue/skills/weather/SKILL.md</location>
+<version>sha256:1f0c9a7be2d34c55</version>
+</skill>
+<skill>
+<name>meeting-notes</name>
+<description>Turn a transcript into decisions, tasks &amp; open questions.</description>
+<location>~/.retinue/workspace/skills/meeting-notes/SKILL.md</location>
+<version>sha256:9be1d02c77a0f1e6</version>
+</skill>
 </available_skills>"""
 
 FILES = tuple(

@@ -124,6 +124,7 @@ async def test_the_fixed_request_is_small(stage: Stage) -> None:
     stage.server.push(says("hi"))
     await stage.ask("hello")
     sent = stage.server.model_requests[0].json
+    assert count_tokens(sent["messages"][0]["content"]) < 2_500
     fixed = count_tokens(sent["messages"][0]["content"]) + count_tokens(
         json.dumps(sent["tools"], separators=(",", ":"))
     )

@@ -28,12 +28,12 @@ def test_the_format() -> None:
     catalog = render([make_skill("github", description="Issues & <PRs>.")])
     assert catalog.text == (
         "<available_skills>\n"
-        "  <skill>\n"
-        "    <name>github</name>\n"
-        "    <description>Issues &amp; &lt;PRs&gt;.</description>\n"
-        "    <location>~/skills/github/SKILL.md</location>\n"
-        "    <version>sha256:0123456789abcdef</version>\n"
-        "  </skill>\n"
+        "<skill>\n"
+        "<name>github</name>\n"
+        "<description>Issues &amp; &lt;PRs&gt;.</description>\n"
+        "<location>~/skills/github/SKILL.md</location>\n"
+        "<version>sha256:0123456789abcdef</version>\n"
+        "</skill>\n"
         "</available_skills>"
     )
     assert (catalog.omitted, catalog.compact, catalog.note) == ((), False, "")

@@ -20,7 +20,7 @@ def test_a_minimal_skill() -> None:
     assert (skill.name, skill.description) == ("pdf", "Reads PDF files.")
     assert str(skill.location) == "/skills/pdf/SKILL.md"
     assert skill.folder == skill.location.parent
-    assert skill.version == f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    assert skill.version == f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     assert skill.user_invocable
     assert not skill.disable_model_invocation
     assert skill.allow_remote

@@ -88,14 +88,16 @@ async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Fail
         ending = await _listen(request, parts, spoken)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
-            await parts.bench.ledger.record(_aborted(request, spoken))
+            await parts.bench.ledger.record(_aborted(request, parts.bench.cap("".join(spoken))))
         raise
     match ending:
         case Finished(message):
             await parts.bench.ledger.record(message)
             await parts.emit(Answered(message))
         case Failed(partial=AssistantMessage() as partial) if partial.text:
-            await parts.bench.ledger.record(replace(partial, stop=StopReason.ERROR, error=ending.detail))
+            heard = (Text(parts.bench.cap(partial.text)),)
+            failed = replace(partial, content=heard, stop=StopReason.ERROR, error=ending.detail)
+            await parts.bench.ledger.record(failed)
         case Failed():
             pass
     return ending
@@ -119,6 +121,5 @@ async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) ->
     return Failed(Failure.EMPTY, "the stream ended without a final event")
 
 
-def _aborted(request: ModelRequest, spoken: list[str]) -> AssistantMessage:
-    text = "".join(spoken)
+def _aborted(request: ModelRequest, text: str) -> AssistantMessage:
     return AssistantMessage((Text(text),) if text else (), str(request.model), stop=StopReason.ABORTED)

@@ -12,7 +12,18 @@ from datetime import datetime
 from typing import Protocol
 
 from retinue.core.errors import ConfigError
-from retinue.core.model import Failed, Failure, Finished, ModelEvent, ModelInfo, ModelRef, ModelRequest, TextDelta
+from retinue.core.model import (
+    CallDelta,
+    Failed,
+    Failure,
+    Finished,
+    ModelEvent,
+    ModelInfo,
+    ModelRef,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+)
 from retinue.providers.base import Credential, Endpoint, Provider
 from retinue.providers.catalog import cost_of
 from retinue.providers.fit import fit_request
@@ -25,6 +36,9 @@ OnFallback = Callable[[str], Awaitable[None]]
 
 PROFILES_PER_MODEL = 2
 LONGEST_WAIT = 60.0
+CHARS_PER_TOKEN = 6
+"""More than any text has on average: an answer longer than this many for each token of the window is no answer."""
+TOO_LONG = "the answer was longer than the model's whole window, so it was stopped"
 # With another model at hand one quick retry is enough; the last one is worth some patience.
 QUICK_RETRIES = (1.0,)
 PATIENT_RETRIES = (2.5, 5.0, 10.0, 20.0, 30.0)
@@ -202,6 +216,7 @@ class Failover:
         fitted = fit_request(request, info)
         for delay in (*patience.delays, None):
             failure: Failed | None = None
+            room = info.window * CHARS_PER_TOKEN
             async with aclosing(self._ask(attempt, fitted)) as events:
                 async for event in events:
                     match event:
@@ -215,6 +230,10 @@ class Failover:
                         case _:
                             story.words_shown |= isinstance(event, TextDelta) and bool(event.text)
                             yield event
+                            room -= _length(event)
+                    if room < 0:
+                        failure = Failed(Failure.FORMAT, TOO_LONG)
+                        break
             if failure is None:
                 failure = Failed(Failure.EMPTY, "the stream ended without a final event")
             pause = None if story.words_shown or delay is None else patience.pause(failure, delay)
@@ -243,6 +262,10 @@ class Failover:
         story.failures.append((str(attempt), failure))
         if attempt.profile:
             self._wallet.failed(attempt.profile, attempt.ref.model, failure)
+
+
+def _length(event: TextDelta | ThinkingDelta | CallDelta) -> int:
+    return len(event.arguments if isinstance(event, CallDelta) else event.text)
 
 
 @asynccontextmanager

@@ -71,11 +71,11 @@ def _describe_cut(listed: int, total: int, *, compact: bool) -> str:
 
 
 def _render(skill: Skill, prefix: str, *, compact: bool) -> str:
-    description = "" if compact else f"    <description>{xml(skill.description)}</description>\n"
+    description = "" if compact else f"<description>{xml(skill.description)}</description>\n"
     return (
-        f"  <skill>\n    <name>{xml(skill.name)}</name>\n{description}"
-        f"    <location>{xml(_locate(skill, prefix))}</location>\n"
-        f"    <version>{skill.version}</version>\n  </skill>\n"
+        f"<skill>\n<name>{xml(skill.name)}</name>\n{description}"
+        f"<location>{xml(_locate(skill, prefix))}</location>\n"
+        f"<version>{skill.version}</version>\n</skill>\n"
     )
 
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from retinue.core.errors import SkillError
 from retinue.skills.declaration import NAME_LIMIT, Extras, InstallWay, make_line, read_declaration
 
+VERSION_DIGITS = 8
+"""Enough to tell one edition of a file from the next; every digit more stands in every prompt, once per skill."""
+
 
 class Tier(StrEnum):
     """Where a skill comes from; of two skills with one name, the one whose tier stands first here wins."""
@@ -112,7 +115,7 @@ def parse_skill(data: bytes, location: Path, tier: Tier) -> Skill:
         location=location,
         folder=location.parent,
         tier=tier,
-        version=f"sha256:{hashlib.sha256(data).hexdigest()[:16]}",
+        version=f"sha256:{hashlib.sha256(data).hexdigest()[:VERSION_DIGITS]}",
         homepage=declared.homepage or extras.homepage,
         user_invocable=declared.user_invocable,
         disable_model_invocation=any(by_model) or extras.invocation.disable_model_invocation,
