@@ -25,10 +25,12 @@ from retinue.core.events import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.markdown import Markdown
 
 ARGUMENTS_SHOWN = 100
 RESULT_LINES_SHOWN = 4
 SECONDS_WORTH_TELLING = 0.5
+DRAWINGS_PER_SECOND = 15
 TELLING = ("command", "path", "url", "query", "pattern")
 """Arguments that say by themselves what a call does."""
 
@@ -53,6 +55,18 @@ def split_blocks(text: str) -> tuple[str, str]:
         elif not bare and fence is None and line.endswith("\n"):
             end = position
     return text[:end], text[end:]
+
+
+class Growing:
+    """A block that is still being written; it becomes Markdown only when it is drawn."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich__(self) -> Markdown:
+        from rich.markdown import Markdown
+
+        return Markdown(self._text)
 
 
 class TerminalView:
@@ -108,7 +122,6 @@ class TerminalView:
 
     def _speak(self, text: str) -> None:
         from rich.live import Live
-        from rich.markdown import Markdown
 
         self.shown = True
         done, self._pending = split_blocks(self._pending + text)
@@ -117,9 +130,15 @@ class TerminalView:
             self._print_block(done)
         if self._pending.strip():
             if self._live is None:
-                self._live = Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
+                self._live = Live(
+                    console=self._console,
+                    refresh_per_second=DRAWINGS_PER_SECOND,
+                    transient=True,
+                    vertical_overflow="crop",
+                )
                 self._live.start()
-            self._live.update(Markdown(self._pending), refresh=True)
+            # Drawn a few times a second: doing it for every word would take longer than the model does.
+            self._live.update(Growing(self._pending))
 
     def _settle(self) -> None:
         """Print what is still growing for good."""

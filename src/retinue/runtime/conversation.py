@@ -296,6 +296,7 @@ class Conversation:
             plan.thinking,
             plan.info.window,
             self._prompts.report(plan),
+            plan.max_output,
         )
         return SessionKeeper(
             key=self.key,

@@ -50,6 +50,7 @@ class Fixed:
     thinking: Thought
     window: int
     report: PromptReport
+    max_output: int | None = None
 
     @property
     def overhead(self) -> int:
@@ -149,6 +150,7 @@ class SessionKeeper:
             self.fixed.session,
             messages,
             self.fixed.tools,
+            self.fixed.max_output,
             thinking=self.fixed.thinking,
             cache_key=str(header.id) if header else "",
         )

@@ -37,6 +37,8 @@ from retinue.workspace.continuation import COMPACTION, Injection, decide_injecti
 
 log = logging.getLogger(__name__)
 
+TINY_OUTPUT = 256
+
 
 @dataclass(frozen=True)
 class AgentParts:
@@ -65,6 +67,11 @@ class Plan:
     prompt: AgentPrompt
     thinking: Thought
     injection: Injection
+
+    @property
+    def max_output(self) -> int | None:
+        """The most tokens of an answer; a tiny model that loses the thread goes on until it is stopped."""
+        return TINY_OUTPUT if is_tiny(self.info) else None
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -103,8 +110,7 @@ class Planner:
         tools = self.parts.tools.for_session(room, self.key, info)
         thinking = (session.thinking if session else None) or Thought(room.settings.thinking_default or "off")
         # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
-        tiny = not info.tools and info.window <= SMALL_WINDOW
-        injection = Injection.CONTINUATION if tiny else self._injection(transcript)
+        injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
         order = PromptOrder(
             self.key,
             mode,
@@ -176,6 +182,11 @@ class Planner:
             for body in bodies
         )
         return decide_injection(mode, kinds)
+
+
+def is_tiny(model: ModelInfo) -> bool:
+    """Whether a model can neither call tools nor hold much."""
+    return not model.tools and model.window <= SMALL_WINDOW
 
 
 def local_time(parts: AgentParts) -> datetime:

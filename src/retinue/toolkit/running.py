@@ -180,7 +180,9 @@ class CommandTable:
             raise ToolFailed("No command can be started: Retinue is shutting down.")
         if sum(command.end is None for command in self._commands.values()) >= MOST_RUNNING:
             raise ToolFailed(f"{MOST_RUNNING} commands are running already. End one with the process tool first.")
-        process = await self._open(launch, folder)
+        # A call that is cancelled just now must find its command in the table, to end it.
+        with anyio.CancelScope(shield=True):
+            process = await self._open(launch, folder)
         command = Command(
             id=self._new_id()[:8],
             launch=launch,
