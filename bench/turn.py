@@ -13,16 +13,21 @@ from statistics import median
 
 import anyio
 
-from bench.measure import PYTHON, RETINUE, Sheet, process_cost
-from retinue.core.envelope import Inbound
-from retinue.core.keys import DEFAULT_AGENT, SessionKey
+from bench.measure import PYTHON, RETINUE, Sheet, median_ms, process_cost
+from retinue.core.clock import SystemClock, random_uuid
+from retinue.core.envelope import Inbound, Outbound
+from retinue.core.events import TurnStatus
+from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Text, said
 from retinue.core.model import ModelEvent, ModelRef, ModelRequest
+from retinue.dispatch.inbox import Inbox
 from retinue.providers.failover import OnFallback
 from retinue.runtime.foundation import lay_foundation
 from retinue.runtime.runtime import open_runtime
 from retinue.sessions.entries import MessageAdded
+from retinue.storage.database import Database
 from retinue.storage.home import Home
+from retinue.storage.lease import SessionLease
 
 APIS = {
     "openai-completions": ("/v1", "import openai"),
@@ -45,7 +50,33 @@ def run(*, full: bool) -> None:
             turn, model = anyio.run(_warm, home, messages)
             note = f"{turn:.1f} ms whole turn, {model:.1f} ms of it the model's"
             sheet.row(f"warm turn, {messages:,} messages of history", turn - model, "ms", note)
+    for durable, name in ((False, "process"), (True, "power")):
+        with tempfile.TemporaryDirectory() as place:
+            added = _durability(Home(Path(place) / "home"), durable=durable)
+        sheet.row(f"what survival adds to a turn, durability: {name}", added, "ms", "inbox, lease, claim, result")
     sheet.save()
+
+
+def _durability(home: Home, *, durable: bool) -> float:
+    """Everything that a turn does only so that its message survives: the transcript has it anyway."""
+    clock = SystemClock()
+    key = SessionKey.main(DEFAULT_AGENT)
+    database = Database(home.path / "state.sqlite", durable=durable)
+    inbox = Inbox(database, clock)
+
+    def survive() -> None:
+        run = RunId(random_uuid())
+        inbox.accept(Inbound("hello", key), run)
+        with SessionLease(home, key):
+            inbox.waiting(key)
+            inbox.claim(key, (run,), run)
+            inbox.finish(run, Outbound(run, key, "s", TurnStatus.OK, "Hello."))
+        inbox.outcome(run)
+        inbox.delivered(run)
+
+    cost = median_ms(survive, runs=200)
+    database.close()
+    return cost
 
 
 async def _warm(home: Home, messages: int) -> tuple[float, float]:

@@ -131,7 +131,9 @@ class Attendant:
             await show(Notice(f"First, a message that was left waiting: {literal(inbound.text, 80)}"))
             show, ask = _unseen, nobody_to_ask
         with self._failing(batch.into):
+            self.lease.was_asked_to_stop()
             async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._stop_when_asked)
                 if rules.mode is QueueMode.INTERRUPT:
                     tasks.start_soon(self._stop_for_newer)
                 outbound = await self.worker.answer(inbound, batch.into, batch.runs[:-1], show, ask)
@@ -152,6 +154,11 @@ class Attendant:
                 raise cause from (error if error is not cause else None)
             failed = Outbound(run, self.worker.key, "", TurnStatus.FAILED, "", error=str(cause))
             self.inbox.finish(run, failed)
+
+    async def _stop_when_asked(self) -> None:
+        """End the running turn when another process asks for it; whoever asked before it began meant the one before."""
+        while not (self.lease.was_asked_to_stop() and self.worker.stop()):  # noqa: ASYNC110 - from any process
+            await anyio.sleep(INTERRUPT_POLL_SECONDS)
 
     async def _stop_for_newer(self) -> None:
         """End the running turn as soon as a newer message waits; a turn that is still being prepared, once it runs."""

@@ -89,11 +89,15 @@ class Conversation:
         return self._switch is not None
 
     def stop(self) -> bool:
-        """End the running turn; false where none runs."""
+        """End the running turn of this process; false where none runs."""
         if self._switch is None:
             return False
         self._switch.stop()
         return True
+
+    def ask_to_stop(self) -> bool:
+        """End the running turn, whichever process runs it; false where none does."""
+        return self.stop() or SessionLease(self.parts.foundation.home, self.key).ask_to_stop()
 
     async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Answer a message: a command at once, anything else by a turn, after it was accepted for good."""

@@ -95,7 +95,7 @@ class ConversationDesk:
         return await self.conversation.compact(focus)
 
     def stop(self) -> bool:
-        return self.conversation.stop()
+        return self.conversation.ask_to_stop()
 
     def export(self, form: str) -> Path:
         parts = self.conversation.parts

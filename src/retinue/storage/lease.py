@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import os
+from pathlib import Path
 from types import TracebackType
 
 from retinue.core.errors import StorageError
@@ -55,6 +56,27 @@ class SessionLease:
             return False
         self._descriptor = descriptor
         return True
+
+    def ask_to_stop(self) -> bool:
+        """Ask whoever holds the lease to end its turn; false where nobody holds it."""
+        if self.try_acquire():
+            self.release()
+            return False
+        with explained(self._wish.name, self._wish.parent):
+            self._wish.touch(mode=PRIVATE_FILE)
+        return True
+
+    def was_asked_to_stop(self) -> bool:
+        """Whether somebody asked the holder to end its turn; tells it once."""
+        try:
+            self._wish.unlink()
+        except OSError:
+            return False
+        return True
+
+    @property
+    def _wish(self) -> Path:
+        return self.path.with_suffix(".stop")
 
     async def acquire(self, poll: float = 0.05) -> None:
         """Wait until the lease is ours."""
