@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from retinue.core.messages import AssistantMessage, Message
 from retinue.sessions.entries import Entry, Interrupted, MessageAdded
 from retinue.sessions.repair import find_unanswered
 from retinue.sessions.transcript import Transcript
@@ -16,6 +17,8 @@ def close_interrupted_turn(transcript: Transcript, reason: str) -> Entry | None:
     or None where the last turn was closed.
     """
     tree = transcript.tree
+    if tree.messages and _is_answer(tree.messages[-1]):
+        return None  # a turn that ended with an answer left nothing open, and looking for it costs with every message
     missing = find_unanswered(tree.messages, tree.started_calls)
     if not missing:
         return None
@@ -24,3 +27,7 @@ def close_interrupted_turn(transcript: Transcript, reason: str) -> Entry | None:
     for result in missing:
         transcript.append(replace(last, message=result))
     return transcript.append(Interrupted(reason, tuple(result.call_id for result in missing), last.run))
+
+
+def _is_answer(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and not message.calls
