@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from retinue.sessions.store import SessionStore
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
+from retinue.storage.private import sweep_temporaries
 from retinue.toolkit.running import CommandEnd, CommandTable
 from retinue.toolkit.shell import describe_end
 
@@ -156,6 +158,9 @@ class Runtime:
             foundation.clock.now(),
             partial(SessionLease, foundation.home),
         )
+        hour_ago = foundation.clock.now() - timedelta(hours=1)
+        for folder in (foundation.home.path, foundation.home.sessions(agent), self.agent(agent).room.root.path):
+            sweep_temporaries(folder, hour_ago)
         for what, why in plan.reasons.items():
             log.info("tidied %s of %s: %s", what, agent, why)
 

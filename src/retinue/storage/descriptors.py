@@ -15,6 +15,9 @@ PRIVATE_FILE, PRIVATE_DIR = 0o600, 0o700
 
 _NOREPLACE = 1
 
+TEMPORARY_PREFIX = ".retinue-"
+"""How files begin that are being written and not yet in their place."""
+
 
 def fold_name(name: str) -> str:
     """The form in which two names are the same to a person: compatibility characters and case folded."""
@@ -61,7 +64,7 @@ def replace_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: b
 
     What is not `synced` survives the death of the process but perhaps not a power cut.
     """
-    temporary = f".retinue-{secrets.token_hex(8)}.tmp"
+    temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
     descriptor = os.open(temporary, CREATE, PRIVATE_FILE, dir_fd=folder)
     try:
         try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from retinue.storage.beneath import FOLDER
-from retinue.storage.descriptors import PRIVATE_DIR, PRIVATE_FILE, replace_file, stat_if_there
+from retinue.storage.descriptors import PRIVATE_DIR, PRIVATE_FILE, TEMPORARY_PREFIX, replace_file, stat_if_there
 from retinue.storage.file_errors import NotRegular, explained, kind_of
 
 
@@ -42,3 +44,14 @@ def write_atomic(path: Path, data: bytes, *, mode: int = PRIVATE_FILE, synced: b
             replace_file(folder, target.name, data, mode, exclusive=False, synced=synced)
         finally:
             os.close(folder)
+
+
+def sweep_temporaries(folder: Path, older_than: datetime) -> int:
+    """Remove what processes that died were writing in a folder; returns how many files that were."""
+    removed = 0
+    for path in folder.glob(f"{TEMPORARY_PREFIX}*.tmp"):
+        with suppress(OSError):
+            if path.lstat().st_mtime < older_than.timestamp():
+                path.unlink()
+                removed += 1
+    return removed

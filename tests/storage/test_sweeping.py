@@ -1,0 +1,33 @@
+"""What dead processes left half written goes away; what is being written stays."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from retinue.storage.descriptors import TEMPORARY_PREFIX
+from retinue.storage.private import sweep_temporaries
+
+NOW = datetime(2026, 3, 14, 12, 0, tzinfo=UTC)
+
+
+def leave(path: Path, age: timedelta) -> Path:
+    path.write_text("half")
+    moment = (NOW - age).timestamp()
+    os.utime(path, (moment, moment))
+    return path
+
+
+def test_only_old_temporaries_are_removed(tmp_path: Path) -> None:
+    old = leave(tmp_path / f"{TEMPORARY_PREFIX}0123.tmp", timedelta(hours=2))
+    young = leave(tmp_path / f"{TEMPORARY_PREFIX}4567.tmp", timedelta(minutes=1))
+    note = leave(tmp_path / "notes.tmp", timedelta(days=9))
+    assert sweep_temporaries(tmp_path, NOW - timedelta(hours=1)) == 1
+    assert not old.exists()
+    assert young.exists()
+    assert note.exists()
+
+
+def test_a_missing_folder_has_nothing_to_sweep(tmp_path: Path) -> None:
+    assert sweep_temporaries(tmp_path / "nowhere", NOW) == 0
