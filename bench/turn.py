@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
 
@@ -28,6 +26,7 @@ from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
 from retinue.storage.home import Home
 from retinue.storage.lease import SessionLease
+from retinue.testing.modelserver import running_server
 
 APIS = {
     "openai-completions": ("/v1", "import openai"),
@@ -38,7 +37,7 @@ APIS = {
 
 def run(*, full: bool) -> None:
     sheet = Sheet("turn")
-    with tempfile.TemporaryDirectory() as place, _model_server(Path(place)) as port:
+    with tempfile.TemporaryDirectory() as place, running_server(Path(place), ["Hello."] * 400) as port:
         for api, (path, statement) in APIS.items():
             home = _make_home(Path(place) / api, api, f"http://127.0.0.1:{port}{path}")
             base = process_cost([PYTHON, "-c", statement], runs=5)
@@ -116,21 +115,6 @@ async def _warm(home: Home, messages: int) -> tuple[float, float]:
             turns.append(time.perf_counter() - began)
             models.append(waited)
     return median(turns[5:]) * 1000, median(models[5:]) * 1000
-
-
-@contextmanager
-def _model_server(place: Path) -> Iterator[int]:
-    script = place / "script.json"
-    script.write_text(json.dumps(["Hello."] * 400))
-    argv = [PYTHON, "-m", "retinue.testing.modelserver", "--port", "0", "--script", str(script)]
-    server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield int(server.stdout.readline().strip().rsplit(" ", 1)[-1])
-    finally:
-        server.kill()
-        server.wait()
-        server.stdout.close()
 
 
 def _make_home(path: Path, api: str, url: str) -> Home:

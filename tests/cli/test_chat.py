@@ -13,26 +13,13 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from retinue.testing.modelserver import running_server
+
 pytestmark = pytest.mark.slow
 
 RETINUE = str(Path(sys.executable).parent / "retinue")
 SECONDS = 60
 PROMPT = "you ›"
-
-
-@contextmanager
-def model_server(tmp_path: Path, *replies: object) -> Iterator[int]:
-    script = tmp_path / "script.json"
-    script.write_text(json.dumps(replies))
-    argv = [sys.executable, "-m", "retinue.testing.modelserver", "--port", "0", "--script", str(script)]
-    server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield int(server.stdout.readline().strip().rsplit(" ", 1)[-1])
-    finally:
-        server.kill()
-        server.wait()
-        server.stdout.close()
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -89,7 +76,7 @@ def test_talking_stopping_commanding_leaving_and_coming_back(home: Path, tmp_pat
         "Done as you said.",
         "Welcome back.",
     )
-    with model_server(tmp_path, *replies) as port:
+    with running_server(tmp_path, replies) as port:
         configure(home, port)
         with chat(home) as child:
             say(child, "hi", "Hello from the model.")
@@ -118,7 +105,7 @@ def test_talking_stopping_commanding_leaving_and_coming_back(home: Path, tmp_pat
 
 
 def test_ctrl_c_at_the_prompt_does_not_leave_and_ctrl_d_does(home: Path, tmp_path: Path) -> None:
-    with model_server(tmp_path, "unused") as port:
+    with running_server(tmp_path, ["unused"]) as port:
         configure(home, port)
         with chat(home) as child:
             child.sendintr()
@@ -137,7 +124,7 @@ def test_without_a_terminal_chat_says_what_to_use(home: Path) -> None:
 
 
 def test_up_without_a_terminal_asks_one_question(home: Path, tmp_path: Path) -> None:
-    with model_server(tmp_path, "I am your assistant.") as port:
+    with running_server(tmp_path, ["I am your assistant."]) as port:
         configure(home, port)
         done = subprocess.run(
             [RETINUE, "up"], env=environment(home), capture_output=True, text=True, stdin=subprocess.DEVNULL

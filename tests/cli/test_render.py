@@ -24,9 +24,10 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, 
 pytestmark = pytest.mark.anyio
 
 
-def view() -> tuple[TerminalView, io.StringIO]:
+def view(verbose: str = "off") -> tuple[TerminalView, io.StringIO]:
     out = io.StringIO()
-    return TerminalView(Console(file=out, width=60, force_terminal=False, color_system=None)), out
+    console = Console(file=out, width=60, force_terminal=False, color_system=None)
+    return TerminalView(console, verbose=verbose), out
 
 
 async def test_words_come_out_once_however_they_arrive() -> None:
@@ -47,6 +48,14 @@ async def test_a_call_and_its_result_are_shown_in_short() -> None:
     assert "▸ write notes/a.md" in out.getvalue()
     assert "… 2 more lines, 1.2 s" in out.getvalue()
     assert "xxxx" not in out.getvalue()
+
+
+async def test_verbose_shows_the_whole_result() -> None:
+    shown, out = view("full")
+    call = ToolCall("1", "ls", {"path": "."})
+    await shown.emit(ToolFinished(call, ToolResult("1", "ls", (Text("\n".join(f"line {n}" for n in range(30))),)), 0.0))
+    assert "line 29" in out.getvalue()
+    assert "more lines" not in out.getvalue()
 
 
 async def test_an_error_is_shown_and_remembered() -> None:

@@ -204,3 +204,13 @@ async def test_prompt_diff_names_what_moved_the_cache_between_two_turns(
     assert found["moved"]["name"] == "file:SOUL.md"
     assert retinue(["prompt", "diff", "main#1", "main#9", "--home", home]) == 2
     assert "2 were kept" in capsys.readouterr().err
+
+
+async def test_files_are_read_again_only_in_the_first_turn_when_configured(tmp_path: Path) -> None:
+    config = {"agents": {"defaults": {"contextInjection": "continuation-skip"}}}
+    async with staged(tmp_path, says("one"), says("two"), config=config) as stage:
+        await stage.ask("first", "second")
+        first, second = (request.json["messages"][0]["content"] for request in stage.server.model_requests)
+        assert "## AGENTS.md" in first
+        assert "## AGENTS.md" not in second
+        assert "## SOUL.md" in second

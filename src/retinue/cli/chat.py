@@ -179,7 +179,10 @@ class Chat:
 
         conversation = self._runtime.conversation(inbound.session)
         session = conversation.parts.store.find(inbound.session)
-        view = TerminalView(self._console, show_thinking=bool(session and session.reasoning in ("on", "stream")))
+        settings = conversation.parts.room.settings
+        reasoning = (session.reasoning if session else None) or settings.reasoning_default
+        verbose = (session.verbose if session else None) or settings.verbose_default
+        view = TerminalView(self._console, show_thinking=reasoning != "off", verbose=verbose)
         async with self._turn, _interruptible(conversation.stop):
             outbound = await self._runtime.say(inbound, view.emit, terminal_ask())
             self._runtime.confirm(outbound.run)

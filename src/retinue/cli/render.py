@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rich.markdown import Markdown
 
 ARGUMENTS_SHOWN = 100
-RESULT_LINES_SHOWN = 4
+RESULT_LINES_SHOWN = {"off": 4, "on": 20, "full": 1_000_000}
+"""How much of a tool's result is shown, by what `/verbose` chose."""
 SECONDS_WORTH_TELLING = 0.5
 DRAWINGS_PER_SECOND = 15
 TELLING = ("command", "path", "url", "query", "pattern")
@@ -72,11 +73,12 @@ class Growing:
 class TerminalView:
     """Prints a turn: finished Markdown blocks for good, the growing one live below them."""
 
-    def __init__(self, console: Console, *, show_thinking: bool = False) -> None:
+    def __init__(self, console: Console, *, show_thinking: bool = False, verbose: str = "off") -> None:
         from rich.live import Live
 
         self._console = console
         self._show_thinking = show_thinking
+        self._result_lines = RESULT_LINES_SHOWN.get(verbose, RESULT_LINES_SHOWN["off"])
         self._pending = ""
         self._after_block = False
         self._live: Live | None = None
@@ -170,9 +172,9 @@ class TerminalView:
 
     def _result(self, text: str, is_error: bool, seconds: float) -> None:
         lines = text.strip().splitlines()
-        for line in lines[:RESULT_LINES_SHOWN]:
+        for line in lines[: self._result_lines]:
             self._line(f"  {line[: self._console.width - 4]}", "red" if is_error else "dim")
-        more = len(lines) - RESULT_LINES_SHOWN
+        more = len(lines) - self._result_lines
         remarks = [f"… {more} more lines"] if more > 0 else []
         if seconds >= SECONDS_WORTH_TELLING:
             remarks.append(f"{seconds:.1f} s")

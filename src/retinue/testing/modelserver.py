@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import json
 import re
+import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -45,6 +46,20 @@ class Received:
     @property
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+@contextlib.contextmanager
+def running_server(folder: Path, replies: Iterable[object]) -> Iterator[int]:
+    """A model server in a process of its own, with its script in `folder`; gives the port."""
+    script = folder / "script.json"
+    script.write_text(json.dumps(list(replies)))
+    argv = [sys.executable, "-m", "retinue.testing.modelserver", "--port", "0", "--script", str(script)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield int(server.stdout.readline().strip().rsplit(" ", 1)[-1])
+        finally:
+            server.kill()
 
 
 class ModelServer:

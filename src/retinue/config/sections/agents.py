@@ -114,8 +114,8 @@ class AgentDefaults(WorkspaceSettings, PromptSettings):
     """How much the model reasons."""
     reasoning_default: Literal["off", "on", "stream"] = key("off")
     """Whether reasoning is shown."""
-    verbose_default: Literal["off", "on", "full"] = key("off", pending=True)
-    """Whether tool calls are shown in chats."""
+    verbose_default: Literal["off", "on", "full"] = key("off")
+    """How much of tool results the chat shows."""
     elevated_default: Literal["off", "on", "ask", "full"] = key("off", pending=True)
     """Whether sessions start with commands outside the sandbox."""
     context_tokens: int | None = key(None, pending=True, ge=1024)

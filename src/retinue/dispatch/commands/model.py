@@ -55,5 +55,5 @@ COMMANDS = (
     SlashCommand("models", "List the models you can choose.", _models),
     SlashCommand("think", "How much the model reasons before it answers.", _think, "/think [level | default]"),
     SlashCommand("reasoning", "Whether reasoning is shown.", _reasoning, "/reasoning on|off|stream"),
-    SlashCommand("verbose", "Whether tool calls are shown in full.", _verbose, "/verbose on|off|full"),
+    SlashCommand("verbose", "How much of tool results is shown.", _verbose, "/verbose on|off|full"),
 )
