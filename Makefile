@@ -20,6 +20,7 @@ run: $(STAMP)  ## Start the assistant on its embedded defaults.
 
 test: $(STAMP) system lint  ## Every check and every test.
 	$(BIN)/pytest -n 2
+	$(BIN)/python scripts/branch_coverage.py
 
 check: $(STAMP) lint  ## The fast tier: static checks and the tests that need no system package.
 	$(BIN)/pytest -n 2 -m "not slow"

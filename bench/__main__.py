@@ -6,8 +6,8 @@ import argparse
 import importlib
 import time
 
-BENCHES = ("startup", "prompt", "turn", "memory")
-FULL: tuple[str, ...] = ("faults",)
+BENCHES = ("startup", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs")
+FULL: tuple[str, ...] = ("faults", "memory_faults", "races", "openapi")
 
 
 def main() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 
 from evals.graded import FACTS, Fact
+from evals.held_out import HELD_OUT
 from evals.measure import Line, Question
 
 NOTES = 340
@@ -59,7 +60,16 @@ def write_diary(workspace: Path) -> list[Question]:
     folder.mkdir(parents=True, exist_ok=True)
     for path, lines in notes.items():
         (workspace / path).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return [Question(fact.question, _lines_of(fact, notes), fact.kind) for fact in FACTS]
+    return [Question(fact.question, _lines_with(fact.line, notes), fact.kind) for fact in FACTS]
+
+
+def held_out_questions(workspace: Path) -> list[Question]:
+    """The questions that nobody tunes for, with the lines of the written notes that answer them."""
+    notes = {
+        path.relative_to(workspace).as_posix(): path.read_text(encoding="utf-8").split("\n")
+        for path in sorted((workspace / "memory").glob("*.md"))
+    }
+    return [Question(asked.question, _lines_with(asked.line, notes), asked.kind) for asked in HELD_OUT]
 
 
 def _blank_notes(dice: random.Random) -> dict[str, list[str]]:
@@ -94,10 +104,10 @@ def _place(fact: Fact, notes: dict[str, list[str]], dice: random.Random) -> None
     notes[path].insert(dice.randrange(4, len(notes[path])), fact.line)
 
 
-def _lines_of(fact: Fact, notes: dict[str, Sequence[str]] | dict[str, list[str]]) -> tuple[Line, ...]:
+def _lines_with(beginning: str, notes: Mapping[str, Sequence[str]]) -> tuple[Line, ...]:
     return tuple(
         Line(path, number, text)
         for path, lines in notes.items()
         for number, text in enumerate(lines, start=1)
-        if text == fact.line
+        if text.startswith(beginning)
     )

@@ -7,11 +7,15 @@ from pathlib import Path
 
 from retinue.config.reference import render_reference
 from retinue.config.schema import Config
+from retinue.gateway.documents import render_asyncapi, render_methods, render_openapi
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/configuration.md": lambda: render_reference(Config),
+    "reference/gateway-methods.md": render_methods,
+    "reference/gateway-asyncapi.json": render_asyncapi,
+    "reference/gateway-openapi.json": render_openapi,
 }
 
 

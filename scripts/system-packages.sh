@@ -1,10 +1,15 @@
 #!/bin/sh
 # Install the system packages that tests need. Quick when they are there already.
 set -eu
+sh "$(dirname "$0")/install-qmd.sh"
+
 missing=""
 need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 need git git
 need tmux tmux
+need bwrap bubblewrap
+need dash dash
+need chromium chromium
 
 [ -z "$missing" ] && exit 0
 as_root=""

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Take back what a test did to the process's logging: a command run in this process sets it up for good."""
+    everything, ours = logging.getLogger(), logging.getLogger("retinue")
+    handlers, level = list(everything.handlers), ours.level
+    yield
+    everything.handlers[:] = handlers
+    ours.setLevel(level)

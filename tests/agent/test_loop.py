@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from retinue.agent.calls import INTERRUPTED, SKIPPED, Workbench
 from retinue.agent.guard import LoopLimits
 from retinue.agent.loop import LoopEnd, LoopParts, run_turn
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Spoken, ToolFinished, ToolStarted, TurnEvent, TurnStatus
@@ -38,6 +40,8 @@ from retinue.core.model import (
     TextDelta,
 )
 from retinue.storage.files import Root
+from retinue.tools.elevated import Elevation
+from retinue.tools.policy import Layers, Scope
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +77,8 @@ TOOLS = {
     "crash": Tool("crash", "crashes", "Crashes.", Word, crash),
     "hang": Tool("hang", "hangs", "Hangs.", Word, hang),
     "secret": Tool("secret", "for owners", "For owners.", Word, echo, owner_only=True),
+    "process": Tool("process", "is asked about", "Is asked about.", Word, echo),
+    "exec": Tool("exec", "asks itself", "Asks itself.", Word, echo, asks=True),
 }
 
 
@@ -124,10 +130,14 @@ def call(name: str, word: str = "a", *, id: str = "c1") -> ToolCall:  # noqa: A0
     return ToolCall(id, name, {"word": word})
 
 
-async def tell(story: Story, tmp_path: Path, *, owner: bool = True, limits: LoopLimits | None = None) -> LoopEnd:
+async def tell(
+    story: Story, tmp_path: Path, *, limits: LoopLimits | None = None, layers: Layers | None = None, **known: Any
+) -> LoopEnd:
     with Root.open(tmp_path) as root:
-        context = ToolContext(DEFAULT_AGENT, SessionKey.main(DEFAULT_AGENT), RunId("r"), "", root, owner=owner)
-        bench = Workbench(TOOLS, context, story, story.emit, SystemClock(), lambda text: text)
+        context = ToolContext(DEFAULT_AGENT, SessionKey.main(DEFAULT_AGENT), RunId("r"), "", root, **known)
+        bench = Workbench(
+            TOOLS, context, story, story.emit, SystemClock(), lambda text: text, layers=lambda model: layers or Layers()
+        )
         parts = LoopParts(
             story.stream, bench, story.emit, story.take, lambda: bool(story.queued), limits or LoopLimits()
         )
@@ -169,6 +179,8 @@ async def test_results_stand_in_the_order_of_the_calls(tmp_path: Path) -> None:
         (call("fail", "fly"), True, "cannot fly"),
         (call("crash"), True, "`crash` crashed; the error was logged."),
         (call("secret"), False, "only for the owner"),
+        (ToolCall("c1", "tool_call", {"name": "secret", "arguments": {"word": "a"}}), False, "only for the owner"),
+        (ToolCall("c1", "tool_call", {"name": "secret", "arguments": '{"word": "a"}'}), False, "only for the owner"),
         (ToolCall("c1", "echo", {"wrong": 1}), True, "word: Field required"),
         (ToolCall("c1", "echo", {INVALID_ARGUMENTS: '{"word": '}), True, "not valid JSON"),
     ],
@@ -183,6 +195,31 @@ async def test_a_call_that_cannot_succeed_is_explained_to_the_model(
     assert told.is_error
     assert expected in told.text
     assert end.status is TurnStatus.OK
+
+
+async def test_the_policy_is_asked_at_the_call(tmp_path: Path) -> None:
+    story = Story([answer("", call("echo")), answer("I see.")])
+    await tell(story, tmp_path, layers=Layers(general=(Scope("tools", deny=("echo",)),)))
+    assert story.requests[1].messages[-1].text == "`echo` is not allowed: `tools.deny` names it."
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"), [(Verdict.ALLOW_ONCE, "echo a\u202eb"), (Verdict.DENY, "`process` was not run: because.")]
+)
+async def test_a_person_is_asked_where_the_policy_says_so(tmp_path: Path, verdict: Verdict, told: str) -> None:
+    asked: list[ApprovalRequest] = []
+
+    async def ask(request: ApprovalRequest) -> ApprovalDecision:
+        asked.append(request)
+        return ApprovalDecision(verdict, "because")
+
+    story = Story([answer("", call("process", "a\u202eb"), call("exec", id="c2")), answer("I see.")])
+    await tell(story, tmp_path, elevated=Elevation.ASK, ask=ask)
+    results = [message.text for message in story.requests[1].messages if isinstance(message, ToolResult)]
+    assert results[0].startswith(told)
+    assert results[1] == "echo a"
+    [request] = asked
+    assert '"word": "a⟨U+202E⟩b"' in request.detail
 
 
 async def test_a_message_that_arrives_during_the_turn_is_answered_in_it(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_key_from_the_file(write: Write) -> None:
 
 def test_a_key_from_the_defaults(home: Home) -> None:
     found = explain(load_config(home, {}), "gateway.port")
-    assert (found.value, found.origin, found.reload, found.pending) == (18_789, "default", "restart", True)
+    assert (found.value, found.origin, found.reload, found.pending) == (18_790, "default", "restart", False)
     assert found.type == "a whole number, at least 1 and at most 65535"
 
 

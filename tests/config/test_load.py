@@ -276,9 +276,12 @@ def test_origins(write: Write) -> None:
 
 def test_pending_keys_that_are_set_are_listed(write: Write) -> None:
     loaded = load_config(
-        write("{ gateway: { port: 1, auth: { token: 'x' } }, channels: { t: { botToken: 'x' } } }"), {}
+        write(
+            "{ session: { typingIntervalSeconds: 9 }, commands: { debug: true }, channels: { t: { botToken: 'x' } } }"
+        ),
+        {},
     )
-    assert loaded.pending == ("gateway.port", "gateway.auth.token")
+    assert loaded.pending == ("session.typingIntervalSeconds", "commands.debug")
 
 
 def test_includes_are_merged_and_siblings_win(write: Write) -> None:
@@ -360,3 +363,14 @@ def test_loading_changes_no_environment_and_is_quick_to_import(write: Write) -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_group_of_tools_that_does_not_exist_is_told(write: Write) -> None:
+    config = """{
+      tools: { deny: ["group:runtme", "exec"], byProvider: { x: { allow: ["Group:FS"] } } },
+      agents: { list: [{ id: "a", tools: { allow: ["group:everything"] } }] },
+    }"""
+    told = {problem.path: problem.message for problem in load_config(write(config), {}).problems}
+    assert set(told) == {"tools.deny[0]", "agents.list[0].tools.allow[0]"}
+    assert "Did you mean group:runtime?" in told["tools.deny[0]"]
+    assert "Groups: group:fs" in told["agents.list[0].tools.allow[0]"]

@@ -48,7 +48,7 @@ def config(data: dict[str, Any]) -> Config:
         ("commands.ownerDisplay", "raw"),
         ("memory.citations", "auto"),
         ("memory.qmd.limits.maxInjectedChars", 4_000),
-        ("gateway.port", 18_789),
+        ("gateway.port", 18_790),
         ("gateway.bind", "loopback"),
         ("hooks.maxBodyBytes", 262_144),
     ],

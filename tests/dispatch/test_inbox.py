@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ from retinue.core.envelope import CallSummary, Inbound, Outbound, Source
 from retinue.core.errors import SessionError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import Image, Usage
+from retinue.core.messages import Image, Text, ToolResult, Usage
+from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.dispatch.inbox import UNREADABLE, Accepted, Inbox, InboxFull, UnknownRun
 from retinue.storage.database import Database
@@ -207,6 +208,76 @@ def test_sessions_with_open_messages_are_known(inbox: Inbox) -> None:
     inbox.finish(run("a"), answer("a", session=OTHER))
     assert inbox.unfinished() == (KEY, hook)
     assert [key.agent for key in inbox.unfinished()] == ["main", "work"]
+
+
+def test_it_is_known_whether_a_session_is_done_and_whose_a_message_is(inbox: Inbox) -> None:
+    assert not inbox.is_unfinished(KEY)
+    accept(inbox, "a")
+    assert inbox.is_unfinished(KEY)
+    assert not inbox.is_unfinished(OTHER)
+    assert inbox.session_of(run("a")) == KEY
+    inbox.finish(run("a"), answer("a"))
+    assert not inbox.is_unfinished(KEY)
+    with pytest.raises(UnknownRun, match="not in the inbox"):
+        inbox.session_of(run("nobody"))
+
+
+def test_what_answers_nobody_waits_for_its_delivery(inbox: Inbox) -> None:
+    inbox.post(Inbound("the job ran", KEY), answer("job"))
+    assert waiting(inbox) == []
+    (left,) = inbox.undelivered(KEY)
+    assert (left.inbound.text, left.outbound.text) == ("the job ran", "done")
+    assert inbox.delivered(run("job"))
+
+
+def test_messages_are_counted_by_state(inbox: Inbox) -> None:
+    accept(inbox, "a", "b")
+    accept(inbox, "c", session=OTHER)
+    inbox.claim(KEY, [run("a")], run("a"))
+    assert (inbox.count("waiting"), inbox.count("claimed")) == (2, 1)
+
+
+def test_the_chat_of_a_message_is_found_again(inbox: Inbox, database: Database) -> None:
+    here = Origin("http", "desk", PeerKind.DIRECT, "anna")
+    there = Origin("http", "desk", PeerKind.GROUP, "garden")
+    assert inbox.origin_of(KEY, run("a")) is None
+    inbox.accept(Inbound("hi", KEY, origin=here), run("a"))
+    inbox.accept(Inbound("all", KEY, origin=there), run("b"))
+    accept(inbox, "c")
+    assert (inbox.origin_of(KEY, run("a")), inbox.origin_of(KEY, run("c"))) == (here, there)
+    with database.change() as base:
+        base.execute("UPDATE inbox SET payload = 'damaged'")
+    assert inbox.origin_of(KEY, run("a")) is None
+
+
+def test_secrets_are_taken_out_before_a_message_is_kept(database: Database, clock: FrozenClock, path: Path) -> None:
+    quiet = Inbox(database, clock, hide=lambda text: text.replace("hunter2", "***"))
+    result = ToolResult("c", "theirs", (Text("hunter2"), PICTURE))
+    quiet.accept(Inbound("it is hunter2", KEY, instructions="say hunter2", results=(result,)), run("a"))
+    quiet.post(Inbound("told hunter2", KEY), answer("b"))
+    kept = quiet.waiting(KEY)[0].inbound
+    assert (kept.text, kept.instructions, kept.results[0].content) == ("it is ***", "say ***", (Text("***"), PICTURE))
+    assert not any(b"hunter2" in file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_damaged_rows_keep_their_place_and_their_answer(inbox: Inbox, database: Database) -> None:
+    accept(inbox, "a", "b")
+    inbox.finish(run("a"), answer("a"))
+    with database.change() as base:
+        base.execute("UPDATE inbox SET payload = 'x' WHERE run = 'a'")
+        base.execute("UPDATE inbox SET accepted_at = 'yesterday' WHERE run = 'b'")
+    (left,) = inbox.undelivered(KEY)
+    assert (left.inbound.text, left.inbound.owner, left.outbound.text) == ("", False, "done")
+    assert inbox.waiting(KEY)[0].accepted_at == datetime.fromtimestamp(0, UTC)
+
+
+def test_what_the_database_found_damaged_is_told(path: Path, clock: FrozenClock) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"this is no database" * 100)
+    with closing(Database(path)) as database:
+        inbox = Inbox(database, clock)
+        accept(inbox, "a")
+        assert any("state.sqlite" in note for note in inbox.notes)
 
 
 def test_only_old_and_ended_messages_are_forgotten(inbox: Inbox, clock: FrozenClock) -> None:

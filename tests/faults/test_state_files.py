@@ -130,6 +130,38 @@ async def test_a_damaged_database_is_kept_and_the_person_is_told(lived_in: Scene
     assert file.with_name("state.sqlite.corrupt-1").read_bytes() == damaged
 
 
+@pytest.mark.parametrize("what", [what for what in DAMAGES if what not in ("garbage at the end", "two on a line")])
+async def test_a_log_that_lost_changes_is_kept_and_the_person_is_told(lived_in: Scene, what: str) -> None:
+    file = file_of(lived_in, "database log")
+    damaged = DAMAGES[what](file.read_bytes())
+    file.write_bytes(damaged)
+    told = await lived_in.command("agent", "-m", "Please do <main-after>.", "--no-stream")
+    assert told.lines == ["done"]
+    assert "The log of state.sqlite is damaged" in told.complaint
+    assert file.with_name("state.sqlite-wal.corrupt-1").read_bytes() == damaged
+
+
+async def test_a_whole_log_is_no_news(lived_in: Scene) -> None:
+    told = await lived_in.command("agent", "-m", "Please do <main-after>.", "--no-stream")
+    assert told.lines == ["done"]
+    assert "damaged" not in told.complaint
+    assert not list(lived_in.home.path.glob("*.corrupt*"))
+
+
+@pytest.mark.parametrize("name", ["sessionId", "inputTokens", "updatedAt", "size", "main"])
+async def test_an_index_that_was_changed_but_can_be_read_is_noticed(lived_in: Scene, name: str) -> None:
+    file = file_of(lived_in, "index")
+    content = file.read_bytes()
+    at = content.index(name.encode()) + len(name) + 4
+    digit = next(place for place in range(at, len(content)) if chr(content[place]).isalnum())
+    damaged = content[:digit] + bytes([content[digit] ^ 0x01]) + content[digit + 1 :]
+    file.write_bytes(damaged)
+    told = await lived_in.command("agent", "-m", "Please do <main-after>.", "--no-stream")
+    assert told.lines == ["done"]
+    assert "index" in told.complaint
+    assert any(path.read_bytes() == damaged for path in file.parent.glob("sessions.json.corrupt*"))
+
+
 @pytest.mark.parametrize("what", OBVIOUS)
 async def test_damaged_bytes_of_a_session_are_kept_and_the_person_is_told(lived_in: Scene, what: str) -> None:
     for name in ("transcript", "index"):
@@ -143,6 +175,17 @@ async def test_damaged_bytes_of_a_session_are_kept_and_the_person_is_told(lived_
             assert file.name in told.complaint or "index" in told.complaint
         kept = sorted(path for path in file.parent.glob(f"{file.name}*"))
         assert all(line in b"".join(path.read_bytes() for path in kept) for line in damaged.split(b"\n"))
+
+
+@pytest.mark.parametrize("what", OBVIOUS)
+async def test_credentials_that_cannot_be_read_are_told(lived_in: Scene, what: str) -> None:
+    file = file_of(lived_in, "credentials")
+    damaged = DAMAGES[what](file.read_bytes())
+    file.write_bytes(damaged)
+    told = await lived_in.command("agent", "-m", "Please do <main-after>.", "--no-stream")
+    assert told.lines == ["done"]
+    assert "auth-profiles.json are not used" in told.complaint
+    assert damaged in [path.read_bytes() for path in file.parent.iterdir()]
 
 
 async def test_a_broken_configuration_is_left_alone_and_the_last_good_one_is_used(lived_in: Scene) -> None:

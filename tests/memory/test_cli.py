@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,13 @@ from click.testing import CliRunner, Result
 
 from retinue.cli.init import init
 from retinue.cli.memory import memory
+from retinue.core.clock import SystemClock
 from retinue.core.errors import OutsideRoot
+from retinue.core.keys import DEFAULT_AGENT
+from retinue.memory.bulk import FEWEST
+from retinue.storage.database import Database
+from retinue.storage.provenance import AgentWrites
+from tests.memory.batchserver import BatchServer
 
 
 @pytest.fixture
@@ -110,3 +118,59 @@ def test_other_folders_are_searched_where_they_are_named(home: Path, tmp_path: P
     assert found == {"extra/vault/deep/x.md", f"extra/{tmp_path.name}/one.md", "docs/y.md"}
     assert run("get", "extra/vault/deep/x.md").stdout.strip() == "The lighthouse keeper."
     assert any("gone" in problem["path"] for problem in data("index")["problems"])
+
+
+def configure(home: Path, **search: Any) -> None:
+    (home / "retinue.json").write_text(json.dumps({"agents": {"defaults": {"memorySearch": search}}}))
+
+
+def count_vectors(home: Path) -> int:
+    with closing(sqlite3.connect(home / "memory" / "main.sqlite")) as base:
+        return int(base.execute("SELECT count(*) FROM embedding_cache").fetchone()[0])
+
+
+@pytest.mark.parametrize(("enabled", "kept"), [(True, 2), (False, 1)])
+def test_vectors_of_texts_that_are_gone_are_kept_unless_that_is_switched_off(
+    home: Path, enabled: bool, kept: int
+) -> None:
+    configure(home, cache={"enabled": enabled})
+    for text in ("The harbour is closed.", "The harbour is open."):
+        note(home, "memory/a.md", text)
+        run("index")
+    assert count_vectors(home) == kept
+
+
+def test_the_command_embeds_in_a_batch_and_says_what_went_wrong(home: Path) -> None:
+    server = BatchServer(broken=("note 5.",))
+    for n in range(FEWEST):
+        note(home, f"memory/{n}.md", f"This is note {n}.")
+    with server.running() as url:
+        batch = {"enabled": True, "pollIntervalMs": 1}
+        configure(home, provider="openai-compatible", model="m", remote={"baseUrl": url, "batch": batch})
+        told = data("index")
+    assert (told["embedded"], told["waiting"], told["reason"]) == (FEWEST, 0, None)
+    assert told["notes"] == ["1 of 100 texts of a batch failed and are embedded directly: this text cannot be embedded"]
+    assert len(server.embedded_directly) == 1
+
+
+def test_a_model_file_that_is_missing_leaves_words_and_says_so(home: Path) -> None:
+    configure(home, local={"modelPath": "none.gguf"})
+    note(home, "memory/a.md", "The harbour is closed.")
+    result = run("search", "harbour")
+    assert "memory/a.md" in result.stdout
+    assert f"Words only: There is no model at {home / 'models' / 'none.gguf'}" in result.stderr
+
+
+@pytest.mark.parametrize("place", ["workspace", "elsewhere"])
+def test_the_command_knows_what_came_from_outside(home: Path, tmp_path: Path, place: str) -> None:
+    vault = tmp_path / "vault"
+    vault.mkdir()
+    configure(home, extraPaths=[str(vault)])
+    (vault / "page.md").write_text("The harbour is closed, says a page.\n")
+    note(home, "memory/page.md", "The harbour is closed, says a page.\n")
+    path = "memory/page.md" if place == "workspace" else str(vault / "page.md")
+    with closing(Database(home / "state.sqlite")) as database:
+        AgentWrites(database, SystemClock(), DEFAULT_AGENT).record(path, ["The harbour is closed, says a page."])
+    origins = {hit["path"]: hit["explanation"]["origin"] for hit in data("search", "harbour", "--explain")}
+    foreign, own = ("memory/page.md", "extra/vault/page.md")[:: 1 if place == "workspace" else -1]
+    assert origins == {foreign: "untrusted", own: "agent"}

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retinue.memory.embed import BuiltInEmbedder, embed_checked, normalise
+from retinue.memory.embed import BuiltInEmbedder, embed_checked
 from retinue.memory.errors import EmbeddingFailed
 from retinue.memory.store import Vector
+from retinue.memory.vectors import normalise
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +35,8 @@ class Fixed:
     key = ""
     batch = 8
     takes_lines = False
+    seconds = 5.0
+    bulk = None
 
     def __init__(self, answer: object) -> None:
         self.answer = answer

@@ -19,10 +19,12 @@ from retinue.memory.fusion import (
     share_of_best,
     trust_in_words,
 )
-from retinue.memory.lexical import Match
+from retinue.memory.lexical import Match, weigh_lines, weigh_terms
+from retinue.memory.query import parse_query
 from retinue.memory.ranking import Candidate, Limits, rank, show
 from retinue.memory.snippets import Line, cut_line, cut_snippet
-from retinue.memory.store import Source, StoredChunk
+from retinue.memory.stems import Stemmer
+from retinue.memory.store import Source, StoredChunk, Totals
 
 TODAY = date(2026, 1, 1)
 
@@ -157,3 +159,22 @@ def test_a_snippet_is_always_exactly_its_lines(rows: list[tuple[str, float]], ro
 def test_a_long_line_is_cut_without_losing_a_letter() -> None:
     text = "word " * 500 + "x" * 700
     assert "".join(cut_line(text)) == text
+
+
+LINES = st.lists(
+    st.lists(
+        st.sampled_from(["İstanbul", "istanbul", "walking", "walks", "Straße", "ﬁsh", "fish", "x", "é"]), max_size=6
+    ).map(" ".join),
+    max_size=8,
+)
+
+STEMMER = Stemmer()
+
+
+@given(LINES)
+def test_lines_weigh_the_same_together_and_alone(lines: list[str]) -> None:
+    query = parse_query("walk the fish to Istanbul, Straße é")
+    stemmer = STEMMER
+    stems = stemmer.learn(query.words)
+    terms = weigh_terms(query, stems, dict.fromkeys(stems.values(), 3), Totals(1, 10, 100, 0))
+    assert weigh_lines(lines, terms, stemmer) == [weigh_lines([line], terms, stemmer)[0] for line in lines]

@@ -6,13 +6,13 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from retinue.core.errors import ConfigError, ModelError
-from retinue.providers import embeddings
 from retinue.providers.embeddings import DIALECTS, EmbeddingEndpoint, RemoteEmbedder
 
 pytestmark = pytest.mark.anyio
@@ -62,9 +62,14 @@ class Server:
             server.server_close()
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "FIRST_PAUSE_SECONDS", 0.001)
+@dataclass
+class Pauses:
+    """Waits that take no time and are remembered."""
+
+    taken: list[float] = field(default_factory=list)
+
+    async def sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)
 
 
 @pytest.mark.parametrize("provider", sorted(DIALECTS))
@@ -82,10 +87,12 @@ async def test_each_provider_is_asked_in_its_own_way(provider: str) -> None:
 
 
 async def test_a_failure_that_may_pass_is_tried_again() -> None:
-    server = Server(REPLIES["openai"], (503, 429))
+    server, pauses = Server(REPLIES["openai"], (503, 429)), Pauses()
     with server.running() as url:
-        rows = await RemoteEmbedder(EmbeddingEndpoint("openai", base_url=url)).embed(["one", "two"])
+        embedder = RemoteEmbedder(EmbeddingEndpoint("openai", base_url=url), sleep=pauses.sleep)
+        rows = await embedder.embed(["one", "two"])
     assert len(rows) == 2
+    assert pauses.taken == [0.5, 2.0]
     assert len(server.requests) == 3
 
 
@@ -100,7 +107,8 @@ async def test_a_failure_that_may_pass_is_tried_again() -> None:
 async def test_a_failure_that_stays_is_told(statuses: tuple[int, ...], reply: Any, asked: int, complaint: str) -> None:
     server = Server(reply, statuses)
     with server.running() as url:
-        embedder = RemoteEmbedder(EmbeddingEndpoint("openai", base_url=url, api_key="secret-key"))
+        endpoint = EmbeddingEndpoint("openai", base_url=url, api_key="secret-key")
+        embedder = RemoteEmbedder(endpoint, sleep=Pauses().sleep)
         with pytest.raises(ModelError, match=complaint) as caught:
             await embedder.embed(["one"])
     assert len(server.requests) == asked
@@ -115,8 +123,9 @@ async def test_many_texts_go_in_several_requests() -> None:
 
 
 async def test_nobody_answering_is_a_model_error() -> None:
+    embedder = RemoteEmbedder(EmbeddingEndpoint("ollama", base_url="http://127.0.0.1:9"), sleep=Pauses().sleep)
     with pytest.raises(ModelError, match="cannot embed"):
-        await RemoteEmbedder(EmbeddingEndpoint("ollama", base_url="http://127.0.0.1:9")).embed(["x"])
+        await embedder.embed(["x"])
 
 
 def test_vectors_of_another_address_are_told_apart() -> None:

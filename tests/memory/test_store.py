@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retinue.core.trust import Trust
-from retinue.memory.embed import normalise
 from retinue.memory.errors import IndexTooNew
 from retinue.memory.sqlite import SqliteStore
 from retinue.memory.store import FileRecord, IndexIdentity, MemoryStore, NewChunk, Totals, Vector
-from retinue.memory.vectors import SignTable, encode_lines, line_cosines, signs_of
+from retinue.memory.vectors import SignTable, _closest, encode_lines, line_cosines, normalise, signs_of
 
 IDENTITY = IndexIdentity("test", "words", "", 400, 80)
 
@@ -250,3 +251,26 @@ def test_coarse_lines_have_nearly_the_cosines_of_fine_ones() -> None:
     rows = normalise(noise.normal(size=(200, 256)).astype(np.float32))
     wanted = rows[3]
     assert np.abs(line_cosines(encode_lines(rows), wanted) - rows @ wanted).max() < 0.01
+
+
+def test_what_is_being_embedded_elsewhere_can_be_passed_over(store: MemoryStore) -> None:
+    store.put([(record("a.md"), [chunk(f"text {n}", at=n) for n in range(1, 6)])])
+    assert [item.text for item in store.unembedded(2)] == ["text 1", "text 2"]
+    assert [item.text for item in store.unembedded(2, 3)] == ["text 4", "text 5"]
+    assert store.unembedded(2, 5) == []
+
+
+def test_a_text_that_has_a_vector_keeps_it(store: MemoryStore) -> None:
+    store.put([(record("a.md"), [chunk("the cat sleeps")])])
+    (item,) = store.unembedded(5)
+    store.embed({item.hash: unit(1, 0)}, {})
+    store.embed({item.hash: unit(0, 1), "a text that is gone": unit(0, 1)}, {})
+    with store.reading() as view:
+        (found,) = view.similarities(unit(1, 0), view.find_nearest(unit(1, 0), 5)).values()
+        assert (found.chunk, view.totals().embedded) == (1.0, 1)
+
+
+@given(st.lists(st.integers(0, 256), min_size=1, max_size=300), st.integers(1, 50))
+def test_counting_finds_the_closest_as_sorting_does(distances: list[int], limit: int) -> None:
+    found = _closest(np.array(distances, dtype=np.uint16), limit).tolist()
+    assert found == sorted(range(len(distances)), key=lambda at: (distances[at], at))[:limit]

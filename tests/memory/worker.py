@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import sys
 import time
@@ -19,6 +20,8 @@ from retinue.memory.index import MemoryIndex
 from retinue.memory.sqlite import SqliteStore
 from retinue.storage.files import Root
 
+READY = "ready\n"
+
 
 def open_index(workspace: Path, database: Path) -> MemoryIndex:
     library = Library([workspace_shelf(Root.open(workspace))])
@@ -26,14 +29,22 @@ def open_index(workspace: Path, database: Path) -> MemoryIndex:
 
 
 async def search(index: MemoryIndex, seconds: float) -> None:
-    """Search until the time is over. Every line of every note speaks of the harbour, so that half a note would show."""
+    """Search until the time is over, and fail where a result is not whole.
+
+    Every line of every note speaks of the harbour and of its generation, so that half a note, or one of two
+    generations, would show; and there are always more notes than a result has places.
+    """
     end = time.monotonic() + seconds
     searches = 0
+    print(READY, end="", flush=True)
     while time.monotonic() < end or not searches:
         result = await index.search("harbour wall", refresh=False)
+        assert (result.mode, result.reason) == ("hybrid", None), result
+        assert len(result.hits) == index.rules.limits.max_results, result
         for hit in result.hits:
-            assert hit.snippet.count("\n") == hit.end_line - hit.start_line, hit
-            assert "harbour" in hit.snippet
+            lines = hit.snippet.split("\n")
+            assert len(lines) == hit.end_line - hit.start_line + 1, hit
+            assert len({tuple(re.findall(r"wall \d+|again \d+", line)) for line in lines}) == 1, hit
         searches += 1
     print(searches)
 
@@ -42,8 +53,9 @@ async def main(job: str, workspace: str, database: str, amount: str) -> None:
     index = open_index(Path(workspace), Path(database))
     if job == "search":
         await search(index, float(amount))
-    elif job == "index":
-        report = await index.sync()
+    elif job in ("index", "force"):
+        print(READY, end="", flush=True)
+        report = await index.sync(force=job == "force")
         print(json.dumps({"changed": report.changed, "reason": report.reason}))
     else:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(amount), int(amount)))

@@ -159,12 +159,12 @@ def test_every_scenario_renders_differently() -> None:
     assert len({scenario.prompt.text + scenario.turn_block.text for scenario in SCENARIOS.values()}) == len(SCENARIOS)
 
 
-def test_the_prompt_package_needs_only_core_and_literals() -> None:
+def test_the_prompt_package_needs_only_core_and_clean_text() -> None:
     code = """
 import sys
 import retinue.context.prompt.contributions, retinue.context.prompt.owners, retinue.context.prompt.report
 ours = {name for name in sys.modules if name.startswith("retinue.")}
-allowed = ("retinue.context", "retinue.core", "retinue.security.literals")
+allowed = ("retinue.context", "retinue.core", "retinue.security.literals", "retinue.security.content")
 print(sorted(name for name in ours if not name.startswith(allowed) and name != "retinue.security"))
 print(sorted({"pydantic", "anyio", "yaml", "openai", "httpx2", "sqlite3", "socket"} & set(sys.modules)))
 """

@@ -212,7 +212,7 @@ def test_only_the_time_zone_is_told() -> None:
     [
         ("rw", "the workspace is writable at /box"),
         ("ro", "the workspace is read-only at /box"),
-        ("none", "an empty folder"),
+        ("none", "a folder of its own stands in for the workspace at /box"),
     ],
 )
 def test_the_sandbox_section_tells_what_commands_see(access: Literal["none", "ro", "rw"], phrase: str) -> None:
@@ -226,7 +226,16 @@ def test_the_sandbox_section_tells_what_commands_see(access: Literal["none", "ro
 
 def test_workspace_paths_are_explained_for_a_sandbox() -> None:
     assert "Commands see it as /box" in stable_text(replace(BARE, sandbox=SandboxFacts("/box", "rw")))
-    assert "does not see it" in stable_text(replace(BARE, sandbox=SandboxFacts("/box", "none")))
+    assert "neither file tools nor commands" in stable_text(replace(BARE, sandbox=SandboxFacts("/box", "none")))
+    assert "File tools only read it" in stable_text(replace(BARE, sandbox=SandboxFacts("/box", "ro")))
+
+
+def test_a_path_that_is_the_same_inside_needs_no_explanation() -> None:
+    same = replace(BARE, sandbox=SandboxFacts(BARE.workspace, "rw"))
+    assert "Commands see it as" not in stable_text(same)
+
+
+def test_an_agent_that_stays_in_its_workspace_is_told_so() -> None:
     assert "nothing outside" in stable_text(replace(BARE, workspace_only=True))
 
 

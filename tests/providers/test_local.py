@@ -9,13 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.core.errors import ModelError
 from retinue.core.messages import StopReason, said
 from retinue.core.model import Failure, ModelRef, ModelRequest, TextDelta
 from retinue.providers.base import Endpoint
 from retinue.providers.catalog import Catalog
 from retinue.providers.local import Local
-from retinue.providers.pull import pull_model
 from tests.providers.support import EXEC, collect, failed, finished
 
 pytestmark = pytest.mark.anyio
@@ -31,21 +29,6 @@ def provider(folder: Path, idle_seconds: float = 600.0) -> Local:
 
 def request(text: str, max_output: int = 12) -> ModelRequest:
     return ModelRequest(REF, "You are terse.", "", (said(text),), (EXEC,), max_output=max_output, temperature=0.0)
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with SmolLM2, pulled once."""
-    folder = tmp_path_factory.mktemp("models")
-
-    async def get() -> None:
-        await pull_model("smollm2-135m", folder, lambda _: None)
-
-    try:
-        anyio.run(get)
-    except ModelError as error:
-        pytest.skip(f"the model cannot be pulled here: {error}")
-    return folder
 
 
 @pytest.fixture

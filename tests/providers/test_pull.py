@@ -104,6 +104,16 @@ async def test_a_damaged_file_is_thrown_away(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_hub_that_sends_far_more_than_the_model_has_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull, "PULLABLE", (Pullable("tiny", "for tests", len(CONTENT) // 4, OnHub(HUB_PATH)),))
+    async with serving() as hub:
+        with pytest.raises(ModelError, match="far more"):
+            await pull_model("tiny", tmp_path, ignore, hub=hub.url)
+    assert not (tmp_path / "tiny.gguf").exists()
+
+
 async def test_a_part_that_belongs_to_something_else_is_started_over(tmp_path: Path) -> None:
     (tmp_path / ".tiny.part").write_bytes(CONTENT + b"more")
     async with serving() as hub:

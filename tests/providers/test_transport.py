@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import ipaddress
 
 import pytest
 
 from retinue.core.errors import ConfigError
-from retinue.core.model import Failure
-from retinue.providers.base import Timeouts
+from retinue.core.messages import said
+from retinue.core.model import Failed, Failure, ModelInfo, ModelRef, ModelRequest
+from retinue.providers.base import Credential, Endpoint, Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.providers.transport import BodyGauge, check_endpoint, is_forbidden, open_client
+from retinue.providers.openai_chat import make_provider
+from retinue.providers.transport import LONGEST_BODY, BodyGauge, check_endpoint, open_client
 from retinue.testing.modelserver import ModelServer
+from tests.webserver import web_server
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,10 @@ def test_private_and_public_endpoints_may_be_used(url: str) -> None:
         "ftp://example.com",
         "example.com/v1",
         "https://user:password@example.com/v1",
+        "http://metadata.google.internal/",
+        "http://instance-data.ec2.internal/",
+        "http://[fe80::1%25eth0]/",
+        "http://①⑥⑨.254.169.254/",
     ],
 )
 def test_endpoints_that_can_never_be_right_are_refused(url: str) -> None:
@@ -43,13 +51,8 @@ def test_endpoints_that_can_never_be_right_are_refused(url: str) -> None:
         check_endpoint(url)
 
 
-def test_names_are_decided_on_the_connection() -> None:
-    assert not is_forbidden("metadata.google.internal")
-    assert is_forbidden("fe80::1%eth0")
-
-
 @pytest.mark.anyio
-async def test_the_address_behind_the_connection_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_address_behind_a_name_is_checked_before_it_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads to a forbidden address: here loopback is declared forbidden, as no metadata service is near."""
     loopback = frozenset({ipaddress.ip_address("127.0.0.1")})
     monkeypatch.setattr("retinue.security.addresses._METADATA", loopback)
@@ -58,6 +61,41 @@ async def test_the_address_behind_the_connection_is_checked(monkeypatch: pytest.
             await client.get(f"http://localhost:{server.port}/api/tags")
         assert caught.value.reason is Failure.CONNECTION
         assert not server.requests
+
+
+@pytest.mark.anyio
+async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ModelServer() as server, ModelServer() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        async with open_client(Timeouts()) as client:
+            assert (await client.get(f"{server.url}/api/tags")).status_code == 200
+        assert not proxy.requests
+
+
+@pytest.mark.anyio
+async def test_an_endpoint_cannot_send_a_key_elsewhere() -> None:
+    async with web_server() as there, web_server() as elsewhere:
+        there.redirect("/v1/chat/completions", f"{elsewhere.url}/v1/chat/completions", 307)
+        endpoint = Endpoint("box", "openai-completions", f"{there.url}/v1", describe=ModelInfo)
+        provider = make_provider(endpoint)
+        request = ModelRequest(ModelRef("box", "m"), "", "", (said("hi"),))
+        events = [event async for event in provider.stream(request, Credential("box:default", "s3cret-key-value"))]
+        await provider.aclose()
+    assert isinstance(events[-1], Failed)
+    assert not elsewhere.requests
+    assert "s3cret-key-value" in there.requests[0].headers["authorization"]
+
+
+@pytest.mark.anyio
+async def test_headers_and_compressed_bodies_are_bounded() -> None:
+    bomb = gzip.compress(b"a" * (LONGEST_BODY + 1))
+    async with web_server() as web, open_client(Timeouts()) as client:
+        web.on("/bomb", bomb, content_encoding="gzip")
+        web.on("/headers", "x", x_long="a" * 70_000)
+        for path in ("/bomb", "/headers"):
+            with pytest.raises(CallFailed):
+                await client.get(web.url + path)
 
 
 def test_a_line_may_be_long_but_not_endless() -> None:

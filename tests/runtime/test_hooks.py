@@ -14,8 +14,10 @@ from retinue.context.points import ModelQuestion, ModelWish, PromptChange, Promp
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Outbound
 from retinue.core.extension import HookSpec, Lazy
+from retinue.core.keys import DEFAULT_AGENT
 from retinue.core.messages import Text
 from retinue.hooks.bus import Vetoed
+from retinue.sessions.entries import UNANSWERED
 from retinue.storage.auditlog import AuditLog
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import Stage, staged
@@ -86,11 +88,11 @@ async def test_additions_stand_together_below_the_stable_block(tmp_path: Path) -
         await stage.ask("hello")
         system, user = (message["content"] for message in stage.server.model_requests[0].json["messages"])
         assert system.endswith("The moon is full.\n\nThe tide is high.")
-        assert user.startswith("[It rains.]")
+        assert user.startswith("[Added by a plugin, not written by the sender]\n[It rains.]\n[End of the addition]\n")
         (entry,) = audit_of(stage).entries()
         assert entry["kind"] == "prompt_change"
         assert "+The moon is full." in entry["details"]["diff"]
-        assert audit_of(stage).broken_at() is None
+        assert audit_of(stage).verify() == ()
 
 
 async def test_of_replacements_the_highest_priority_wins(tmp_path: Path) -> None:
@@ -156,12 +158,12 @@ async def test_a_changed_audit_log_shows(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.jsonl", SystemClock())
     for number in range(3):
         log.record("test", "me", {"number": number})
-    assert log.broken_at() is None
+    assert log.verify() == ()
     lines = log.path.read_text().splitlines(keepends=True)
     log.path.write_text(lines[0] + lines[1].replace('"number": 1', '"number": 7') + lines[2])
-    assert log.broken_at() == 2
+    assert [damage.line for damage in log.verify()] == [2]
     log.path.write_text(lines[0] + lines[2])
-    assert log.broken_at() == 2
+    assert [damage.line for damage in log.verify()] == [2]
 
 
 async def test_a_budget_refuses_turns_until_the_next_day(tmp_path: Path) -> None:
@@ -172,6 +174,13 @@ async def test_a_budget_refuses_turns_until_the_next_day(tmp_path: Path) -> None
         first, second, third = await stage.ask("a", "b", "c")
         assert [reply.text for reply in (first, second)] == ["one", "two"]
         assert "budget for today is used up" in (third.error or "")
+        (transcript,) = stage.home.sessions(DEFAULT_AGENT).glob("*.jsonl")
+        [note] = [
+            line
+            for line in map(json.loads, transcript.read_text().splitlines())
+            if line.get("customType") == UNANSWERED
+        ]
+        assert (note["data"]["text"], note["data"]["why"]) == ("c", third.error)
         stage.clock.advance(timedelta(days=1))
         (fourth,) = await stage.ask("d")
         assert fourth.text == "three"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from retinue.core.envelope import Inbound
+from retinue.core.keys import SessionKey
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import Stage, staged
 
@@ -76,6 +78,22 @@ async def test_the_agent_searches_reads_and_writes(stage: Stage) -> None:
     assert "WTU-4471-K" in results[1]
     written = [file for file in (stage.workspace / "memory").glob("*.md") if file.name != "bicycle.md"]
     assert "The bicycle was sold." in written[0].read_text()
+
+
+async def test_a_new_session_knows_what_was_written_during_the_last(tmp_path: Path) -> None:
+    """Neither searches nor a watcher bring the index up to date here."""
+    config = {"agents": {"defaults": {"memorySearch": {"sync": {"onSearch": False, "watch": False}}}}}
+    async with staged(tmp_path, says("one"), says("two"), says("three"), config=config) as stage:
+        write_note(stage)
+        async with stage.open() as runtime:
+            key = SessionKey.parse("agent:main:main")
+            await runtime.say(Inbound("Hello.", key))
+            (stage.workspace / "memory" / "boat.md").write_text("The boat lies at berth 19.\n")
+            await runtime.say(Inbound("Which berth has the boat?", key))
+            assert "berth 19" not in last_message(stage)
+            await runtime.say(Inbound("/reset", key))
+            await runtime.say(Inbound("Which berth has the boat?", key))
+            assert "berth 19" in last_message(stage)
 
 
 async def test_memory_that_is_off_offers_no_tools(tmp_path: Path) -> None:

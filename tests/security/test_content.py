@@ -107,7 +107,7 @@ def test_control_tokens_of_models_are_removed(token: str) -> None:
 
 
 def test_titles_addresses_and_senders_become_one_clean_line() -> None:
-    assert sanitise_line(" A\r\nB\x00\x1b[31m\u2028C [INST] ") == f"A B [31m C {TOKEN_REMOVED}"
+    assert sanitise_line(" A\r\nB\x00\x1b[31m\u2028C [INST] ") == f"A B[31m C {TOKEN_REMOVED}"
 
 
 def test_sender_and_subject_cannot_open_or_close_the_wrapping() -> None:

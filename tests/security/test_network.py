@@ -6,6 +6,8 @@ import asyncio
 import gzip
 import ssl
 import subprocess
+import tracemalloc
+import zlib
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -22,7 +24,9 @@ from retinue.security.network import (
     Outgoing,
     Policy,
     Resolve,
+    check_url,
     fetch,
+    resolve_host,
 )
 from retinue.security.transport import CheckedTransport
 from tests.webserver import Request, WebServer, web_server
@@ -131,6 +135,25 @@ async def test_an_unknown_host_is_a_failure_to_act_on() -> None:
         await get("http://nowhere.example/", MODEL_CHOSEN)
 
 
+async def test_the_system_resolves_names_that_it_knows() -> None:
+    assert set(await resolve_host("localhost", 80)) <= {ip_address("127.0.0.1"), ip_address("::1")}
+
+
+async def test_a_name_without_an_address_leads_nowhere() -> None:
+    async def resolve(host: str, port: int) -> tuple[Address, ...]:
+        return ()
+
+    with pytest.raises(NetworkFailed, match="has no address"):
+        await get("http://empty.example/", MODEL_CHOSEN, resolve=resolve)
+
+
+async def test_a_url_can_be_judged_without_being_fetched() -> None:
+    found = await check_url("http://fine.example/x", MODEL_CHOSEN, names(fine_example="1.1.1.1"))
+    assert found == (ip_address("1.1.1.1"),)
+    with pytest.raises(AddressRefused):
+        await check_url("http://127.0.0.1/", MODEL_CHOSEN)
+
+
 async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     async with web_server() as web, web_server() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
@@ -202,12 +225,46 @@ async def test_a_body_is_cut_at_the_cap() -> None:
     assert (len(more.body), more.truncated) == (10_000, True)
 
 
-async def test_the_cap_counts_after_decompression() -> None:
-    bomb = gzip.compress(gzip.compress(b"\0" * 200_000_000, 9), 9)
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "raw deflate"])
+async def test_the_cap_counts_after_decompression(encoding: str) -> None:
+    window = {"deflate": zlib.MAX_WBITS, "raw deflate": -zlib.MAX_WBITS}.get(encoding, 16 + zlib.MAX_WBITS)
+    packer = zlib.compressobj(9, zlib.DEFLATED, window)
+    bomb = packer.compress(b"\0" * 50_000_000) + packer.flush()
     async with web_server() as web:
-        web.on("/", bomb, content_encoding="gzip, gzip")
+        web.on("/", bomb, content_encoding=encoding.removeprefix("raw "))
+        tracemalloc.start()
         got = await get(web.url, allowing(web))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
     assert (len(got.body), got.truncated) == (10_000, True)
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("encoding", ["gzip, deflate", "br", "zstd", "compress"])
+async def test_only_one_layer_of_a_known_compression_is_taken(encoding: str) -> None:
+    async with web_server() as web:
+        web.on("/", gzip.compress(b"x"), content_encoding=encoding)
+        with pytest.raises(NetworkFailed, match="is not taken"):
+            await get(web.url, allowing(web))
+
+
+@pytest.mark.parametrize("cut", [1, 5, 50])
+async def test_compressed_text_arrives_whole_in_any_pieces(cut: int) -> None:
+    packed = {name: packing(b"hello " * 100) for name, packing in (("gzip", gzip.compress), ("deflate", zlib.compress))}
+
+    async def send(request: Request, writer: asyncio.StreamWriter) -> None:
+        data = packed[request.target[1:]]
+        head = f"HTTP/1.1 200 X\r\ncontent-encoding: {request.target[1:]}\r\ncontent-length: {len(data)}\r\n\r\n"
+        writer.write(head.encode())
+        for start in range(0, len(data), cut):
+            writer.write(data[start : start + cut])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with web_server() as web:
+        web.answers = dict.fromkeys(("/gzip", "/deflate"), send)
+        for name in packed:
+            assert (await get(f"{web.url}/{name}", allowing(web))).body == b"hello " * 100
 
 
 async def test_damaged_compression_is_a_failure() -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.messages import AssistantMessage, Message, Text, Thinking, ToolCall, ToolResult, said
-from retinue.sessions.repair import NEVER_STARTED, OUTCOME_UNKNOWN, RESULT_LOST, repair
+from retinue.core.messages import AssistantMessage, Message, Text, Thinking, ToolCall, ToolResult, UserMessage, said
+from retinue.sessions.repair import NEVER_STARTED, OUTCOME_UNKNOWN, RESULT_LOST, find_unanswered, repair
 
 IDS = st.sampled_from(["a", "b", "c", ""])
 CALLS = st.builds(ToolCall, IDS, st.sampled_from(["ls", "exec", ""]), st.just({}))
@@ -111,3 +111,15 @@ def test_each_change_is_named() -> None:
     assert "message 1 says nothing" in notes[0]
     assert "call 9" in notes[1]
     assert "call 1" in notes[2]
+
+
+def test_an_empty_message_of_a_person_is_left_out_and_one_with_only_context_stays() -> None:
+    empty, context = UserMessage(()), UserMessage((), preface="[context]")
+    assert repair([empty, context, said("hi")])[0] == (context, said("hi"))
+
+
+def test_the_results_that_are_missing_can_be_had_by_themselves() -> None:
+    calls = AssistantMessage((ToolCall("a", "ls", {}), ToolCall("b", "ls", {})))
+    there = ToolResult("a", "ls", (Text("done"),))
+    (made,) = find_unanswered([said("go"), calls, there], {"b"})
+    assert (made.call_id, made.text) == ("b", RESULT_LOST)

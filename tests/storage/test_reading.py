@@ -334,7 +334,9 @@ def _swapped_for_links(root: Root, outside: Path) -> Iterator[None]:
 def test_swapping_a_folder_for_a_link_never_leads_out(root: Root, outside: Path, links: Links) -> None:
     outcomes = set()
     with _swapped_for_links(root, outside):
-        for _ in range(1500):
+        for attempt in range(200_000):
+            if attempt >= 1_500 and b"inside" in outcomes:
+                break
             try:
                 outcomes.add(root.read("dir/secret.txt", max_bytes=PLENTY, links=links).data)
             except StorageError as error:

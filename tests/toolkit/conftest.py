@@ -45,7 +45,7 @@ class Person:
 
     async def ask(self, request: ApprovalRequest) -> ApprovalDecision:
         self.asked.append(request)
-        return ApprovalDecision(self.verdict, "the user said so")
+        return ApprovalDecision(self.verdict, "the user said so", "ada")
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from retinue.core.errors import ToolFailed
+from retinue.core.globs import Glob
 from retinue.toolkit import lookup
-from retinue.toolkit.globs import Glob
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from retinue.core.errors import ToolFailed
+from retinue.core.errors import OutsideRoot, StorageError, ToolFailed
 from retinue.storage.files import Root
-from retinue.toolkit.paths import is_control_path, locate
+from retinue.toolkit.paths import is_control_path, locate, locate_readable, locate_writable, told
+from retinue.tools.tool import ToolContext
 
 
 @pytest.mark.parametrize(
@@ -76,3 +80,40 @@ def test_paths_are_made_relative_to_the_workspace(root: Root, path: str, found: 
 def test_paths_outside_are_refused(root: Root, path: str) -> None:
     with pytest.raises(ToolFailed):
         locate(root, path.format(root=root.path))
+
+
+def test_what_may_be_read_is_looked_for_in_every_folder_given(context: ToolContext, tmp_path: Path) -> None:
+    skills = tmp_path / "skills"
+    skills.mkdir()
+    with Root.open(skills) as readable, Root.open(Path("/")) as machine:
+        wider = replace(context, readable=(readable,))
+        assert locate_readable(wider, "a.md") == (context.root, "a.md")
+        assert locate_readable(wider, f"{skills}/x/SKILL.md") == (readable, "x/SKILL.md")
+        with pytest.raises(ToolFailed, match="outside the workspace"):
+            locate_readable(wider, "/etc/hostname")
+        assert locate_readable(replace(wider, outside=machine), "/etc/hostname") == (machine, "etc/hostname")
+
+
+def test_what_may_be_written_is_neither_a_folder_itself_nor_a_control_file(context: ToolContext) -> None:
+    assert locate_writable(context, "a.md") == (context.root, "a.md")
+    with Root.open(Path("/")) as machine:
+        wider = replace(context, outside=machine)
+        assert locate_writable(wider, "/tmp/a.md") == (machine, "tmp/a.md")
+        for path, told in (("/tmp/a.md", "outside"), (".", "itself"), (".git/config", "control file")):
+            with pytest.raises(ToolFailed, match=told):
+                locate_writable(wider, path, workspace_only=True)
+
+
+def test_closed_places_are_refused_where_they_are_located(tmp_path: Path, context: ToolContext) -> None:
+    (tmp_path / "home").mkdir()
+    with Root.open(tmp_path, closed=(tmp_path / "home",)) as machine, pytest.raises(ToolFailed):
+        locate_readable(replace(context, outside=machine), str(tmp_path / "home" / "retinue.json"))
+
+
+def test_failures_of_storage_become_words_for_the_model() -> None:
+    with pytest.raises(ToolFailed, match="Only files inside"), told():
+        raise OutsideRoot("It leads out.")
+    with pytest.raises(ToolFailed, match="It is full"), told():
+        raise StorageError("It is full.")
+    with told():
+        pass

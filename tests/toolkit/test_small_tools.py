@@ -132,24 +132,11 @@ async def test_deferred_tools_are_found_by_name_and_words(toolset: Toolset, cont
     assert "Deferred tools: image." in text_of(await call(toolset["tool_search"], context, query="zzz"))
 
 
-async def test_a_deferred_tool_runs_through_tool_call(toolset: Toolset, context: ToolContext, workspace: Path) -> None:
-    (workspace / "dot.png").write_bytes(PNG)
+async def test_tool_call_does_nothing_by_itself(toolset: Toolset, context: ToolContext) -> None:
     run = toolset["tool_call"]
-    by_object = await call(run, context, name="image", arguments={"path": "dot.png"})
-    by_text = await call(run, context, name="image", arguments='{"path": "dot.png"}')
-    assert by_object == by_text
-    assert "path: Field required" in await failure(run, context, name="image")
-    assert "expected an object" in await failure(run, context, name="image", arguments="{")
-    assert "no tool `nothing`" in await failure(run, context, name="nothing")
-    assert "no tool `tool_call`" in await failure(run, context, name="tool_call", arguments={"name": "image"})
-
-
-async def test_an_owners_tool_stays_an_owners_tool(toolset: Toolset, context: ToolContext) -> None:
-    guarded = Toolset([replace(toolset["image"], owner_only=True)])
-    [_, run] = search_tools(guarded)
-    assert "only for the owner" in await failure(
-        run, replace(context, owner=False), name="image", arguments={"path": "x"}
-    )
+    for name in ("image", "nothing", "tool_call"):
+        assert f"no tool `{name}` to run like this" in await failure(run, context, name=name)
+    assert "name: Field required" in await failure(run, context, arguments={})
 
 
 async def test_without_deferred_tools_there_is_nothing_to_search(toolset: Toolset) -> None:

@@ -9,7 +9,7 @@ import pytest
 from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
-from retinue.tools.toolset import Toolset, cap_output, expand, result_room, unwrap_call
+from retinue.tools.toolset import Toolset, cap_output, result_room, unwrap_call
 
 
 class Nothing(Arguments):
@@ -60,38 +60,15 @@ def test_deferred_tools_are_not_sent_with_every_request() -> None:
     assert [tool.name for tool in toolset().deferred] == ["image"]
 
 
-def test_names_expand_to_patterns() -> None:
-    assert expand(["group:runtime", "FILE_READ", "memory_*", "exec"]) == ("exec", "process", "read", "memory_*")
-
-
-@pytest.mark.parametrize(
-    ("profile", "allow", "deny", "left"),
-    [
-        ("full", [], [], (*NAMES, "image")),
-        ("minimal", [], [], ("memory_search", "session_status")),
-        ("messaging", [], [], ("memory_search", "session_status", "message")),
-        ("full", ["group:fs"], [], ("read", "write", "apply_patch")),
-        ("full", ["write"], [], ("write", "apply_patch")),
-        ("full", ["write"], ["apply_patch"], ("write",)),
-        (
-            "full",
-            [],
-            ["group:runtime", "web_*", "cron", "message", "image"],
-            ("read", "write", "apply_patch", "memory_search", "session_status"),
-        ),
-        ("full", ["exec"], ["exec"], ()),
-        ("minimal", ["exec"], [], ()),
-        ("coding", ["exec", "message"], [], ("exec",)),
-    ],
-)
-def test_profile_allow_and_deny(profile: str, allow: list[str], deny: list[str], left: tuple[str, ...]) -> None:
-    assert tuple(toolset().select(profile=profile, allow=allow, deny=deny)) == left
-
-
 def test_a_wrapped_call_is_the_inner_call_with_the_outer_id() -> None:
     wrapped = ToolCall("c1", "tool_call", {"name": "image", "arguments": {"path": "a.png"}})
     assert unwrap_call(wrapped) == ToolCall("c1", "image", {"path": "a.png"})
     assert unwrap_call(ToolCall("c1", "tool_call", {"name": "image"})) == ToolCall("c1", "image", {})
+    by_text = ToolCall("c1", "tool_call", {"name": "image", "arguments": '{"path": "a.png"}'})
+    assert unwrap_call(by_text) == ToolCall("c1", "image", {"path": "a.png"})
+    for text in ("{", "[1]", "[" * 100_000):
+        unread = ToolCall("c1", "tool_call", {"name": "image", "arguments": text})
+        assert unwrap_call(unread) is unread
     plain = ToolCall("c2", "read", {"name": "x", "arguments": {}})
     assert unwrap_call(plain) is plain
     broken = ToolCall("c3", "tool_call", {"name": 3})

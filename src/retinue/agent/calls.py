@@ -1,4 +1,4 @@
-"""Tool calls: prepare, execute, finish.
+"""Tool calls: prepare, authorise, execute, finish.
 
 A call always ends in exactly one result. A refused, failing or crashing tool gives an error result that the model can
 act on; a cancelled turn leaves an `interrupted` result behind.
@@ -6,6 +6,7 @@ act on; a cancelled turn leaves an `interrupted` result behind.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,15 @@ import anyio
 
 from retinue.agent.ledger import Ledger
 from retinue.agent.points import AFTER_TOOL, BEFORE_TOOL, CallAhead, CallDone
+from retinue.core.approval import ApprovalRequest
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
 from retinue.core.messages import INVALID_ARGUMENTS, Text, ToolCall, ToolResult
 from retinue.core.trust import least
 from retinue.hooks.bus import Bus, Vetoed
+from retinue.tools.commands import show_exactly
+from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
 
@@ -29,6 +33,15 @@ log = logging.getLogger(__name__)
 SAVE_GRACE_SECONDS = 5.0
 INTERRUPTED = "The call was interrupted before it finished; its effects may be partial. Check before you repeat it."
 SKIPPED = "Skipped: a new message arrived before this call began."
+
+
+def _no_layers(model: str) -> Layers:
+    """The policy of a bench that has none."""
+    return Layers()
+
+
+def _no_watch(call: ToolCall, decision: Decision) -> None:
+    """Decisions that nobody keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,16 @@ class Workbench:
     cap: Callable[[str], str]
     """Shortens an over-long result to what the model's window can take."""
     bus: Bus = field(default_factory=Bus)
+    layers: Callable[[str], Layers] = _no_layers
+    """The policy for calls of a model; another one than planned may answer, and then its own rules hold."""
+    watch: Callable[[ToolCall, Decision], None] = _no_watch
+    """Hears every decision before it takes effect."""
+    hide: Callable[[str], str] = str
+    """Takes secrets out of what tools give back, before it is recorded, shown or sent to the model."""
+
+    def tainted(self) -> Workbench:
+        """The bench for a request that holds something from outside."""
+        return replace(self, context=replace(self.context, tainted=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +76,9 @@ class _Prepared:
 
 
 async def run_calls(
-    calls: Sequence[ToolCall], bench: Workbench, *, interrupted_by_message: Callable[[], bool]
+    calls: Sequence[ToolCall], bench: Workbench, *, model: str, interrupted_by_message: Callable[[], bool]
 ) -> list[ToolResult]:
-    """Run the calls of one answer; neighbours that may run side by side do.
+    """Run the calls of one answer of a model; neighbours that may run side by side do.
 
     Each result is recorded when it comes; they are returned in the order of the calls.
     """
@@ -76,7 +99,7 @@ async def run_calls(
             await run_batch()
             results[index] = await _refuse(call, SKIPPED, bench)
             continue
-        prepared = await _prepare(call, bench)
+        prepared = await _prepare(call, bench, model)
         if isinstance(prepared, str):
             results[index] = await _refuse(call, prepared, bench)
         elif prepared.tool.parallel:
@@ -88,7 +111,7 @@ async def run_calls(
     return [results[index] for index in range(len(calls))]
 
 
-async def _prepare(call: ToolCall, bench: Workbench) -> _Prepared | str:
+async def _prepare(call: ToolCall, bench: Workbench, model: str) -> _Prepared | str:
     """The call ready to run, or why it cannot; a `tool_call` is judged as the call inside it."""
     if INVALID_ARGUMENTS in call.arguments:
         return (
@@ -99,20 +122,46 @@ async def _prepare(call: ToolCall, bench: Workbench) -> _Prepared | str:
     if tool is None:
         known = ", ".join(sorted(bench.tools)) or "none"
         return f"There is no tool `{inner.name}`. Available: {known}."
-    if tool.owner_only and not bench.context.owner:
-        return f"`{inner.name}` is only for the owner of this assistant."
+    decision = authorise(tool, bench.layers(model), bench.context)
+    bench.watch(inner, decision)
+    if decision.denied:
+        return f"`{tool.name}` is not allowed: {decision.because}."
     try:
         ahead, _ = await bench.bus.fire(BEFORE_TOOL, CallAhead(bench.context.session, inner))
-        return _Prepared(call, tool, tool.parse(ahead.call.arguments))
+        arguments = tool.parse(ahead.call.arguments)
+        if decision.effect is Effect.ASK and not tool.asks:
+            await _consult(ahead.call, decision, bench.context)
+        return _Prepared(call, tool, arguments)
     except (ToolFailed, Vetoed) as refusal:
         return str(refusal)
+
+
+def authorise(tool: Tool[Any], layers: Layers, context: ToolContext) -> Decision:
+    """Whether a tool may be called in a context, with what is only known now: who asked, and what was lifted."""
+    caller = Caller(context.owner, context.elevated)
+    return decide(tool.name, replace(layers, caller=caller), owner_only=tool.owner_only)
+
+
+async def _consult(call: ToolCall, decision: Decision, context: ToolContext) -> None:
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False, indent=2, default=str)
+    request = ApprovalRequest(
+        id=call.id,
+        tool=call.name,
+        title=f"Use the tool {call.name}",
+        detail=f"Asked because {decision.because}.\n\n{show_exactly(arguments)}",
+        agent=context.agent,
+        session=context.session,
+    )
+    answer = await context.ask(request)
+    if not answer.allowed:
+        raise ToolFailed(f"`{call.name}` was not run: {answer.because}. (It needs approval: {decision.because}.)")
 
 
 async def _execute(prepared: _Prepared, bench: Workbench) -> ToolResult:
     call = prepared.call
 
     async def report(text: str) -> None:
-        await bench.emit(ToolProgress(call.id, text))
+        await bench.emit(ToolProgress(call.id, bench.hide(text)))
 
     context = replace(bench.context, call_id=call.id, report=report)
     await bench.ledger.started(call)
@@ -126,7 +175,9 @@ async def _execute(prepared: _Prepared, bench: Workbench) -> ToolResult:
         raise
     finished = _finish(call, output, bench)
     done, _ = await bench.bus.fire(AFTER_TOOL, CallDone(bench.context.session, call, finished))
-    result = replace(done.result, call_id=call.id, tool=call.name, trust=least([finished.trust, done.result.trust]))
+    content = tuple(Text(bench.hide(part.text)) if isinstance(part, Text) else part for part in done.result.content)
+    trust = least([finished.trust, done.result.trust])
+    result = replace(done.result, call_id=call.id, tool=call.name, content=content, trust=trust)
     await bench.ledger.record(result)
     await bench.emit(ToolFinished(call, result, bench.clock.monotonic() - began))
     return result
@@ -143,7 +194,10 @@ async def _run(prepared: _Prepared, context: ToolContext) -> ToolOutput:
 
 
 def _finish(call: ToolCall, output: ToolOutput, bench: Workbench) -> ToolResult:
-    content = tuple(Text(bench.cap(part.text)) if isinstance(part, Text) else part for part in output.content)
+    # Hidden before it is cut, or half a secret could be left at the cut.
+    content = tuple(
+        Text(bench.cap(bench.hide(part.text))) if isinstance(part, Text) else part for part in output.content
+    )
     return ToolResult(call.id, call.name, content or (Text("(no output)"),), output.is_error, output.trust)
 
 

@@ -15,8 +15,19 @@ import anyio
 from retinue.agent.calls import SAVE_GRACE_SECONDS, Workbench, run_calls
 from retinue.agent.guard import LoopGuard, LoopLimits, Progress
 from retinue.core.events import Answered, Emit, Notice, Spoken, Thought, TurnStatus
-from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Usage, UserMessage, said
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    StopReason,
+    Text,
+    ToolCall,
+    Usage,
+    UserMessage,
+    is_tainted,
+    said,
+)
 from retinue.core.model import CallDelta, Failed, Failure, Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta
+from retinue.tools.toolset import unwrap_call
 
 Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
 
@@ -33,17 +44,20 @@ class LoopParts:
     steering: Callable[[], Sequence[UserMessage]]
     waiting: Callable[[], bool]
     limits: LoopLimits
+    handing: frozenset[str] = frozenset()
+    """Tools that whoever sent the message runs itself: a call of one ends the turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopEnd:
-    """How the loop ended: the last answer, what was used, and the failure if there was one."""
+    """How the loop ended: the last answer, what was used, the failure if there was one, and calls left to others."""
 
     status: TurnStatus
     answer: AssistantMessage | None
     usage: Usage
     rounds: int
     failure: Failed | None = None
+    handed: tuple[ToolCall, ...] = ()
 
 
 async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
@@ -60,9 +74,14 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         usage += answer.usage
         messages.append(answer)
         if answer.calls:
-            results = await run_calls(answer.calls, parts.bench, interrupted_by_message=parts.waiting)
+            # What the model had read when it decided on these calls: their own results are not part of it yet.
+            bench = parts.bench.tainted() if is_tainted(messages) else parts.bench
+            own, handed = _sort_calls(answer.calls, parts.handing)
+            results = await run_calls(own, bench, model=answer.model, interrupted_by_message=parts.waiting)
             messages.extend(results)
-            progress = guard.watch(answer.calls, results)
+            if handed:
+                return LoopEnd(TurnStatus.OK, answer, usage, rounds, handed=handed)
+            progress = guard.watch(own, results)
             if progress is Progress.STUCK:
                 stuck = Failed(Failure.UNKNOWN, "the model repeated the same tool call without progress; stopped")
                 return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, stuck)
@@ -74,6 +93,15 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
             return LoopEnd(TurnStatus.OK, answer, usage, rounds)
     endless = Failed(Failure.UNKNOWN, f"the turn made {parts.limits.rounds} model calls without an end; stopped")
     return LoopEnd(TurnStatus.FAILED, answer, usage, parts.limits.rounds, endless)
+
+
+def _sort_calls(
+    calls: Sequence[ToolCall], handing: frozenset[str]
+) -> tuple[tuple[ToolCall, ...], tuple[ToolCall, ...]]:
+    """The calls that are run here, and those that are handed over, as what they stand for."""
+    inner = [(call, unwrap_call(call)) for call in calls]
+    own = tuple(call for call, meant in inner if meant.name not in handing)
+    return own, tuple(meant for _, meant in inner if meant.name in handing)
 
 
 async def _record(message: UserMessage, parts: LoopParts) -> UserMessage:

@@ -92,7 +92,10 @@ def _finish(turn: Turn, end: LoopEnd | None, *, timed_out: bool) -> TurnFinished
     if end is None:
         error = TIMED_OUT.format(seconds=turn.seconds) if timed_out else None
         status = TurnStatus.FAILED if timed_out else TurnStatus.ABORTED
-        return TurnFinished(turn.run, status, "", Usage(), turn.model, error)
+        reason = Failure.TIMEOUT if timed_out else None
+        return TurnFinished(turn.run, status, "", Usage(), turn.model, error, reason)
     answer = end.answer or AssistantMessage(())
     error = f"No answer: {end.failure.detail}" if end.failure else None
-    return TurnFinished(turn.run, end.status, answer.text, end.usage, answer.model or turn.model, error)
+    reason = end.failure.reason if end.failure else None
+    model = answer.model or turn.model
+    return TurnFinished(turn.run, end.status, answer.text, end.usage, model, error, reason, end.handed)

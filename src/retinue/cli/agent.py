@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,10 @@ import click
 from retinue.cli.common import Command, Invocation, keep_logs, pass_invocation
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from retinue.core.api import Assistant
+    from retinue.core.approval import ApprovalRequest, Ask
     from retinue.core.envelope import Outbound
     from retinue.core.events import TurnEvent
 
@@ -30,6 +35,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True),
     help="Add a skill for this run.",
 )
+@click.option(
+    "--approvals",
+    type=click.Choice(["wait", "deny"]),
+    help="Without a terminal: wait for an answer from elsewhere, or deny even where a chat is open.",
+)
 @click.option("--no-stream", is_flag=True, help="Print the answer when it is complete.")
 @pass_invocation
 def agent(
@@ -39,6 +49,7 @@ def agent(
     session: str | None,
     model: str | None,
     skills: tuple[Path, ...],
+    approvals: str | None,
     no_stream: bool,
 ) -> int:
     """Say one thing to an agent and print its answer.
@@ -52,7 +63,7 @@ def agent(
     text = message if message is not None else ("" if sys.stdin.isatty() else sys.stdin.read())
     if not text.strip():
         raise UsageError("There is nothing to say. Use -m TEXT, or pipe the text in.")
-    return anyio.run(ask_once, invocation, text, agent_id, session, model, skills, no_stream)
+    return anyio.run(ask_once, invocation, text, agent_id, session, model, skills, no_stream, approvals)
 
 
 async def ask_once(
@@ -63,25 +74,55 @@ async def ask_once(
     model: str | None = None,
     skills: tuple[Path, ...] = (),
     no_stream: bool = False,
+    approvals: str | None = None,
 ) -> int:
-    """Run one turn and print it; the exit code tells whether it was answered."""
-    from retinue.cli.approval import terminal_ask
+    """Run one turn, in a gateway of this home where one runs, and print it; the exit code tells how it ended."""
+    from retinue.core.approval import nobody_to_ask
     from retinue.core.envelope import Inbound
     from retinue.core.events import TurnStatus
+
+    keep_logs(invocation.home)
+    ask = _choose_ask(approvals)
+    printer = _Printer(invocation, streaming=not (no_stream or invocation.as_json))
+    async with _open_assistant(invocation, skills, asks=ask is not nobody_to_ask) as assistant:
+        inbound = Inbound(text, await assistant.session_key(session, agent_id), model=model)
+        outbound = await assistant.say(inbound, printer.emit, ask)
+        printer.finish(outbound)
+        await assistant.confirm(outbound.run)
+    return 0 if outbound.status is TurnStatus.OK else 1
+
+
+@asynccontextmanager
+async def _open_assistant(invocation: Invocation, skills: tuple[Path, ...], *, asks: bool) -> AsyncIterator[Assistant]:
+    """The gateway of the home, or a runtime of our own; with a gateway nothing of the runtime is imported."""
+    from retinue.storage.instance import find_instance
+
+    if not skills and find_instance(invocation.home) is not None:
+        from retinue.client import open_local_client
+
+        async with open_local_client(invocation.home, name="retinue agent", asks=asks) as client:
+            if client is not None:
+                yield client
+                return
     from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.runtime import open_runtime
 
-    keep_logs(invocation.home)
     foundation = lay_foundation(invocation.home)
     for problem in foundation.loaded.problems:
         invocation.note(str(problem))
-    inbound = Inbound(text, foundation.session_key(session, agent_id), model=model)
-    printer = _Printer(invocation, streaming=not (no_stream or invocation.as_json))
     async with open_runtime(foundation, extra_skills=skills) as runtime:
-        outbound = await runtime.say(inbound, printer.emit, terminal_ask())
-        printer.finish(outbound)
-        runtime.confirm(outbound.run)
-    return 0 if outbound.status is TurnStatus.OK else 1
+        yield runtime
+
+
+def _choose_ask(approvals: str | None) -> Ask:
+    """Who is asked: the person at this terminal; without one, as told."""
+    from retinue.cli.approval import deny_everything, terminal_ask, wait_elsewhere
+    from retinue.core.approval import nobody_to_ask
+
+    if approvals == "deny":
+        return deny_everything
+    here = terminal_ask()
+    return wait_elsewhere if approvals == "wait" and here is nobody_to_ask else here
 
 
 class _Printer:
@@ -99,7 +140,7 @@ class _Printer:
         self._invocation.note(json.dumps(data) if self._invocation.as_json else f"accepted {run} {self._accepted_at}")
 
     async def emit(self, event: TurnEvent) -> None:
-        from retinue.core.events import Accepted, Answered, Notice, Spoken, ToolStarted
+        from retinue.core.events import Accepted, Answered, ApprovalAsked, ApprovalGiven, Notice, Spoken, ToolStarted
 
         match event:
             case Accepted(run, _, accepted_at):
@@ -113,17 +154,36 @@ class _Printer:
                 self._printed += "\n"
             case ToolStarted(call):
                 self._invocation.note(f"▸ {call.name}")
+            case ApprovalAsked(request):
+                self._show_question(request)
+            case ApprovalGiven(decision=decision):
+                from retinue.tools.approval_view import spell_decision
+
+                self._invocation.note(spell_decision(decision))
             case Notice(text):
                 self._invocation.note(text)
 
+    def _show_question(self, request: ApprovalRequest) -> None:
+        """Tell what waits for an answer, for people and for programs; a terminal shows the question itself."""
+        from retinue.cli.common import ask_is_possible
+        from retinue.tools.approval_view import answer_lines, question_lines
+
+        if self._invocation.as_json:
+            data = {"event": "approval", "id": request.id, "title": request.title, "detail": request.detail}
+            self._invocation.note(json.dumps(data, ensure_ascii=False))
+        elif not ask_is_possible():
+            self._invocation.note("\n".join([*question_lines(request), *answer_lines(request)]))
+
     def finish(self, outbound: Outbound) -> None:
+        from retinue.security.redaction import redact_everything
+
         if self._invocation.as_json:
             self._invocation.show({**to_json(outbound), "acceptedAt": self._accepted_at}, "")
             return
         if outbound.text and not self._printed:
-            click.echo(outbound.text)
+            self._invocation.show({}, outbound.text)
         if outbound.error:
-            click.echo(f"error: {outbound.error}", err=True)
+            click.echo(redact_everything(f"error: {outbound.error}"), err=True)
 
 
 def to_json(outbound: Outbound) -> dict[str, Any]:

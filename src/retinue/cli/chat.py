@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import click
+from anyio.abc import TaskGroup
 
+from retinue.cli.approval import terminal_ask
 from retinue.cli.common import Command, Invocation, ask_is_possible, keep_logs, pass_invocation
+from retinue.cli.keyboard import Keyboard
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from rich.console import Console
 
+    from retinue.client import Client
     from retinue.core.envelope import Inbound
     from retinue.core.keys import SessionKey
+    from retinue.runtime.foundation import Foundation
     from retinue.runtime.runtime import Runtime
 
 TINY_MODEL = (
     "This is a tiny model that runs inside Retinue: it shows that everything works, but it knows little and "
     "uses no tools. For a real one set a key such as ANTHROPIC_API_KEY, or start Ollama; then `/model default`."
 )
-TINY_WINDOW = 16_384
 FAREWELLS = ("/quit", "/exit", "/bye")
 
 
@@ -49,12 +53,12 @@ def chat(invocation: Invocation, agent_id: str | None, session: str | None, skil
 async def hold_chat(
     invocation: Invocation, agent_id: str | None, session: str | None, skills: tuple[Path, ...] = ()
 ) -> int:
-    """Open the runtime and talk until the person leaves."""
+    """Talk until the person leaves: through the gateway of this home where one runs, else in this process."""
     from rich.console import Console
 
+    from retinue.cli.assistant import open_assistant
     from retinue.core.errors import UsageError
     from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.runtime import open_runtime
 
     if not ask_is_possible():
         raise UsageError("A chat needs a terminal. For one question use `retinue agent -m TEXT`.")
@@ -63,35 +67,35 @@ async def hold_chat(
     for problem in foundation.loaded.problems:
         invocation.note(str(problem))
     key = foundation.session_key(session, agent_id)
-    async with open_runtime(foundation, extra_skills=skills) as runtime:
-        await Chat(runtime, key, Console()).hold()
+    async with open_assistant(foundation, skills=skills, asks=True) as assistant:
+        await Chat(assistant, foundation, key, Console()).hold()
     return 0
 
 
 class Chat:
     """One conversation on one terminal."""
 
-    def __init__(self, runtime: Runtime, key: SessionKey, console: Console) -> None:
-        self._runtime = runtime
+    def __init__(self, assistant: Runtime | Client, foundation: Foundation, key: SessionKey, console: Console) -> None:
+        self._assistant = assistant
+        self._foundation = foundation
         self._key = key
         self._console = console
         self._turn = anyio.Lock()
+        self._keyboard = Keyboard()
+        self._ask = terminal_ask(self._keyboard, self._stop)
+        self._tasks: TaskGroup | None = None
 
     async def hold(self) -> None:
-        """Greet, then read and answer until the person leaves; ended background commands speak up in between."""
-        from prompt_toolkit.patch_stdout import patch_stdout
-
+        """Greet, then read and answer until the person leaves; what happens by itself shows up in between."""
         await self._greet()
-        self._runtime.tidy(self._key.agent)
-        self._catch_up()
-        reader = self._reader()
+        await self._catch_up()
+        reader = await self._reader()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._attend_wakes)
-            tasks.start_soon(self._runtime.memories.follow, self._runtime.agent(self._key.agent).room)
+            self._tasks = tasks
+            self._attend(tasks)
             while True:
                 try:
-                    with patch_stdout(raw=True):
-                        text = await reader.prompt_async(self._prompt())
+                    text = await self._keyboard.read(reader, self._prompt())
                 except EOFError:
                     break
                 except KeyboardInterrupt:
@@ -106,61 +110,71 @@ class Chat:
             "Until next time. This conversation is kept; `retinue chat` resumes it.", style="dim", highlight=False
         )
 
-    async def _greet(self) -> None:
-        from retinue.runtime.models import NO_MODEL
+    def _attend(self, tasks: TaskGroup) -> None:
+        """Do beside the talk what a gateway does for its clients, or follow the gateway that does it."""
+        from retinue.cli.render import TerminalView
+        from retinue.runtime.runtime import Runtime
 
-        parts = self._runtime.agent(self._key.agent)
-        identity = parts.room.identity()
-        name = " ".join(filter(None, (identity.emoji, identity.name or "Retinue")))
-        session = parts.store.find(self._key)
-        choice = await parts.access.choose(session.model if session else None)
-        self._console.print(f"[bold]{name}[/bold]  [dim]{parts.room.root.path}[/dim]", highlight=False)
-        if choice is None:
-            self._console.print(NO_MODEL, markup=False, highlight=False)
+        emit = TerminalView(self._console).emit
+        assistant = self._assistant
+        if not isinstance(assistant, Runtime):
+            tasks.start_soon(assistant.attend, self._key, emit, self._ask)
+            return
+        assistant.tidy(self._key.agent)
+        tasks.start_soon(self._attend_wakes, assistant)
+        tasks.start_soon(assistant.permissions.approvals.attend, self._key, self._ask, emit)
+        tasks.start_soon(assistant.memories.follow, assistant.agent(self._key.agent).room)
+
+    async def _greet(self) -> None:
+        greeting = await self._assistant.greet(self._key)
+        self._console.print(f"[bold]{greeting.name}[/bold]  [dim]{greeting.workspace}[/dim]", highlight=False)
+        if greeting.model is None:
+            self._console.print(greeting.advice, markup=False, highlight=False)
         else:
             self._console.print(
-                f"Model: {choice.ref} ({choice.because}). Change it: /model, or {choice.how_to_change}",
+                f"Model: {greeting.model} ({greeting.because}). Change it: /model, or {greeting.how_to_change}",
                 style="dim",
                 markup=False,
                 highlight=False,
             )
-            if parts.access.info(choice.ref).window <= TINY_WINDOW and choice.ref.provider == "local":
+            if greeting.is_tiny:
                 self._console.print(TINY_MODEL, style="yellow")
-        if session and session.messages:
+        if greeting.messages:
             self._console.print(
-                f"Resuming a conversation of {session.messages} messages; /new begins another.", style="dim"
+                f"Resuming a conversation of {greeting.messages} messages; /new begins another.", style="dim"
             )
         self._console.print(
             "/help lists commands, Ctrl-C stops an answer, /quit leaves.\n", style="dim", highlight=False
         )
 
-    def _catch_up(self) -> None:
+    async def _catch_up(self) -> None:
         """Show answers that were given while nobody looked."""
-        for item in self._runtime.missed(self._key):
-            self._console.print(f"While you were away — {item.inbound.text[:80]}", style="dim", markup=False)
+        for item in await self._assistant.missed(self._key):
+            self._console.print(f"While you were away — {item.asked[:80]}", style="dim", markup=False)
             self._console.print(item.outbound.text or item.outbound.error or "(nothing)", markup=False, highlight=False)
-            self._runtime.confirm(item.outbound.run)
+            await self._assistant.confirm(item.outbound.run)
 
-    def _reader(self) -> PromptSession[str]:
+    async def _reader(self) -> PromptSession[str]:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
         from prompt_toolkit.history import FileHistory
 
-        home = self._runtime.foundation.home.path
-        names = [f"/{name}" for name in self._command_names()]
+        hide = self._foundation.redactor.hide_exact
+
+        class QuietHistory(FileHistory):
+            """Keeps what was typed, without secrets."""
+
+            def store_string(self, string: str) -> None:
+                super().store_string(hide(string))
+
+        home = self._foundation.home.path
+        names = [f"/{name}" for name in await self._assistant.commands(self._key)]
         return PromptSession(
-            history=FileHistory(str(home / "chat-history")),
+            history=QuietHistory(str(home / "chat-history")),
             completer=WordCompleter([*names, *FAREWELLS], sentence=True),
             complete_while_typing=True,
             enable_history_search=True,
         )
-
-    def _command_names(self) -> Iterable[str]:
-        from retinue.runtime.desk import ConversationDesk
-
-        desk = ConversationDesk(self._runtime.conversation(self._key), self._inbound(""))
-        yield from (command.name for command in desk.commands())
-        yield from desk.skill_commands()
 
     def _prompt(self) -> str:
         return "you › "
@@ -172,20 +186,15 @@ class Chat:
 
     async def _exchange(self, inbound: Inbound) -> None:
         """Say one thing and show what comes back; Ctrl-C ends the turn and leaves the chat open."""
-        from retinue.cli.approval import terminal_ask
         from retinue.cli.render import TerminalView
         from retinue.core.envelope import Source
         from retinue.core.events import TurnStatus
 
-        conversation = self._runtime.conversation(inbound.session)
-        session = conversation.parts.store.find(inbound.session)
-        settings = conversation.parts.room.settings
-        reasoning = (session.reasoning if session else None) or settings.reasoning_default
-        verbose = (session.verbose if session else None) or settings.verbose_default
-        view = TerminalView(self._console, show_thinking=reasoning != "off", verbose=verbose)
-        async with self._turn, _interruptible(conversation.stop):
-            outbound = await self._runtime.say(inbound, view.emit, terminal_ask())
-            self._runtime.confirm(outbound.run)
+        display = await self._assistant.display(inbound.session)
+        view = TerminalView(self._console, show_thinking=display.thinking, verbose=display.verbose)
+        async with self._alone(inbound):
+            outbound = await self._assistant.say(inbound, view.emit, self._ask)
+            await self._assistant.confirm(outbound.run)
         if not view.shown and outbound.text:
             self._console.print(outbound.text, markup=False, highlight=False)
         if outbound.error and not view.shown_error:
@@ -193,9 +202,25 @@ class Chat:
         if outbound.status is TurnStatus.OK and inbound.source is Source.CHAT:
             self._console.print()
 
-    async def _attend_wakes(self) -> None:
+    @asynccontextmanager
+    async def _alone(self, inbound: Inbound) -> AsyncIterator[None]:
+        """One turn at a time, which Ctrl-C stops; what acts at once does not wait for a turn that may wait for it."""
+        from retinue.dispatch.commands.table import is_control
+
+        if is_control(inbound.text):
+            yield
+            return
+        async with self._turn, _interruptible(self._stop):
+            yield
+
+    def _stop(self) -> None:
+        """End the running turn; what that takes goes on in the background."""
+        if self._tasks is not None:
+            self._tasks.start_soon(self._assistant.stop, self._key)
+
+    async def _attend_wakes(self, runtime: Runtime) -> None:
         """Answer what happens by itself, such as the end of a background command."""
-        async for inbound in self._runtime.wakes:
+        async for inbound in runtime.wakes:
             await self._exchange(inbound)
 
 

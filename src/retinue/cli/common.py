@@ -15,6 +15,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from retinue.security.redaction import Redactor
     from retinue.storage.home import Home
 
 
@@ -26,6 +27,14 @@ class Invocation:
         self.profile: str | None = None
         self.as_json = False
         self.quiet = False
+        self._redactor: Redactor | None = None
+
+    def keep_quiet(self, secret: str) -> None:
+        """Show a secret that the person typed nowhere, whatever goes wrong."""
+        from retinue.security.redaction import Redactor
+
+        self._redactor = self._redactor or Redactor()
+        self._redactor.hide(secret)
 
     @property
     def home(self) -> Home:
@@ -35,38 +44,49 @@ class Invocation:
 
     def show(self, data: Any, text: str | Callable[[], str]) -> None:
         """Print the result: `data` as JSON with `--json`, else the text."""
+        from retinue.security.redaction import redact_data, redact_everything
+
         if self.as_json:
             import json
 
-            click.echo(json.dumps(data, ensure_ascii=False, indent=2, default=str))
+            click.echo(json.dumps(redact_data(data), ensure_ascii=False, indent=2, default=str))
             return
-        click.echo(text if isinstance(text, str) else text())
+        click.echo(redact_everything(text if isinstance(text, str) else text()))
 
     def note(self, text: str) -> None:
         """Tell the person something that is not the result; goes to standard error, silenced by `--quiet`."""
+        from retinue.security.redaction import redact_everything
+
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(redact_everything(text), err=True)
 
 
 def keep_logs(home: Home) -> None:
-    """Send the program's log to a file in the home, where there is one, and never to the terminal."""
-    import logging
-    from logging.handlers import RotatingFileHandler
+    """Send what the program and its libraries log to a file in the home, without secrets, and never to the terminal.
 
-    logger = logging.getLogger("retinue")
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    if logger.handlers:
+    Where there is no home yet it goes nowhere.
+    """
+    import logging
+
+    from retinue.security.logfile import LogFile
+    from retinue.security.logs import LOG, ErrandFilter, TextFormatter
+
+    everything = logging.getLogger()
+    if any(handler.name == LOG for handler in everything.handlers):
         return
     handler: logging.Handler = logging.NullHandler()
     if home.path.is_dir():
         try:
             (home.path / "logs").mkdir(mode=0o700, exist_ok=True)
-            handler = RotatingFileHandler(home.path / "logs" / "retinue.log", maxBytes=5_000_000, backupCount=3)
+            handler = LogFile(home.path / "logs" / "retinue.log")
         except OSError:
             pass
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logger.addHandler(handler)
+    handler.name = LOG
+    handler.addFilter(ErrandFilter())
+    handler.setFormatter(TextFormatter())
+    everything.addHandler(handler)
+    logging.getLogger("retinue").setLevel(logging.INFO)
+    logging.captureWarnings(True)
 
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)

@@ -56,7 +56,11 @@ def set_key(invocation: Invocation, key: str, value: str) -> None:
     Comments and layout of the file stay. A change that would make the configuration invalid is refused.
     """
     from retinue.config.edit import set_value
+    from retinue.config.keypath import parse_path
+    from retinue.config.secrecy import is_secret
 
+    if is_secret(parse_path(key)):
+        invocation.keep_quiet(value)
     _tell(invocation, set_value(invocation.home, key, value, os.environ), "set")
 
 
@@ -83,9 +87,7 @@ def _tell(invocation: Invocation, edited: Edited, verb: str) -> None:
 @pass_invocation
 def validate(invocation: Invocation) -> int:
     """Check the configuration: errors, warnings, and keys that are accepted but not yet used."""
-    from retinue.config.load import load_config
-
-    loaded = load_config(invocation.home, os.environ)
+    loaded = _read(invocation)
     invocation.show(
         {
             "file": str(loaded.home.config_file),
@@ -163,10 +165,20 @@ def schema(invocation: Invocation, key: str | None) -> None:
 
 def _load(invocation: Invocation) -> LoadedConfig:
     """Load the configuration and tell about its errors, which mean that something else is in effect."""
-    from retinue.config.load import load_config
-
-    loaded = load_config(invocation.home, os.environ)
+    loaded = _read(invocation)
     if loaded.errors:
         for problem in loaded.problems:
             invocation.note(f"{problem.severity}: {problem}")
+    return loaded
+
+
+def _read(invocation: Invocation) -> LoadedConfig:
+    """Load the configuration; whatever secrets it and the environment hold are not shown, under whichever key."""
+    from retinue.config.load import load_config
+    from retinue.runtime.discretion import known_secrets
+
+    loaded = load_config(invocation.home, os.environ)
+    plain = loaded.config.model_dump(by_alias=True, exclude_unset=True)
+    for secret in known_secrets(plain, os.environ, ()):
+        invocation.keep_quiet(secret)
     return loaded

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
+from types import TracebackType
 from typing import Any, NoReturn
 
 import click
@@ -18,6 +20,11 @@ COMMANDS = {
     "up": ("retinue.cli.up:up", "Set up what is missing and start the assistant."),
     "chat": ("retinue.cli.chat:chat", "Talk with an agent in the terminal."),
     "agent": ("retinue.cli.agent:agent", "Say one thing to an agent and print its answer."),
+    "gateway": ("retinue.cli.gateway:gateway", "Run the server that clients talk to; tokens and pairing."),
+    "status": ("retinue.cli.status:status", "Show the gateway, the agents and what waits, at a glance."),
+    "doctor": ("retinue.cli.doctor:doctor", "Look everything over, say what is wrong and what to do."),
+    "logs": ("retinue.cli.logs:logs", "Show what the program wrote down about its work."),
+    "agents": ("retinue.cli.agents:agents", "List agents and bindings; say where a message would go, and why."),
     "init": ("retinue.cli.init:init", "Create the home folder and the default agent's workspace."),
     "prompt": ("retinue.cli.prompt:prompt", "Show the exact system prompt of an agent and its sizes."),
     "config": ("retinue.cli.config:config", "Read, change, check and explain the configuration."),
@@ -25,7 +32,14 @@ COMMANDS = {
     "skills": ("retinue.cli.skills:skills", "List skills and say why one is off."),
     "memory": ("retinue.cli.memory:memory", "Index, search and read an agent's notes."),
     "sessions": ("retinue.cli.sessions:sessions", "List, show, export, reset, check and tidy conversations."),
+    "subagents": ("retinue.cli.subagents:subagents", "See what sub-agents do and did, and end them."),
+    "heartbeat": ("retinue.cli.heartbeat:heartbeat", "See when agents wake up by themselves, and wake one now."),
+    "cron": ("retinue.cli.cron:cron", "Let agents do things at set times."),
     "models": ("retinue.cli.models:models", "List, test and pull models; keep credentials."),
+    "tools": ("retinue.cli.tools:tools", "List a session's tools and say why something may or may not be done."),
+    "sandbox": ("retinue.cli.sandbox:sandbox", "Say what confines commands; list and prune sandboxes."),
+    "approvals": ("retinue.cli.approvals:approvals", "Answer what agents ask to do; list what they may do unasked."),
+    "security": ("retinue.cli.security:security", "Read the audit log; see how text from outside is marked."),
 }
 """Every command: where it is, and its summary, which is all that `--help` needs."""
 
@@ -76,7 +90,17 @@ def main() -> NoReturn:
     Importing makes many objects that all stay; looking for garbage among them would cost a tenth of a second.
     """
     gc.disable()
+    sys.excepthook = _report_crash
     sys.exit(run(sys.argv[1:]))
+
+
+def _report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of a mistake in the program, without the secrets that were in its hands."""
+    import traceback
+
+    from retinue.security.redaction import redact_everything
+
+    sys.stderr.write(redact_everything("".join(traceback.format_exception(kind, error, trace))))
 
 
 def run(arguments: list[str]) -> int:
@@ -88,7 +112,9 @@ def run(arguments: list[str]) -> int:
         if "--json" in arguments:
             _print_json("UsageError", error.format_message())
         else:
-            error.show()
+            shown = io.StringIO()
+            error.show(shown)
+            click.echo(_redact(shown.getvalue()), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
@@ -106,10 +132,16 @@ def _report(invocation: Invocation, error: RetinueError) -> None:
     if invocation.as_json:
         _print_json(type(error).__name__, str(error))
     else:
-        click.echo(f"error: {error}", err=True)
+        click.echo(_redact(f"error: {error}"), err=True)
 
 
 def _print_json(kind: str, message: str) -> None:
     import json
 
-    click.echo(json.dumps({"error": {"kind": kind, "message": message}}, ensure_ascii=False))
+    click.echo(json.dumps({"error": {"kind": kind, "message": _redact(message)}}, ensure_ascii=False))
+
+
+def _redact(text: str) -> str:
+    from retinue.security.redaction import redact_everything
+
+    return redact_everything(text)

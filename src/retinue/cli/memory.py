@@ -13,8 +13,11 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 if TYPE_CHECKING:
     from retinue.memory.documents import Problem
     from retinue.memory.index import MemoryIndex, SearchResult
+    from retinue.memory.qmd.memory import QmdMemory
     from retinue.memory.ranking import Hit
     from retinue.runtime.rooms import AgentRoom
+
+    AnyMemory = MemoryIndex | QmdMemory
 
 T = TypeVar("T")
 
@@ -33,33 +36,61 @@ def memory() -> None:
 def status(invocation: Invocation, agent: str | None) -> None:
     """Show what is indexed and whether it is up to date."""
 
-    async def look(room: AgentRoom, index: MemoryIndex) -> dict[str, Any]:
-        import anyio.to_thread
+    async def look(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
+        from retinue.memory.index import MemoryIndex
 
-        from retinue.memory.sync import make_plan
-        from retinue.runtime.memory import index_path
+        return await (_status_of_index(room, found) if isinstance(found, MemoryIndex) else _status_of_qmd(room, found))
 
-        found = await index.status()
-        plan = await anyio.to_thread.run_sync(make_plan, index.store, index.library, 0)
-        path = index_path(room)
-        return {
-            "agent": room.id,
-            "backend": "builtin",
-            "provider": found.provider,
-            "model": found.model,
-            "files": found.totals.files,
-            "chunks": found.totals.chunks,
-            "embedded": found.totals.embedded,
-            "dirty": bool(plan.suspects or plan.removed),
-            "lastSync": found.synced_at,
-            "path": str(path),
-            "bytes": path.stat().st_size,
-            "problems": _list_problems(plan.problems),
-        }
-
-    data = _with_index(invocation, agent, look)
-    invocation.show(data, lambda: table([(key, _spell(value)) for key, value in data.items() if key != "problems"]))
+    data = _with_memory(invocation, agent, look)
+    shown = {
+        key: value for key, value in data.items() if key != "problems" and (value is not None or key == "lastSync")
+    }
+    invocation.show(data, lambda: table([(key, _spell(value)) for key, value in shown.items()]))
     _note_problems(invocation, data["problems"])
+
+
+async def _status_of_index(room: AgentRoom, index: MemoryIndex) -> dict[str, Any]:
+    import anyio.to_thread
+
+    from retinue.memory.sync import make_plan
+    from retinue.runtime.memory import index_path
+
+    found = await index.status()
+    plan = await anyio.to_thread.run_sync(make_plan, index.store, index.library, 0)
+    path = index_path(room)
+    return {
+        "agent": room.id,
+        "backend": found.backend,
+        "provider": found.provider,
+        "model": found.model,
+        "files": found.totals.files,
+        "chunks": found.totals.chunks,
+        "embedded": found.totals.embedded,
+        "dirty": bool(plan.suspects or plan.removed),
+        "lastSync": found.synced_at,
+        "path": str(path),
+        "bytes": path.stat().st_size,
+        "problems": _list_problems(plan.problems),
+    }
+
+
+async def _status_of_qmd(room: AgentRoom, memory: QmdMemory) -> dict[str, Any]:
+    found = await memory.status()
+    path = memory.index.program.folders.database
+    return {
+        "agent": room.id,
+        "backend": found.backend,
+        "reason": found.reason,
+        "program": found.version,
+        "searchMode": found.mode,
+        "collections": list(found.collections),
+        "files": found.files,
+        "dirty": found.dirty,
+        "lastSync": found.synced_at,
+        "path": str(path),
+        "bytes": path.stat().st_size if path.exists() else 0,
+        "problems": _list_problems(found.problems),
+    }
 
 
 @memory.command()
@@ -69,28 +100,38 @@ def status(invocation: Invocation, agent: str | None) -> None:
 def index(invocation: Invocation, agent: str | None, force: bool) -> None:
     """Bring the index up to date."""
 
-    async def bring(room: AgentRoom, found: MemoryIndex) -> dict[str, Any]:
+    async def bring(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
+        from retinue.memory.bulk import Use
+
         with _Bar(invocation) as bar:
-            report = await found.sync(force=force, progress=bar.show)
+            report = await found.sync(force=force, use=Use.SEE_THROUGH, progress=bar.show)
         return {
             "agent": room.id,
+            "backend": report.backend,
             "files": report.totals.files,
             "chunks": report.totals.chunks,
             "changed": report.changed,
             "removed": report.removed,
             "embedded": report.embedded,
+            "waiting": report.waiting,
             "reason": report.reason,
+            "insteadOf": report.instead_of,
+            "notes": list(report.notes),
             "problems": _list_problems(report.problems),
         }
 
-    data = _with_index(invocation, agent, bring)
-    invocation.show(
-        data,
-        f"{data['files']} files, {data['chunks']} chunks: {data['changed']} changed, {data['removed']} removed, "
-        f"{data['embedded']} embedded.",
-    )
+    data = _with_memory(invocation, agent, bring)
+    changes = f"{data['changed']} changed, {data['removed']} removed"
+    if data["backend"] == "qmd":
+        invocation.show(data, f"{data['files']} files in QMD: {changes}.")
+    else:
+        invocation.show(
+            data, f"{data['files']} files, {data['chunks']} chunks: {changes}, {data['embedded']} embedded."
+        )
     if data["reason"]:
-        invocation.note(f"Words only: {data['reason']}")
+        invocation.note(data["reason"] if data["insteadOf"] else f"Words only: {data['reason']}")
+    for note in data["notes"]:
+        invocation.note(note)
     _note_problems(invocation, data["problems"])
 
 
@@ -135,7 +176,7 @@ def explain(invocation: Invocation, query: str, agent: str | None, most: int | N
 def get_note(invocation: Invocation, path: str, agent: str | None, start: int, lines: int | None) -> None:
     """Print lines of a note."""
 
-    async def read(room: AgentRoom, found: MemoryIndex) -> dict[str, Any]:
+    async def read(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
         excerpt = await found.read(path, start, lines)
         data: dict[str, Any] = {
             "path": excerpt.path,
@@ -145,18 +186,18 @@ def get_note(invocation: Invocation, path: str, agent: str | None, start: int, l
         }
         return data | ({"truncated": True, "nextFrom": excerpt.next_line} if excerpt.next_line else {})
 
-    data = _with_index(invocation, agent, read)
+    data = _with_memory(invocation, agent, read)
     invocation.show(data, data["text"])
     if "nextFrom" in data:
         invocation.note(f"There is more: --from {data['nextFrom']}")
 
 
-def _with_index(invocation: Invocation, agent: str | None, work: Callable[[AgentRoom, MemoryIndex], Awaitable[T]]) -> T:
+def _with_memory(invocation: Invocation, agent: str | None, work: Callable[[AgentRoom, AnyMemory], Awaitable[T]]) -> T:
     import anyio
 
     from retinue.core.errors import UsageError
+    from retinue.runtime.backends import open_memory
     from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.memory import open_index
     from retinue.runtime.rooms import open_room
 
     async def run() -> T:
@@ -164,7 +205,7 @@ def _with_index(invocation: Invocation, agent: str | None, work: Callable[[Agent
         with open_room(foundation, foundation.agent_id(agent)) as room:
             if not room.settings.memory_search.enabled:
                 raise UsageError(f"Agent '{room.id}' has no memory search. Set agents.defaults.memorySearch.enabled.")
-            async with open_index(room) as opened:
+            async with open_memory(room) as opened:
                 return await work(room, opened)
 
     return anyio.run(run)
@@ -173,7 +214,7 @@ def _with_index(invocation: Invocation, agent: str | None, work: Callable[[Agent
 def _search(
     invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None
 ) -> SearchResult:
-    async def find(room: AgentRoom, opened: MemoryIndex) -> SearchResult:
+    async def find(room: AgentRoom, opened: AnyMemory) -> SearchResult:
         from retinue.memory.index import narrowed
 
         # A person at a prompt waits for the whole index rather than search half of it.
@@ -183,7 +224,7 @@ def _search(
         seconds = room.settings.memory_search.query.timeout_ms / 1000
         return await opened.search(query, rules=rules, seconds=seconds, refresh=False)
 
-    return _with_index(invocation, agent, find)
+    return _with_memory(invocation, agent, find)
 
 
 def _show_hits(invocation: Invocation, found: SearchResult, *, explain: bool) -> None:
@@ -192,7 +233,8 @@ def _show_hits(invocation: Invocation, found: SearchResult, *, explain: bool) ->
         data, lambda: "\n\n".join(_spell_hit(hit, explain=explain) for hit in found.hits) or "Nothing was found."
     )
     if found.reason:
-        invocation.note(f"Words only: {found.reason}")
+        is_about_words = found.mode == "text" and found.instead_of is None
+        invocation.note(f"Words only: {found.reason}" if is_about_words else found.reason)
 
 
 def _describe(hit: Hit, *, explain: bool) -> dict[str, Any]:
@@ -246,6 +288,8 @@ def _spell(value: object) -> str:
             return "yes" if value else "no"
         case None:
             return "never"
+        case list():
+            return ", ".join(map(str, value)) or "none"
         case _:
             return str(value)
 

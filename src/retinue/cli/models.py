@@ -65,7 +65,7 @@ async def _survey(foundation: Foundation, agent: str | None, everything: bool) -
             "aliases": aliases,
             "models": [
                 _describe(access.info(ref), aliases)
-                | {"name": access.providers.catalog.display_name(ref), "ready": _is_ready(access, ref.provider)}
+                | {"name": access.providers.catalog.display_name(ref), "ready": access.is_ready(ref.provider)}
                 for ref in refs
             ],
         }
@@ -94,18 +94,6 @@ def _describe(info: ModelInfo, aliases: dict[str, str]) -> dict[str, Any]:
         if price.input or price.output
         else None,
     }
-
-
-def _is_ready(access: ModelAccess, provider: str) -> bool:
-    """Whether a provider could be asked now: it has a credential, or is taken to need none."""
-    from retinue.core.errors import ConfigError
-    from retinue.providers.vendors import find_vendor
-
-    try:
-        needs_key = access.providers.endpoint(provider).auth != "none"
-    except ConfigError:
-        return False
-    return not needs_key or find_vendor(provider) is None or bool(access.credentials.profiles(provider))
 
 
 def _spell_survey(found: dict[str, Any]) -> str:
@@ -251,7 +239,7 @@ async def _check_choice(foundation: Foundation, text: str) -> tuple[ModelRef, st
         ref = _resolve(access, text)
         if ref.provider == "local" and find_model_file(foundation.home.models, ref.model) is None:
             return ref, f"There is no model '{ref.model}' in {foundation.home.models} yet: retinue models pull"
-        if not _is_ready(access, ref.provider):
+        if not access.is_ready(ref.provider):
             how = access.credentials.how_to_add(ref.provider)
             return ref, f"There is no credential for '{ref.provider}' yet. {how}"
         return ref, ""

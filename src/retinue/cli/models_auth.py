@@ -34,6 +34,7 @@ def auth() -> None:
 @click.option("--name", metavar="NAME", default="default", help="Tells several keys of a provider apart.")
 @click.option("--key-stdin", is_flag=True, help="Read the key from standard input.")
 @click.option("--env", "variable", metavar="VAR", help="Store no key but the variable that holds it.")
+@click.option("--keyring", is_flag=True, help="Keep the key in the desktop's keyring and only its name in the file.")
 @_AGENT
 @click.pass_context
 @pass_invocation
@@ -44,11 +45,13 @@ def add(
     name: str,
     key_stdin: bool,
     variable: str | None,
+    keyring: bool,
     agent: str | None,
 ) -> None:
     """Store a key for PROVIDER; on a terminal it is asked for and not shown."""
     from retinue.core.errors import UsageError
     from retinue.providers.profiles import Profile
+    from retinue.security.secrets import describe_secret
 
     if context.args:
         raise UsageError(
@@ -60,8 +63,14 @@ def add(
     chosen = _check_provider(access.providers, provider)
     profile_id = f"{chosen}:{name}"
     is_new = profile_id not in _own_ids(access.credentials)
+    if keyring and variable:
+        raise UsageError("Use --keyring or --env, not both.")
     secret = _ask_secret(invocation, chosen, key_stdin=key_stdin, variable=variable)
+    if keyring and isinstance(secret, str):
+        secret = _store_in_keyring(secret, f"{owner}/{profile_id}")
     access.credentials.add(Profile(profile_id, chosen, "api_key", secret))
+    details = {"profile": profile_id, "agent": owner, "where": describe_secret(secret), "replaced": not is_new}
+    access.foundation.audit.record("credential_added", "command line", details)
     invocation.show(
         {"id": profile_id, "provider": chosen, "agent": owner, "replaced": not is_new},
         f"{'Added' if is_new else 'Replaced'} {profile_id} for agent '{owner}'.\n"
@@ -72,7 +81,7 @@ def add(
 def _check_provider(providers: Providers, text: str) -> str:
     from retinue.core.errors import UsageError
     from retinue.providers.vendors import canonical_provider
-    from retinue.security.secrets import Redactor
+    from retinue.security.redaction import Redactor
 
     provider = canonical_provider(text)
     if provider not in providers.known():
@@ -92,7 +101,8 @@ def _ask_secret(invocation: Invocation, provider: str, *, key_stdin: bool, varia
     import os
 
     from retinue.core.errors import UsageError
-    from retinue.security.secrets import EnvSecret, Redactor
+    from retinue.security.redaction import Redactor
+    from retinue.security.secrets import EnvSecret
 
     if key_stdin and variable:
         raise UsageError("Use --key-stdin or --env, not both.")
@@ -111,7 +121,16 @@ def _ask_secret(invocation: Invocation, provider: str, *, key_stdin: bool, varia
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError("That is no key: it is empty, or holds spaces, line breaks or unusual characters.")
+    invocation.keep_quiet(str(key))
     return str(key)
+
+
+def _store_in_keyring(key: str, name: str) -> Secret:
+    from retinue.security.secret_sources import SERVICE, store_in_keyring
+    from retinue.security.secrets import KeyringSecret
+
+    store_in_keyring(SERVICE, name, key)
+    return KeyringSecret("keyring", name, SERVICE)
 
 
 @auth.command("list")
@@ -174,11 +193,25 @@ def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa:
             raise UsageError(f"'{id}' is not stored for this agent: {_say_origin(elsewhere)}")
         known = f"Stored are: {', '.join(own)}." if own else "None is stored."
         raise UsageError(f"There is no key '{id}'. {known}")
+    _forget(credentials, id)
     credentials.remove(id)
+    access.foundation.audit.record("credential_removed", "command line", {"profile": id, "agent": owner})
     invocation.show(
         {"id": id, "agent": owner, "removed": True},
         f"Removed {id} of agent '{owner}'.",
     )
+
+
+def _forget(credentials: Credentials, profile_id: str) -> None:
+    """Take a key that we put into the keyring out of it again."""
+    from retinue.security.secret_sources import SERVICE, remove_from_keyring
+    from retinue.security.secrets import KeyringSecret
+
+    provider = profile_id.partition(":")[0]
+    for profile in credentials.profiles(provider):
+        secret = profile.secret
+        if profile.id == profile_id and isinstance(secret, KeyringSecret) and secret.service == SERVICE:
+            remove_from_keyring(SERVICE, secret.id)
 
 
 def _say_origin(row: ProfileSummary) -> str:

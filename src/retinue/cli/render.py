@@ -103,8 +103,13 @@ class TerminalView:
             case ToolFinished(call, result, seconds):
                 self._settle()
                 self._result(result.text, result.is_error, seconds)
-            case ApprovalAsked() | ApprovalGiven():
+            case ApprovalAsked():
                 self._settle()
+            case ApprovalGiven(decision=decision):
+                from retinue.tools.approval_view import spell_decision
+
+                self._settle()
+                self._line(f"  {spell_decision(decision)}", "dim")
             case Notice(text):
                 self._settle()
                 self._line(f"• {text}", "yellow")

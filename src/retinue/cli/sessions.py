@@ -114,7 +114,6 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     """Print the last messages of a session; secrets in them are left out."""
     import json
 
-    from retinue.runtime.records import make_redactor
     from retinue.security.literals import passage
     from retinue.sessions.export import export_json, export_markdown
 
@@ -122,7 +121,7 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     session, store = find_session(invocation, foundation, key, agent)
     header, entries = _read(store, session)
     last = _last_messages(entries, limit)
-    redact = make_redactor(foundation)
+    redact = foundation.redactor
     if session.messages > limit:
         invocation.note(f"The last {limit} of {session.messages} messages; `--limit N` shows more.")
     if invocation.as_json:
@@ -153,14 +152,13 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
     """Write a whole session to FILE or standard output; secrets in it are left out."""
     import json
 
-    from retinue.runtime.records import make_redactor
     from retinue.sessions.export import export_json, export_markdown
 
     foundation = read_foundation(invocation)
     session, store = find_session(invocation, foundation, key, agent)
     header, entries = _read(store, session)
     write = export_json if form == "json" else export_markdown
-    text = _mend(write(header, entries, redact=make_redactor(foundation)))
+    text = _mend(write(header, entries, redact=foundation.redactor))
     about = {"key": str(session.key), "format": form}
     if output != STDOUT:
         path = _write_new(Path(output), text, force=force)

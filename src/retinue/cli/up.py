@@ -22,7 +22,7 @@ FIRST_QUESTION = "Hello! Who are you, in one sentence?"
 @click.option("--session", metavar="KEY", help="Which session (default: the agent's main one).")
 @pass_invocation
 def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int:
-    """Start the assistant: seed a home where there is none, find a model, open the chat.
+    """Start the assistant: seed a home where there is none, find a model, start the gateway, open the chat.
 
     Without a terminal it asks one question, prints the answer and ends.
     """
@@ -41,12 +41,27 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
         invocation.note(f"Made a workspace for agent '{chosen}' at {locate_workspace(foundation, chosen)}")
     anyio.run(_ensure_model, invocation, foundation)
     if ask_is_possible() and not invocation.as_json:
+        _ensure_gateway(invocation)
         return anyio.run(hold_chat, invocation, agent_id, session)
     question = FIRST_QUESTION
     if not sys.stdin.isatty():
         question = sys.stdin.read().strip() or FIRST_QUESTION
     invocation.note(f"> {question}")
     return anyio.run(ask_once, invocation, question, agent_id, session)
+
+
+def _ensure_gateway(invocation: Invocation) -> None:
+    """Start the gateway where none runs, and say how to open its page; the chat works without one, too."""
+    from retinue.cli.gateway import make_pairing_code, start_gateway
+    from retinue.core.errors import RetinueError
+
+    try:
+        url = start_gateway(invocation.home).url
+        code = make_pairing_code(invocation.home, ("admin",))
+    except RetinueError as error:
+        invocation.note(f"{error}\nThe chat goes on without it.")
+        return
+    invocation.note(f"The same chat in a browser: {url} (sign in with {code}; it works once, for ten minutes)")
 
 
 async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 from retinue.config.sections.agents import AgentsSettings
 from retinue.config.sections.automation import CronSettings, HooksSettings
+from retinue.config.sections.diagnostics import DiagnosticsSettings
 from retinue.config.sections.gateway import EnvSettings, GatewaySettings, LoggingSettings, PluginsSettings
 from retinue.config.sections.memory import MemorySettings
-from retinue.config.sections.routing import Binding, ChannelSettings, CommandsSettings, MessagesSettings
+from retinue.config.sections.routing import ChannelSettings, CommandsSettings, MessagesSettings
 from retinue.config.sections.tools import ToolsSection
+from retinue.dispatch.settings import Binding
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.sessions.settings import SessionSettings
 from retinue.settings import Settings, key
@@ -51,6 +53,8 @@ class Config(Settings):
     """Where people talk, under the channel's name."""
     logging: LoggingSettings = key(LoggingSettings)
     """What is written down about the program's work."""
+    diagnostics: DiagnosticsSettings = key(DiagnosticsSettings)
+    """What Retinue tells other programs about its work."""
     env: EnvSettings = key(EnvSettings)
     """Environment variables for what Retinue runs."""
     browser: dict[str, Any] = key({}, pending=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from retinue.config.keypath import Segment
-from retinue.security.secrets import HIDDEN
+from retinue.security.redaction import HIDDEN
 
 _SECRET_NAME = re.compile(
     r"(?:api_?key|token|password|passphrase|secret|credential|private_?key|authorization|cookie)$", re.IGNORECASE

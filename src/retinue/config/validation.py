@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,8 +15,11 @@ from retinue.config.keys import Key, find_key, step_into, suggest_key
 from retinue.config.problems import Problem
 from retinue.config.schema import Config
 from retinue.config.secrecy import is_secret
+from retinue.config.sections.tools import AllowRules
 from retinue.config.shape import shape_of
 from retinue.config.sources import Located
+from retinue.toolkit.settings import ToolsSettings
+from retinue.tools.names import GROUPS
 
 _SHOWN_CHARS = 40
 
@@ -28,6 +32,7 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
     except ValidationError as error:
         problems.extend(_wrong_values(tree, error.errors(include_url=False)))
         return None, problems
+    problems.extend(_unknown_groups(tree))
     return (None if any(problem.severity == "error" for problem in problems) else config), problems
 
 
@@ -58,6 +63,21 @@ def _unknown_keys(tree: Located) -> Iterator[Problem]:
         for step, below in _children(node):
             if isinstance(step, str) and step_into(key.shape, step, "") is None:
                 yield _unknown(below, (*path, step))
+
+
+def _unknown_groups(tree: Located) -> Iterator[Problem]:
+    """Groups of tools that are none: a misspelled one in `deny` would silently deny nothing."""
+    for path, key, node in _known_keys(tree):
+        if key.model is None or not issubclass(key.model, (AllowRules, ToolsSettings)) or not key.shape.is_leaf:
+            continue
+        for index, item in _children(node):
+            name = str(item.value).strip().lower()
+            if name.startswith("group:") and name not in GROUPS:
+                names = [group.removeprefix("group:") for group in GROUPS]
+                near = get_close_matches(name.removeprefix("group:"), names, n=1)
+                hint = f"Did you mean group:{near[0]}?" if near else f"Groups: {', '.join(GROUPS)}."
+                message = f"There is no group of tools '{item.value}', so this has no effect. {hint}"
+                yield Problem("warning", spell_path((*path, index)), item.file, item.line, message)
 
 
 def _unknown(node: Located, path: tuple[Step, ...]) -> Problem:

@@ -9,7 +9,7 @@ from retinue.context.identifiers import MOST_IDENTIFIERS, find_identifiers, hold
 from retinue.context.measure import estimate, said_in
 from retinue.core.messages import Message, UserMessage
 from retinue.core.tokens import estimate_tokens
-from retinue.security.secrets import Redact, Redactor
+from retinue.security.redaction import Redact, Redactor
 
 HEADINGS = ("Decisions", "Open tasks", "Constraints", "Pending asks", "Exact identifiers")
 """What a summary must have a section for, in this order."""

@@ -17,7 +17,7 @@ from retinue.core.envelope import Source
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Message
 from retinue.core.trust import Trust, least
-from retinue.security.secrets import Redact, Redactor
+from retinue.security.redaction import Redact, Redactor
 from retinue.sessions.entries import Compacted, Entry, MessageAdded
 from retinue.sessions.repair import repair
 

@@ -16,7 +16,7 @@ from retinue.context.identifiers import find_identifiers
 from retinue.context.measure import said_in
 from retinue.core.messages import AssistantMessage, Message, ToolResult, UserMessage
 from retinue.core.trust import Trust, least
-from retinue.security.secrets import Redact, Redactor
+from retinue.security.redaction import Redact, Redactor
 
 LONGEST_LINE = 280
 _SILENCE = frozenset({"NO_REPLY", "HEARTBEAT_OK"})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from retinue.security.secrets import HIDDEN, Redact, Redactor
+from retinue.security.redaction import HIDDEN, Redact, Redactor
 
 MOST_IDENTIFIERS = 12
 

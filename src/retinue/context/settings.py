@@ -93,8 +93,8 @@ class CompactionSettings(Settings):
     """Whether the person is told."""
     post_compaction_sections: list[str] = key(list(DEFAULT_SECTIONS))
     """Headings of AGENTS.md that are brought back afterwards."""
-    post_index_sync: Literal["off", "async", "await"] = key("async", pending=True)
-    """Whether the memory index takes up the transcript afterwards."""
+    post_index_sync: Literal["off", "async", "await"] = key("async")
+    """Whether memory is brought up to date afterwards; `async` waits a moment for it, `await` until it is done."""
     truncate_after_compaction: bool = key(False, pending=True)
     """Whether the transcript starts over in a new file."""
     max_active_transcript_bytes: int | str | None = key(None)

@@ -18,7 +18,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.messages import Message
 from retinue.core.trust import Trust
 from retinue.security.content import sanitise
-from retinue.security.secrets import Redact, Redactor
+from retinue.security.redaction import Redact, Redactor
 from retinue.sessions.entries import Compacted
 
 LONGEST_SUMMARY = 16_000

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from retinue.core.keys import AgentId, SessionKey
+
 
 class Verdict(StrEnum):
     """What the person decided."""
@@ -17,21 +19,34 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """Exactly what would happen, in the words that the person sees; `detail` is never shortened."""
+    """Exactly what would happen, in the words that the person sees; `detail` is never shortened.
+
+    `remember` are the exact argument patterns that "always" would store; where there are none, there is no "always".
+    `binding` is a hash over what is agreed to. `explanation` helps the reader, and nothing ever decides from it.
+    """
 
     id: str
     tool: str
     title: str
     detail: str
-    may_remember: bool = False
+    agent: AgentId
+    session: SessionKey
+    remember: tuple[tuple[str, ...], ...] = ()
+    binding: str = ""
+    explanation: tuple[str, ...] = ()
+
+    @property
+    def may_remember(self) -> bool:
+        return bool(self.remember)
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """A verdict and who gave it, or why it was given without anybody."""
+    """A verdict and who gave it, or why it was given without anybody; then `by` is empty."""
 
     verdict: Verdict
     because: str
+    by: str = ""
 
     @property
     def allowed(self) -> bool:
@@ -39,7 +54,7 @@ class ApprovalDecision:
 
 
 Ask = Callable[[ApprovalRequest], Awaitable[ApprovalDecision]]
-"""Asks a person. Where nobody can be asked, the answer is deny."""
+"""Asks a person. Where nobody can be asked, the answer is deny. Cancelled where somebody else answered first."""
 
 
 async def nobody_to_ask(request: ApprovalRequest) -> ApprovalDecision:

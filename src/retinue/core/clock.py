@@ -34,6 +34,22 @@ class SystemClock:
         return time.monotonic()
 
 
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def format_moment(moment: datetime) -> str:
+    """UTC of fixed width, so that the order of the texts is the order of the times."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def parse_moment(text: str) -> datetime:
+    """The moment that `format_moment` wrote; a text that was damaged since is the beginning of time."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return EPOCH
+
+
 def random_id() -> str:
     """Sixteen random hexadecimal digits."""
     return secrets.token_hex(8)

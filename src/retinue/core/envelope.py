@@ -9,7 +9,9 @@ from typing import Any
 
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.messages import Image, Usage
+from retinue.core.messages import Image, ToolCall, ToolResult, Usage
+from retinue.core.model import ToolSpec
+from retinue.core.origin import Origin
 
 
 class Source(StrEnum):
@@ -40,6 +42,19 @@ class Inbound:
     source: Source = Source.CHAT
     model: str | None = None
     """A model for this turn alone."""
+    origin: Origin | None = None
+    """The chat it was written in, where a channel brought it; the answer goes back there."""
+    instructions: str = ""
+    """How the sender wants this message answered; the model reads it in front of the message."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Tools that the sender runs itself: a call of one ends the turn and is handed over in its answer."""
+    results: tuple[ToolResult, ...] = ()
+    """What such calls of the turn before gave; without a text the agent goes on from there."""
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it needs a turn of its own, because what comes with it is meant for that turn alone."""
+        return bool(self.tools or self.results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +84,5 @@ class Outbound:
     voice: bool = False
     silent: bool = False
     error: str | None = None
+    handed: tuple[ToolCall, ...] = ()
+    """Calls of the sender's own tools; the agent goes on once their results are sent."""

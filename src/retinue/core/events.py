@@ -10,6 +10,7 @@ from enum import StrEnum
 from retinue.core.approval import ApprovalDecision, ApprovalRequest
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, ToolCall, ToolResult, Usage
+from retinue.core.model import Failure
 
 
 class TurnStatus(StrEnum):
@@ -107,7 +108,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """The turn ended; `text` is the whole visible answer."""
+    """The turn ended; `text` is the whole visible answer, `handed` the calls that the sender runs itself."""
 
     run: RunId
     status: TurnStatus
@@ -115,6 +116,9 @@ class TurnFinished:
     usage: Usage
     model: str
     error: str | None = None
+    failure: Failure | None = None
+    """What kind of failure ended it, where a model's did."""
+    handed: tuple[ToolCall, ...] = ()
 
 
 TurnEvent = (

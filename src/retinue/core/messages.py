@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -140,6 +140,11 @@ class ToolResult:
 
 
 Message = UserMessage | AssistantMessage | ToolResult
+
+
+def is_tainted(messages: Iterable[Message]) -> bool:
+    """Whether a request made of these messages holds anything that came from outside."""
+    return any(not isinstance(message, AssistantMessage) and message.trust is Trust.UNTRUSTED for message in messages)
 
 
 def text_of(content: tuple[Text | Image | Thinking | ToolCall, ...]) -> str:

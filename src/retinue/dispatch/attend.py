@@ -7,7 +7,8 @@ process had begun is finished first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -26,8 +27,18 @@ from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, merge, ne
 from retinue.security.literals import literal
 from retinue.storage.lease import SessionLease
 
+log = logging.getLogger(__name__)
+
 POLL_SECONDS = 0.05
 INTERRUPT_POLL_SECONDS = 0.2
+MOST_ATTEMPTS = 10
+"""How many processes may end over a message before they have written down anything of it."""
+
+POISONOUS = (
+    f"{MOST_ATTEMPTS} processes ended while they began to answer this message, so it is given up. Look in the log for "
+    "the reason, and send it in another form."
+)
+CRASHED = "An unexpected error of Retinue's own ended this message; the log has the details. Send it again."
 
 
 class Recalled(Enum):
@@ -53,7 +64,7 @@ class Worker(Protocol):
         """Answer a message; `merged` are the runs of earlier messages that it holds too."""
         ...
 
-    async def resume(self, inbound: Inbound, run: RunId, show: Emit) -> Outbound:
+    async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Finish a turn that its process did not: go on where the transcript ends."""
         ...
 
@@ -64,8 +75,20 @@ class Worker(Protocol):
     def stop(self) -> bool: ...
 
 
+class Questions(Protocol):
+    """What turns of other processes ask."""
+
+    async def attend(self, session: SessionKey, here: Ask, show: Emit) -> None:
+        """Ask it here, until cancelled."""
+        ...
+
+
 async def _unseen(event: TurnEvent) -> None:
     """Where the events of somebody else's message go."""
+
+
+Watch = Callable[[tuple[RunId, ...]], tuple[Emit, Ask]]
+"""Who is told about a turn that answers these messages, and who is asked in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,36 +99,72 @@ class Attendant:
     inbox: Inbox
     lease: SessionLease
     clock: Clock
+    questions: Questions
 
     async def see_through(self, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Wait until a message that was accepted has its answer, and answer it where nobody else does."""
         while (outcome := self.inbox.outcome(run)) is None:
             if not self.lease.try_acquire():
-                await anyio.sleep(POLL_SECONDS)
+                await self._stand_by(run, show, ask)
                 continue
             try:
-                await self._finish_what_was_left(show)
+                await self._finish_what_was_left(show, lambda runs: (_unseen, ask))
                 await self._serve(run, show, ask)
             finally:
                 self.lease.release()
         return outcome
 
-    async def _finish_what_was_left(self, show: Emit) -> None:
+    async def _stand_by(self, run: RunId, show: Emit, ask: Ask) -> None:
+        """Wait until the message is answered or the lease is ours; what the turn elsewhere asks is asked here."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                if ask is not nobody_to_ask:
+                    tasks.start_soon(self.questions.attend, self.worker.key, ask, show)
+                while self.inbox.outcome(run) is None and not self.lease.try_acquire():  # noqa: ASYNC110 - any process
+                    await anyio.sleep(POLL_SECONDS)
+                tasks.cancel_scope.cancel()
+        except BaseException as error:
+            self.lease.release()
+            if isinstance(error, ExceptionGroup):
+                raise first_cause(error) from error
+            raise
+
+    async def serve_next(self, watch: Watch, *, idle: bool) -> bool:
+        """Answer what is next in the session, whoever sent it; false where nothing waits. The caller holds the lease.
+
+        `idle` tells that no turn ran just before, so that a message need not wait for others to join it.
+        """
+        await self._finish_what_was_left(_unseen, watch)
+        rules = self.worker.rules()
+        batch = next_batch(self.inbox.waiting(self.worker.key), rules, self.clock.now(), idle=idle)
+        if batch is None:
+            return False
+        if isinstance(batch, Wait):
+            await anyio.sleep(max(0.0, (batch.until - self.clock.now()).total_seconds()))
+            return True
+        self.inbox.drop(batch.refused, refusal(rules))
+        if batch.runs:
+            await self._answer(batch, rules, *watch(batch.runs))
+        return True
+
+    async def _finish_what_was_left(self, show: Emit, watch: Watch) -> None:
         """End the turns of dead processes: what they had not begun waits again, what they had is finished."""
         left = self.inbox.abandoned(self.worker.key)
         known = {item.message.run: self.worker.recall(item.message.run) for item in left}
-        self.inbox.requeue(run for run, recalled in known.items() if recalled is Recalled.NOTHING)
+        unbegun = [item.message for item in left if known[item.message.run] is Recalled.NOTHING]
+        self.inbox.requeue(message.run for message in unbegun)
+        self.inbox.drop((message for message in unbegun if message.attempts >= MOST_ATTEMPTS), POISONOUS)
         for item in left:
             recalled = known[item.message.run]
             if item.message.run != item.into or recalled is Recalled.NOTHING:
                 continue
             await show(Notice(f"Finishing a turn that was interrupted: {literal(item.message.inbound.text, 80)}"))
             with self._failing(item.into):
-                self.inbox.finish(item.into, await self._finish(item, recalled))
+                self.inbox.finish(item.into, await self._finish(item, recalled, watch))
 
-    async def _finish(self, item: Claimed, recalled: Recalled) -> Outbound:
+    async def _finish(self, item: Claimed, recalled: Recalled, watch: Watch) -> Outbound:
         if recalled is Recalled.OPEN:
-            return await self.worker.resume(item.message.inbound, item.into, _unseen)
+            return await self.worker.resume(item.message.inbound, item.into, *watch((item.into,)))
         return self.worker.reread(item.into)
 
     async def _serve(self, mine: RunId, show: Emit, ask: Ask) -> None:
@@ -121,15 +180,15 @@ class Attendant:
                 await anyio.sleep(max(0.0, (batch.until - self.clock.now()).total_seconds()))
                 continue
             self.inbox.drop(batch.refused, refusal(rules))
-            if batch.runs:
-                await self._answer(batch, rules, mine, show, ask)
+            if mine in batch.runs:
+                await self._answer(batch, rules, show, ask)
+            elif batch.runs:
+                await show(Notice(f"First, a message that was left waiting: {literal(merge(batch).text, 80)}"))
+                await self._answer(batch, rules, _unseen, ask)
 
-    async def _answer(self, batch: Batch, rules: QueueRules, mine: RunId, show: Emit, ask: Ask) -> None:
+    async def _answer(self, batch: Batch, rules: QueueRules, show: Emit, ask: Ask) -> None:
         self.inbox.claim(self.worker.key, batch.runs, batch.into)
         inbound = merge(batch)
-        if mine not in batch.runs:
-            await show(Notice(f"First, a message that was left waiting: {literal(inbound.text, 80)}"))
-            show, ask = _unseen, nobody_to_ask
         with self._failing(batch.into):
             self.lease.was_asked_to_stop()
             async with anyio.create_task_group() as tasks:
@@ -148,12 +207,14 @@ class Attendant:
         """
         try:
             yield
-        except (RetinueError, ExceptionGroup) as error:
+        except Exception as error:  # border: hooks, engines and providers of plugins run in there
             cause = first_cause(error)
-            if not isinstance(cause, RetinueError) or isinstance(cause, StorageError):
+            if isinstance(cause, StorageError):
                 raise cause from (error if error is not cause else None)
-            failed = Outbound(run, self.worker.key, "", TurnStatus.FAILED, "", error=str(cause))
-            self.inbox.finish(run, failed)
+            if not isinstance(cause, RetinueError):
+                log.exception("the message %s in %s could not be answered", run, self.worker.key)
+            why = str(cause) if isinstance(cause, RetinueError) else CRASHED
+            self.inbox.finish(run, Outbound(run, self.worker.key, "", TurnStatus.FAILED, "", error=why))
 
     async def _stop_when_asked(self) -> None:
         """End the running turn when another process asks for it; whoever asked before it began meant the one before."""

@@ -10,8 +10,17 @@ from retinue.core.envelope import CallSummary, Inbound, Outbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.messages import Image, Usage
-from retinue.sessions.message_codec import decode_usage, mapping_of, parse_enum, text_or_none
+from retinue.core.messages import Image, ToolCall, ToolResult, Usage
+from retinue.core.model import ToolSpec
+from retinue.core.origin import Origin, PeerKind
+from retinue.sessions.message_codec import (
+    decode_message,
+    decode_usage,
+    encode_message,
+    mapping_of,
+    parse_enum,
+    text_or_none,
+)
 
 
 def encode_inbound(inbound: Inbound) -> str:
@@ -25,6 +34,8 @@ def encode_inbound(inbound: Inbound) -> str:
             "channel": inbound.channel,
             "source": inbound.source.value,
             "model": inbound.model,
+            **({"origin": encode_origin(inbound.origin)} if inbound.origin else {}),
+            **_encode_program(inbound),
         }
     )
 
@@ -43,6 +54,67 @@ def decode_inbound(text: str) -> Inbound:
         channel=_text(data, "channel"),
         source=parse_enum(Source, data.get("source")) or Source.OTHER,
         model=text_or_none(data.get("model")),
+        origin=decode_origin(mapping_of(data["origin"])) if data.get("origin") else None,
+        instructions=text_or_none(data.get("instructions")) or "",
+        tools=tuple(map(_decode_tool, map(mapping_of, _items(data, "tools")))),
+        results=tuple(filter(None, map(_decode_result, _items(data, "results")))),
+    )
+
+
+def _encode_program(inbound: Inbound) -> dict[str, Any]:
+    """What only programs send along; nothing where a message has none of it."""
+    facts = {
+        "instructions": inbound.instructions,
+        "tools": [
+            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+            for tool in inbound.tools
+        ],
+        "results": [encode_message(result) for result in inbound.results],
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _decode_tool(data: Mapping[str, Any]) -> ToolSpec:
+    return ToolSpec(_text(data, "name"), _text(data, "description"), mapping_of(data.get("parameters")))
+
+
+def _decode_result(data: object) -> ToolResult | None:
+    message = decode_message(data)
+    return message if isinstance(message, ToolResult) else None
+
+
+def encode_origin(origin: Origin) -> dict[str, Any]:
+    """An origin as plain data, without what is not known."""
+    facts = {
+        "channel": origin.channel,
+        "account": origin.account,
+        "kind": origin.kind.value,
+        "peer": origin.peer,
+        "guild": origin.guild,
+        "team": origin.team,
+        "thread": origin.thread,
+        "sender": origin.sender,
+        "senderName": origin.sender_name,
+        "roles": list(origin.roles),
+        "messageId": origin.message_id,
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def decode_origin(data: Mapping[str, Any]) -> Origin:
+    """The origin in plain data; raises `ValueError` where it cannot be read."""
+    return Origin(
+        channel=_text(data, "channel"),
+        account=_text(data, "account"),
+        kind=PeerKind(_text(data, "kind")),
+        peer=_text(data, "peer"),
+        guild=text_or_none(data.get("guild")),
+        team=text_or_none(data.get("team")),
+        thread=text_or_none(data.get("thread")),
+        sender=text_or_none(data.get("sender")),
+        sender_name=text_or_none(data.get("senderName")),
+        roles=tuple(map(str, _items(data, "roles"))),
+        message_id=text_or_none(data.get("messageId")),
     )
 
 
@@ -55,7 +127,7 @@ def encode_outbound(outbound: Outbound) -> str:
             "status": outbound.status.value,
             "text": outbound.text,
             "model": outbound.model,
-            "usage": _encode_usage(outbound.usage),
+            "usage": encode_usage(outbound.usage),
             "calls": [
                 {"name": call.name, "arguments": dict(call.arguments), "isError": call.is_error}
                 for call in outbound.calls
@@ -66,6 +138,9 @@ def encode_outbound(outbound: Outbound) -> str:
             "voice": outbound.voice,
             "silent": outbound.silent,
             "error": outbound.error,
+            "handed": [
+                {"id": call.id, "name": call.name, "arguments": dict(call.arguments)} for call in outbound.handed
+            ],
         }
     )
 
@@ -91,6 +166,10 @@ def decode_outbound(text: str) -> Outbound:
         voice=data.get("voice") is True,
         silent=data.get("silent") is True,
         error=text_or_none(data.get("error")),
+        handed=tuple(
+            ToolCall(_text(call, "id"), _text(call, "name"), mapping_of(call.get("arguments")))
+            for call in map(mapping_of, _items(data, "handed"))
+        ),
     )
 
 
@@ -134,7 +213,7 @@ def _decode_key(data: Mapping[str, Any]) -> SessionKey:
         raise ValueError(str(error)) from error
 
 
-def _encode_usage(usage: Usage) -> dict[str, Any]:
+def encode_usage(usage: Usage) -> dict[str, Any]:
     return {
         "input": usage.input,
         "output": usage.output,

@@ -10,15 +10,19 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Literal
 
-from retinue.core.clock import Clock
+from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import RetinueError, SessionError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.messages import Text
+from retinue.core.origin import Origin
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.storage.database import Database
 
@@ -34,15 +38,21 @@ _FIND_ACCEPTED = "SELECT run, accepted_at FROM inbox WHERE run = ? OR idempotenc
 _COUNT_WAITING = "SELECT count(*) FROM inbox WHERE session = ? AND agent = ? AND state = 'waiting'"
 
 _ACCEPT = """
-INSERT INTO inbox (run, session, agent, payload, idempotency, accepted_at, state) VALUES (?, ?, ?, ?, ?, ?, 'waiting')
+INSERT INTO inbox (run, session, agent, payload, idempotency, accepted_at, account, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting')
+"""
+
+_POST = """
+INSERT INTO inbox (run, session, agent, payload, accepted_at, state, result) VALUES (?, ?, ?, ?, ?, 'done', ?)
 """
 
 _IN_STATE = """
-SELECT run, payload, accepted_at, claimed_into FROM inbox WHERE session = ? AND agent = ? AND state = ? ORDER BY id
+SELECT run, payload, accepted_at, claimed_into, attempts FROM inbox
+WHERE session = ? AND agent = ? AND state = ? ORDER BY id
 """
 
 _CLAIM = """
-UPDATE inbox SET state = 'claimed', claimed_into = ?, holder = ?
+UPDATE inbox SET state = 'claimed', claimed_into = ?, holder = ?, attempts = attempts + 1
 WHERE run = ? AND session = ? AND agent = ? AND state = 'waiting'
 """
 
@@ -76,9 +86,10 @@ FROM inbox own LEFT JOIN inbox turn ON turn.run = own.claimed_into
 WHERE own.run = ?
 """
 
+# What a channel brought leaves by the outbox.
 _UNDELIVERED = """
 SELECT run, payload, result FROM inbox
-WHERE session = ? AND agent = ? AND result IS NOT NULL AND delivered_at IS NULL ORDER BY id
+WHERE session = ? AND agent = ? AND result IS NOT NULL AND delivered_at IS NULL AND account IS NULL ORDER BY id
 """
 
 _DELIVERED = "UPDATE inbox SET delivered_at = ? WHERE run = ? AND result IS NOT NULL AND delivered_at IS NULL"
@@ -86,6 +97,17 @@ _DELIVERED = "UPDATE inbox SET delivered_at = ? WHERE run = ? AND result IS NOT 
 _UNFINISHED = """
 SELECT session, agent FROM inbox WHERE state IN ('waiting', 'claimed') GROUP BY session, agent ORDER BY min(id)
 """
+
+_IS_UNFINISHED = "SELECT 1 FROM inbox WHERE session = ? AND agent = ? AND state IN ('waiting', 'claimed') LIMIT 1"
+
+_SESSION_OF = "SELECT session, agent FROM inbox WHERE run = ?"
+
+_ORIGIN = """
+SELECT payload FROM inbox WHERE (run = ? OR (session = ? AND agent = ?)) AND account IS NOT NULL
+ORDER BY run = ? DESC, id DESC LIMIT 1
+"""
+
+_COUNT_IN_STATE = "SELECT count(*) FROM inbox WHERE state = ?"
 
 _PRUNE = "DELETE FROM inbox WHERE state IN ('done', 'dropped') AND accepted_at < ?"
 
@@ -109,11 +131,12 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A message that was accepted and is not answered."""
+    """A message that was accepted and is not answered; `attempts` is how many turns took it so far."""
 
     run: RunId
     inbound: Inbound
     accepted_at: datetime
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +158,18 @@ class Undelivered:
 class Inbox:
     """The messages of all sessions of a home."""
 
-    def __init__(self, database: Database, clock: Clock, *, holder: str | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        holder: str | None = None,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        """`hide` takes the secrets out of messages before they are kept."""
         self._database = database
         self._clock = clock
+        self._hide = hide
         self._holder = holder or f"pid {os.getpid()}"
 
     @property
@@ -153,20 +185,41 @@ class Inbox:
         A run or idempotency key that was accepted before gives the first acknowledgement and keeps nothing. Raises
         `InboxFull` where `most` messages wait in the session already.
         """
-        session, payload = inbound.session, encode_inbound(inbound)
+        session, payload = inbound.session, encode_inbound(self._without_secrets(inbound))
         token = idempotency.encode("utf-8", "backslashreplace").decode() if idempotency is not None else None
         now = self._clock.now()
         with self._database.change() as base:
             first = base.execute(_FIND_ACCEPTED, (run, token)).fetchone()
             if first is not None:
-                return Accepted(RunId(first["run"]), _parse_time(first["accepted_at"]), duplicate=True)
+                return Accepted(RunId(first["run"]), parse_moment(first["accepted_at"]), duplicate=True)
             if base.execute(_COUNT_WAITING, (session.text, session.agent)).fetchone()[0] >= most:
                 raise InboxFull(
                     f"{most} messages wait in the session '{session}' already; this one was not accepted. "
                     "Wait for answers, or end the running turn with /stop."
                 )
-            base.execute(_ACCEPT, (run, session.text, session.agent, payload, token, _format_time(now)))
+            values = (run, session.text, session.agent, payload, token, format_moment(now), _account_of(inbound))
+            base.execute(_ACCEPT, values)
         return Accepted(run, now)
+
+    def _without_secrets(self, inbound: Inbound) -> Inbound:
+        hide = self._hide
+        results = tuple(
+            replace(
+                result,
+                content=tuple(Text(hide(part.text)) if isinstance(part, Text) else part for part in result.content),
+            )
+            for result in inbound.results
+        )
+        return replace(inbound, text=hide(inbound.text), instructions=hide(inbound.instructions), results=results)
+
+    def post(self, told: Inbound, outbound: Outbound) -> None:
+        """Keep something for a session that answers no message of it, until it is delivered there."""
+        now = format_moment(self._clock.now())
+        session = outbound.session
+        kept = encode_inbound(self._without_secrets(told))
+        values = (outbound.run, session.text, session.agent, kept, now, encode_outbound(outbound))
+        with self._database.change() as base:
+            base.execute(_POST, values)
 
     def waiting(self, session: SessionKey) -> tuple[Waiting, ...]:
         """What waits in a session, in the order in which it was accepted."""
@@ -193,7 +246,7 @@ class Inbox:
 
     def finish(self, run: RunId, outbound: Outbound) -> bool:
         """Keep the result of a message and end everything merged into its turn; false where it had ended before."""
-        now = _format_time(self._clock.now())
+        now = format_moment(self._clock.now())
         with self._database.change() as base:
             ended = base.execute(_FINISH, (encode_outbound(outbound), run)).rowcount == 1
             base.execute(_FINISH_MERGED, (now, run))
@@ -222,7 +275,7 @@ class Inbox:
         return replace(_read_result(rows[0], run, _key_of(rows[0])), run=run)
 
     def undelivered(self, session: SessionKey) -> tuple[Undelivered, ...]:
-        """Results that were not delivered, oldest first."""
+        """Results that were not delivered, oldest first; those for the chats of channels leave by the outbox."""
         found = []
         for row in self._database.read(_UNDELIVERED, (session.text, session.agent)):
             try:
@@ -235,16 +288,39 @@ class Inbox:
     def delivered(self, run: RunId) -> bool:
         """Record that a result arrived; false where it had none or somebody recorded it before."""
         with self._database.change() as base:
-            return base.execute(_DELIVERED, (_format_time(self._clock.now()), run)).rowcount == 1
+            return base.execute(_DELIVERED, (format_moment(self._clock.now()), run)).rowcount == 1
 
     def unfinished(self) -> tuple[SessionKey, ...]:
         """Sessions with messages that wait or were left by a process, the longest waiting first."""
         return tuple(map(_key_of, self._database.read(_UNFINISHED)))
 
+    def count(self, state: Literal["waiting", "claimed"]) -> int:
+        """How many messages of all sessions wait, or are being answered."""
+        return int(self._database.read(_COUNT_IN_STATE, (state,))[0][0])
+
+    def is_unfinished(self, session: SessionKey) -> bool:
+        """Whether anything waits in a session or was begun and not ended there."""
+        return bool(self._database.read(_IS_UNFINISHED, (session.text, session.agent)))
+
+    def session_of(self, run: RunId) -> SessionKey:
+        """The session that a message was for; raises `UnknownRun` where there is no such message."""
+        rows = self._database.read(_SESSION_OF, (run,))
+        if not rows:
+            raise UnknownRun(f"The message {run} is not in the inbox (any more). Send it again if it has no answer.")
+        return _key_of(rows[0])
+
+    def origin_of(self, session: SessionKey, run: RunId) -> Origin | None:
+        """The chat of a message, else that of the last message of its session that came from one."""
+        values = (run, session.text, session.agent, run)
+        for row in self._database.read(_ORIGIN, values):
+            with suppress(ValueError):
+                return decode_inbound(row["payload"]).origin
+        return None
+
     def prune(self, older_than: datetime) -> int:
         """Forget messages that ended and were accepted before a moment; returns how many."""
         with self._database.change() as base:
-            return base.execute(_PRUNE, (_format_time(older_than),)).rowcount
+            return base.execute(_PRUNE, (format_moment(older_than),)).rowcount
 
     def _in_state(self, session: SessionKey, state: str) -> list[tuple[Waiting, RunId]]:
         found = []
@@ -255,7 +331,8 @@ class Inbox:
             except ValueError as error:
                 self._give_up(run, session, error)
                 continue
-            found.append((Waiting(run, inbound, _parse_time(row["accepted_at"])), RunId(row["claimed_into"] or run)))
+            waiting = Waiting(run, inbound, parse_moment(row["accepted_at"]), row["attempts"])
+            found.append((waiting, RunId(row["claimed_into"] or run)))
         return found
 
     def _give_up(self, run: RunId, session: SessionKey, error: ValueError) -> None:
@@ -263,7 +340,11 @@ class Inbox:
         log.warning("the message %s in %s cannot be read (%s); it is dropped and its bytes stay", run, session, error)
         with self._database.change() as base:
             result = encode_outbound(_failed(run, session, UNREADABLE))
-            base.execute(_GIVE_UP, (result, _format_time(self._clock.now()), run))
+            base.execute(_GIVE_UP, (result, format_moment(self._clock.now()), run))
+
+
+def _account_of(inbound: Inbound) -> str | None:
+    return f"{inbound.origin.channel}/{inbound.origin.account}" if inbound.origin else None
 
 
 def _failed(run: RunId, session: SessionKey, why: str) -> Outbound:
@@ -279,15 +360,3 @@ def _read_result(row: sqlite3.Row, run: RunId, session: SessionKey) -> Outbound:
 
 def _key_of(row: sqlite3.Row) -> SessionKey:
     return SessionKey.parse(row["session"], default_agent=AgentId(row["agent"]))
-
-
-def _format_time(moment: datetime) -> str:
-    """UTC of fixed width, so that the order of the texts is the order of the times."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _parse_time(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return datetime.fromtimestamp(0, UTC)

@@ -56,6 +56,7 @@ class Lanes:
         most_per_session: int = MOST_WAITING_PER_SESSION,
         most_waiting: int = MOST_WAITING,
     ) -> None:
+        self.most = main
         self._free = {LaneKind.MAIN: main, LaneKind.SUBAGENT: subagents}
         self._most_per_session = most_per_session
         self._most_waiting = most_waiting

@@ -15,7 +15,7 @@ from retinue.core.keys import RunId
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.settings import QueueSettings
-from retinue.security.literals import literal
+from retinue.security.literals import label, literal
 from retinue.settings import format_duration, parse_duration
 
 MOST_CAP = 500
@@ -274,9 +274,9 @@ def _take(kept: tuple[Waiting, ...], mode: QueueMode) -> tuple[Waiting, ...]:
 
 def _mergeable(messages: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
     """The first message and those that follow on the same route; a command stands alone, or it would be no command."""
-    if _is_command(messages[0]):
+    if _stands_alone(messages[0]):
         return messages[:1]
-    return tuple(takewhile(lambda message: not _is_command(message), _same_route(messages)))
+    return tuple(takewhile(lambda message: not _stands_alone(message), _same_route(messages)))
 
 
 def _same_route(messages: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
@@ -284,14 +284,14 @@ def _same_route(messages: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
     return tuple(takewhile(lambda message: _route(message) == route, messages))
 
 
-def _route(message: Waiting) -> tuple[str, bool, Source, str | None]:
+def _route(message: Waiting) -> tuple[str, bool, Source, str | None, str]:
     """What messages of one turn must have in common: where the answer goes, and what the turn may do."""
     inbound = message.inbound
-    return inbound.channel, inbound.owner, inbound.source, inbound.model
+    return inbound.channel, inbound.owner, inbound.source, inbound.model, inbound.instructions
 
 
-def _is_command(message: Waiting) -> bool:
-    return parse_command(message.inbound.text) is not None
+def _stands_alone(message: Waiting) -> bool:
+    return message.inbound.stands_alone or parse_command(message.inbound.text) is not None
 
 
 def _quiet_until(messages: tuple[Waiting, ...], debounce: timedelta, now: datetime) -> datetime:
@@ -303,14 +303,14 @@ def _quiet_until(messages: tuple[Waiting, ...], debounce: timedelta, now: dateti
 
 def _under_heading(message: Waiting, number: int, total: int) -> str:
     sender = message.inbound.sender
-    who = f", from {literal(sender, 80)}" if sender else ""
+    who = f", from {label(sender, 80)}" if sender else ""
     heading = f"--- message {number} of {total}{who}, {message.accepted_at.astimezone(UTC):%H:%M:%S} UTC ---"
     # A message that writes such a heading itself must not pass for somebody else's.
     return f"{heading}\n{_LOOKS_LIKE_HEADING.sub('> ', message.inbound.text)}"
 
 
 def _signed(message: Waiting) -> str:
-    return f"{literal(message.inbound.sender, 40)}: " if message.inbound.sender else ""
+    return f"{label(message.inbound.sender, 40)}: " if message.inbound.sender else ""
 
 
 def _pictures(message: Waiting) -> str:

@@ -1,8 +1,10 @@
-"""The `messages.queue` and `messages.inbound` sections of the configuration."""
+"""Settings of how messages are routed, let in, queued and answered."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict
 
 from retinue.settings import Settings, key
 
@@ -33,3 +35,96 @@ class InboundSettings(Settings):
     """How long to wait for the next piece, in milliseconds."""
     by_channel: dict[str, int] = key({}, pending=True)
     """Other waits per channel."""
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+SenderId = Annotated[str, BeforeValidator(_as_text)]
+"""Who sent something, as in `telegram:12345`; a bare number is taken as text."""
+
+
+class PeerMatch(Settings):
+    """One chat or person."""
+
+    kind: Literal["direct", "dm", "group", "channel"] | None = key(None)
+    """The kind of chat."""
+    id: SenderId | None = key(None)
+    """The id on the channel; without it, or with `*`, any of that kind."""
+
+
+class BindingMatch(Settings):
+    """Which messages a binding takes; everything given must fit."""
+
+    channel: str = key()
+    """The channel; `*` is any."""
+    account_id: str | None = key(None)
+    """The account, where a channel has several."""
+    peer: PeerMatch | None = key(None)
+    """The chat or person."""
+    guild_id: SenderId | None = key(None)
+    """The server, on Discord."""
+    team_id: SenderId | None = key(None)
+    """The workspace, on Slack."""
+    roles: list[str] = key([])
+    """Roles on the server, one of which the sender must have."""
+
+
+class Binding(Settings):
+    """Messages of one kind go to one agent; the most specific binding wins."""
+
+    agent_id: str = key()
+    """The agent."""
+    match: BindingMatch = key()
+    """Which messages."""
+    comment: str | None = key(None)
+    """A note for people."""
+
+
+class GroupChatSettings(Settings):
+    """When an agent answers in a group."""
+
+    mention_patterns: list[str] = key([])
+    """Patterns that count as calling the agent, as regular expressions; without any, its name."""
+    require_mention: bool | None = key(None)
+    """Whether the agent answers only when it is called, which it does unless told otherwise."""
+    history_limit: int | None = key(None, pending=True, ge=0)
+    """How many messages before the call the agent gets to see."""
+
+
+class HumanDelay(Settings):
+    """A pause between parts of an answer, as a person would make."""
+
+    mode: Literal["off", "natural", "custom"] = key("off")
+    """`natural` pauses 0.8 to 2.5 seconds."""
+    min_ms: int = key(800, ge=0)
+    """The shortest pause of `custom`, in milliseconds."""
+    max_ms: int = key(2_500, ge=0)
+    """The longest pause of `custom`, in milliseconds."""
+
+
+class GroupRules(Settings):
+    """What holds in one group."""
+
+    model_config = ConfigDict(extra="allow")
+
+    require_mention: bool | None = key(None)
+    """Whether an agent answers only when it is called here."""
+    allow_from: list[SenderId] = key([])
+    """Senders that may write here, besides those of the channel."""
+
+
+class ChatAccess(Settings):
+    """Who may write to the agents."""
+
+    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = key("pairing")
+    """Who may write directly: with `pairing` and `allowlist` those who are named; `pairing` tells others their id."""
+    allow_from: list[SenderId] = key([])
+    """Senders that may write; `*` is everybody."""
+    group_policy: Literal["allowlist", "open", "disabled"] = key("allowlist")
+    """Which groups are answered: with `allowlist` those of `groups`, or whoever `groupAllowFrom` names."""
+    group_allow_from: list[SenderId] = key([])
+    """Senders that may write in groups; without it those of `allowFrom`."""
+    groups: dict[str, GroupRules] = key({})
+    """Settings per group, under its id; `*` is every group."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from retinue.core.envelope import CallSummary
 from retinue.core.events import Answered, Emit, Spoken, Thought, ToolFinished, TurnEvent, TurnFinished
 from retinue.dispatch.delivery import Reply, VisibleStream
+from retinue.dispatch.silence import ACK_MAX_CHARS
 
 
 class VisibleEvents:
     """Stands between a turn and whoever shows it; afterwards it knows the reply and the calls that were made."""
 
-    def __init__(self, show: Emit, *, heartbeat: bool = False) -> None:
+    def __init__(self, show: Emit, *, heartbeat: bool = False, ack_max_chars: int = ACK_MAX_CHARS) -> None:
         self._show = show
-        self._heartbeat = heartbeat
-        self._stream = VisibleStream(heartbeat=heartbeat)
+        self._new_stream = partial(VisibleStream, heartbeat=heartbeat, ack_max_chars=ack_max_chars)
+        self._stream = self._new_stream()
         self.reply = Reply("")
         self.calls: list[CallSummary] = []
 
@@ -46,4 +48,4 @@ class VisibleEvents:
         reply = self._stream.reply
         if reply.text or reply.media or reply.silent:
             self.reply = replace(reply, media=(*self.reply.media, *reply.media))
-        self._stream = VisibleStream(heartbeat=self._heartbeat)
+        self._stream = self._new_stream()

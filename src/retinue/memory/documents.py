@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 from retinue.core.errors import OutsideRoot, StorageError
+from retinue.core.globs import Glob
 from retinue.core.trust import Trust
 from retinue.memory.query import find_dates, spell_date
 from retinue.memory.store import FileRecord, Source
@@ -75,24 +77,40 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Files of one folder: named ones, and everything beneath some folders in it. `prefix` starts their paths."""
+    """Files of one folder: named ones, and everything beneath some folders in it. `prefix` starts their paths.
+
+    With a `pattern`, of everything beneath the folders only what fits it.
+    """
 
     root: Root
     source: Source
     prefix: str = ""
     files: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    pattern: str | None = None
 
     def holds(self, relative: str) -> bool:
         inside = any(folder == "." or relative.startswith(f"{folder}/") for folder in self.folders)
-        return (relative in self.files or inside) and not _is_skipped(relative)
+        return (relative in self.files or (inside and self.fits(relative))) and not _is_skipped(relative)
+
+    def fits(self, relative: str) -> bool:
+        return self.pattern is None or any(glob.matches(relative) for glob in _globs(self.pattern))
 
 
-def workspace_shelf(root: Root, extra: Sequence[str] = ()) -> Shelf:
-    """The memory files of a workspace, and the files and folders in it that somebody named."""
+@cache
+def _globs(pattern: str) -> tuple[Glob, ...]:
+    """A pattern, or several between commas; one without a slash is for the top folder alone."""
+    parts = [pattern] if "{" in pattern else pattern.split(",")
+    return tuple(Glob(f"./{part.strip().removeprefix('./')}") for part in parts if part.strip())
+
+
+def workspace_shelf(root: Root, extra: Sequence[str] = (), *, defaults: bool = True) -> Shelf:
+    """The memory files of a workspace, unless they are not wanted, and what somebody named in it."""
     files = tuple(name for name in extra if name.endswith(_SUFFIX))
     folders = tuple(name for name in extra if not name.endswith(_SUFFIX))
-    return Shelf(root, "memory", "", (*WORKSPACE_FILES, *files), (WORKSPACE_FOLDER, *folders))
+    if defaults:
+        files, folders = (*WORKSPACE_FILES, *files), (WORKSPACE_FOLDER, *folders)
+    return Shelf(root, "memory", "", files, folders)
 
 
 class Library:
@@ -101,6 +119,10 @@ class Library:
     def __init__(self, shelves: Iterable[Shelf], problems: Iterable[Problem] = ()) -> None:
         self._shelves = tuple(shelves)
         self._problems = tuple(problems)
+
+    @property
+    def shelves(self) -> tuple[Shelf, ...]:
+        return self._shelves
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -121,7 +143,7 @@ class Library:
 
     def read(self, path: str) -> Document:
         """Read a file of the library; raises a `StorageError` that says why it cannot be."""
-        shelf, relative = self._locate(path)
+        shelf, relative = self.locate(path)
         found = shelf.root.read(relative, max_bytes=MAX_FILE_BYTES, links=Links.NONE, single_link=True)
         if b"\0" in found.data:
             raise NotRegular(f"'{path}' is not text. Only Markdown is indexed.")
@@ -136,7 +158,8 @@ class Library:
         record = FileRecord(path, shelf.source, digest, identity.size, identity.mtime_ns, day_of(path, text))
         return Document(record, text, problem)
 
-    def _locate(self, path: str) -> tuple[Shelf, str]:
+    def locate(self, path: str) -> tuple[Shelf, str]:
+        """The shelf that a path is on, and the path there; raises `OutsideRoot` for anything that is no note."""
         if not path.endswith(_SUFFIX):
             raise OutsideRoot(f"'{path}' is not a Markdown file. Only notes (.md) can be read.")
         if path.startswith("/") or "\\" in path or ".." in path.split("/"):
@@ -185,7 +208,7 @@ def _list_shelf(shelf: Shelf) -> Iterator[FoundFile | Problem]:
 def _list_folder(shelf: Shelf, folder: str) -> Iterator[FoundFile | Problem]:
     try:
         for path, entry in shelf.root.walk(folder, max_entries=MAX_ENTRIES):
-            if not path.endswith(_SUFFIX) or _is_skipped(path):
+            if not path.endswith(_SUFFIX) or _is_skipped(path) or not shelf.fits(path):
                 continue
             if entry.kind is EntryKind.FILE:
                 yield from _judge(shelf, path, entry.size, entry.mtime_ns)

@@ -11,15 +11,20 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
+import anyio
 import anyio.to_thread
 import numpy as np
 import numpy.typing as npt
 
+from retinue.core.errors import RetinueError
 from retinue.memory.errors import EmbeddingFailed
 from retinue.memory.store import Vector
+from retinue.memory.vectors import check_vectors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from retinue.memory.bulk import BulkEmbedder
 
 LONGEST_TEXT = 32_000
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -49,6 +54,16 @@ class Embedder(Protocol):
         """Whether it is cheap enough to embed every line of a note besides the chunks."""
         ...
 
+    @property
+    def seconds(self) -> float:
+        """How long one call may take."""
+        ...
+
+    @property
+    def bulk(self) -> BulkEmbedder | None:
+        """The way to embed very many texts, where there is another."""
+        ...
+
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Sequence[Sequence[float]] | Vector:
         """One row of numbers for each text; raises a `RetinueError` where that cannot be done."""
         ...
@@ -58,23 +73,27 @@ class Embedder(Protocol):
 
 async def embed_checked(embedder: Embedder, texts: Sequence[str], *, query: bool = False) -> Vector:
     """Vectors of length one for texts; raises `EmbeddingFailed` for anything that cannot be searched with."""
-    found = await embedder.embed([text[:LONGEST_TEXT] for text in texts], query=query)
     who = f"The embedder {embedder.provider}/{embedder.model}"
     try:
-        vectors = np.asarray(found, dtype=np.float32)
-    except (TypeError, ValueError):
-        raise EmbeddingFailed(f"{who} returned something that is no list of vectors.") from None
-    if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.shape[1] == 0:
-        raise EmbeddingFailed(f"{who} returned vectors of shape {vectors.shape} for {len(texts)} texts.")
-    if not np.isfinite(vectors).all():
-        raise EmbeddingFailed(f"{who} returned numbers that are not finite.")
-    return normalise(vectors)
+        with anyio.fail_after(embedder.seconds):
+            found = await embedder.embed([text[:LONGEST_TEXT] for text in texts], query=query)
+    except TimeoutError:
+        raise EmbeddingFailed(f"{who} did not answer within {embedder.seconds:g} s.") from None
+    return check_vectors(found, len(texts), who)
 
 
-def normalise(vectors: Vector) -> Vector:
-    """Rows of length one; a row of zeros stays as it is and is near to nothing."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0), dtype=np.float32)
+async def embed_in_portions(embedders: Sequence[Embedder], texts: Sequence[str]) -> tuple[str, Vector]:
+    """Vectors of any number of texts by the first embedder that can, and its name; raises `EmbeddingFailed`."""
+    failure = EmbeddingFailed("Nobody embeds texts here: memorySearch.store.vector.enabled or .provider is off.")
+    for embedder in embedders:
+        portions = [texts[at : at + embedder.batch] for at in range(0, len(texts), embedder.batch)]
+        try:
+            found = [await embed_checked(embedder, portion) for portion in portions]
+        except RetinueError as error:
+            failure = error if isinstance(error, EmbeddingFailed) else EmbeddingFailed(str(error))
+            continue
+        return f"{embedder.provider}/{embedder.model}", np.concatenate(found)
+    raise failure
 
 
 class BuiltInEmbedder:
@@ -88,6 +107,8 @@ class BuiltInEmbedder:
     key = ""
     batch = 256
     takes_lines = True
+    seconds = 120.0
+    bulk = None
 
     def __init__(self) -> None:
         self._lock = Lock()

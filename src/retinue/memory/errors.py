@@ -1,9 +1,10 @@
 """What can go wrong with an index.
 
 StorageError
-└── IndexUnusable        the database cannot be used
-    ├── IndexDamaged     it is broken; being derived, it can be made again
-    └── IndexTooNew      a newer version of Retinue wrote it
+├── IndexUnusable        the database cannot be used
+│   ├── IndexDamaged     it is broken; being derived, it can be made again
+│   └── IndexTooNew      a newer version of Retinue wrote it
+└── QmdFailed            the QMD program is not there, or did not do what it was asked
 ModelError
 └── EmbeddingFailed      texts could not be turned into vectors
 """
@@ -23,6 +24,10 @@ class IndexDamaged(IndexUnusable):
 
 class IndexTooNew(IndexUnusable):
     """A newer version of Retinue wrote the database."""
+
+
+class QmdFailed(StorageError):
+    """The QMD program is not there, or did not do what it was asked."""
 
 
 class EmbeddingFailed(ModelError):

@@ -13,34 +13,41 @@ import anyio.to_thread
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
+from retinue.memory.bulk import Use
 from retinue.memory.documents import Library, Problem, Provenance, written_by_agent
 from retinue.memory.embed import Embedder, embed_checked
-from retinue.memory.errors import EmbeddingFailed, IndexDamaged
+from retinue.memory.errors import IndexDamaged
+from retinue.memory.missing import embed_missing
 from retinue.memory.query import Query, parse_query
 from retinue.memory.ranking import Hit
 from retinue.memory.reading import Excerpt, cut_excerpt
 from retinue.memory.search import Found, Rules, search_view
 from retinue.memory.settings import ChunkingSettings
 from retinue.memory.stems import Stemmer
-from retinue.memory.store import Codes, IndexIdentity, MemoryStore, Totals, Unembedded, Vector
+from retinue.memory.store import IndexIdentity, MemoryStore, Totals, Vector
 from retinue.memory.sync import Progress, Tally, batches, finish_scan, make_plan, put_batch
-from retinue.memory.vectors import encode_lines
 
 log = logging.getLogger(__name__)
 
 SEARCH_SECONDS = 4.0
-EMBED_SECONDS = 120.0
+EMBED_SHARE = 0.75
+"""How much of a search's time its embedding may take: words must still be looked up where that hangs."""
+
 LOOK_AGAIN_SECONDS = 2.0
 _NO_EMBEDDER = "none"
 _SYNCED = "synced"
 
 T = TypeVar("T")
-Mode = Literal["hybrid", "text"]
+Mode = Literal["hybrid", "text", "vector"]
+Backend = Literal["builtin", "qmd"]
 
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What bringing an index up to date came to. `reason` says why texts have no vectors, where that is so."""
+    """What bringing an index up to date came to. `reason` says why texts have no vectors, where that is so.
+
+    `waiting` texts are in batches under way, and `notes` tell what went otherwise than asked for.
+    """
 
     totals: Totals
     changed: int = 0
@@ -49,17 +56,23 @@ class SyncReport:
     problems: tuple[Problem, ...] = ()
     reason: str | None = None
     busy: bool = False
+    waiting: int = 0
+    notes: tuple[str, ...] = ()
+    backend: Backend = "builtin"
+    instead_of: Backend | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Hits, who found them, and what was not possible."""
+    """Hits, who found them, and what was not possible; `instead_of` is who should have found them."""
 
     hits: tuple[Hit, ...]
     mode: Mode
     provider: str
     model: str
     reason: str | None = None
+    backend: Backend = "builtin"
+    instead_of: Backend | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +85,10 @@ class Status:
     dirty: bool
     synced_at: str | None
     problems: tuple[Problem, ...]
+    backend: Backend = "builtin"
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def silent(what: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
@@ -103,15 +117,17 @@ class MemoryIndex:
         self._clock = clock
         self._embedders = list(embedders)
         self._chunking = chunking or ChunkingSettings()
-        self._provenance = provenance
+        self.provenance = provenance
         self._prepare = prepare
         self._stemmer = Stemmer()
         self._turn = anyio.Lock()
+        self._preparing = anyio.Lock()
         self._dirty = True
         self._watched = False
         self._looked: float | None = None
         self._problems: tuple[Problem, ...] = ()
         self._reason: str | None = None
+        self._waiting = 0
 
     @property
     def embedder(self) -> Embedder | None:
@@ -124,6 +140,11 @@ class MemoryIndex:
             return True
         return not self._watched and self._clock.monotonic() - self._looked > LOOK_AGAIN_SECONDS
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether texts were handed over to be embedded in bulk, and their vectors are still to be fetched."""
+        return self._waiting > 0
+
     def mark_dirty(self) -> None:
         self._dirty = True
 
@@ -131,104 +152,78 @@ class MemoryIndex:
         """Look at files only after `mark_dirty`, because somebody watches them."""
         self._watched = watched
 
-    async def sync(self, *, force: bool = False, wait: bool = True, progress: Progress = _silent) -> SyncReport:
+    async def prepare(self) -> Sequence[Problem]:
+        """Write the notes that are derived from something else; what could not be written is told."""
+        async with self._preparing:
+            return await _blocking(self._prepare) if self._prepare else ()
+
+    async def sync(
+        self, *, force: bool = False, wait: bool = True, use: Use = Use.LEAVE, progress: Progress = silent
+    ) -> SyncReport:
         """Bring the index up to date. With `force` every file is read again and the index made anew.
 
-        Where another process is at it and `wait` is off, nothing is done and the report says `busy`.
+        Where another process is at it and `wait` is off, nothing is done and the report says `busy`. `use` says how
+        far to go with batches, where the embedder has such.
         """
         async with self._turn, _in_thread(self.store.writing(wait=wait)) as mine:
             if not mine:
                 return SyncReport(await self._totals(), busy=True)
             try:
-                report = await self._sync(force, progress)
+                report = await self._sync(force, use, progress)
             except IndexDamaged as damage:
                 log.warning("The memory index is made again: %s", damage)
                 await anyio.to_thread.run_sync(self.store.reset)
-                report = await self._sync(force, progress)
-            self._problems, self._reason = report.problems, report.reason
+                report = await self._sync(force, use, progress)
+            self._problems, self._reason = report.problems, report.reason or next(iter(report.notes), None)
+            self._waiting = report.waiting
             return report
 
-    async def _sync(self, force: bool, progress: Progress) -> SyncReport:  # noqa: FBT001
+    async def _sync(self, force: bool, use: Use, progress: Progress) -> SyncReport:  # noqa: FBT001
         looked, self._dirty = self._clock.monotonic(), False
         try:
-            prepared = await _blocking(self._prepare) if self._prepare else ()
-            tally = Tally(problems=list(prepared))
+            tally = Tally(problems=list(await self.prepare()))
             identity, present = self._identity(), await _blocking(self.store.identity)
             if present is None:
                 await _blocking(self.store.adopt, identity)
             if force or present not in (None, identity):
                 async with _in_thread(self.store.rebuilding(identity)) as fresh:
-                    reason = await self._fill(fresh, tally, progress)
+                    reason = await self._fill(fresh, tally, use, progress)
             else:
-                reason = await self._fill(self.store, tally, progress)
+                reason = await self._fill(self.store, tally, use, progress)
             if reason and len(self._embedders) > 1:
                 log.warning("%s Embedding goes on with %s.", reason, self._embedders[1].provider)
                 del self._embedders[0]
-                return await self._sync(False, progress)
+                return await self._sync(False, use, progress)
             await _blocking(self.store.set_note, _SYNCED, self._clock.now().isoformat(timespec="seconds"))
         except BaseException:
             self._dirty = True
             raise
         self._looked = looked
-        totals = await self._totals()
-        return SyncReport(totals, tally.changed, tally.removed, tally.embedded, tuple(tally.problems), reason)
+        return SyncReport(
+            await self._totals(),
+            tally.changed,
+            tally.removed,
+            tally.embedded,
+            tuple(tally.problems),
+            reason,
+            waiting=tally.waiting,
+            notes=tuple(tally.notes),
+        )
 
-    async def _fill(self, store: MemoryStore, tally: Tally, progress: Progress) -> str | None:
+    async def _fill(self, store: MemoryStore, tally: Tally, use: Use, progress: Progress) -> str | None:
         now_ns = int(self._clock.now().timestamp() * 1e9)
         plan = await _blocking(make_plan, store, self.library, now_ns)
         tally.problems += plan.problems
         done = 0
         for batch in batches(plan):
-            await _blocking(put_batch, store, self.library, batch, plan.known, self._chunking, self._provenance, tally)
+            await _blocking(put_batch, store, self.library, batch, plan.known, self._chunking, self.provenance, tally)
             done += len(batch)
             progress("reading notes", done, len(plan.suspects))
         await _blocking(finish_scan, store, plan, tally)
-        return await self._embed_missing(store, tally, progress)
-
-    async def _embed_missing(self, store: MemoryStore, tally: Tally, progress: Progress) -> str | None:
         embedder = self.embedder
         if embedder is None:
             return None
-        dims: int | None = None
-        missing = await _blocking(store.count_unembedded)
-        done = 0
-        while True:
-            texts = await _blocking(store.unembedded, embedder.batch)
-            if not texts:
-                return None
-            try:
-                vectors = await self._embed(embedder, [item.whole for item in texts])
-                if dims is not None and vectors.shape[1] != dims:
-                    raise EmbeddingFailed(f"{embedder.provider}/{embedder.model} changed its dimensions.")
-                lines = await self._embed_lines(embedder, texts) if embedder.takes_lines else {}
-            except RetinueError as error:
-                return str(error)
-            dims = vectors.shape[1]
-            by_hash = {item.hash: vector for item, vector in zip(texts, vectors, strict=True)}
-            await _blocking(store.embed, by_hash, lines)
-            tally.embedded += len(texts)
-            done += len(texts)
-            progress("embedding", done, max(done, missing))
-
-    async def _embed_lines(self, embedder: Embedder, texts: Sequence[Unembedded]) -> dict[str, Codes]:
-        """Vectors for the lines of texts: one line that matters is lost in the average of twenty that do not."""
-        lines = [item.text.split("\n") for item in texts]
-        codes = encode_lines(await self._embed(embedder, [line for each in lines for line in each]))
-        found: dict[str, Codes] = {}
-        at = 0
-        for item, each in zip(texts, lines, strict=True):
-            found[item.hash] = codes[at : at + len(each)]
-            at += len(each)
-        return found
-
-    @staticmethod
-    async def _embed(embedder: Embedder, texts: Sequence[str], *, query: bool = False) -> Vector:
-        try:
-            with anyio.fail_after(EMBED_SECONDS):
-                return await embed_checked(embedder, texts, query=query)
-        except TimeoutError:
-            who = f"{embedder.provider}/{embedder.model}"
-            raise EmbeddingFailed(f"The embedder {who} did not answer within {EMBED_SECONDS:.0f} s.") from None
+        return await embed_missing(embedder, store, self.store, self._clock, use, tally=tally, progress=progress)
 
     async def search(
         self, text: str, *, rules: Rules | None = None, seconds: float = SEARCH_SECONDS, refresh: bool = True
@@ -246,7 +241,7 @@ class MemoryIndex:
         rules = rules or self.rules
         vector, reason = None, None
         if rules.weights.vector > 0:
-            vector, reason = await self._embed_query(text, max(0.0, end - self._clock.monotonic()))
+            vector, reason = await self._embed_query(text, max(0.0, end - self._clock.monotonic()) * EMBED_SHARE)
         try:
             found = await self._search_now(query, vector, rules, end)
         except IndexDamaged:
@@ -260,6 +255,10 @@ class MemoryIndex:
             embedder.model if embedder else "",
             reason or found.problem or self._reason,
         )
+
+    async def recall(self, text: str, *, rules: Rules, seconds: float) -> SearchResult:
+        """Find what the notes say about a message that waits for it: as they were indexed last, and at once."""
+        return await self.search(text, rules=rules, seconds=seconds, refresh=False)
 
     async def _search_now(self, query: Query, vector: Vector | None, rules: Rules, end: float) -> Found:
         today = self._clock.now().date()
@@ -278,7 +277,7 @@ class MemoryIndex:
             return None, "the index is being made again for another embedding model"
         try:
             with anyio.fail_after(seconds):
-                return (await self._embed(embedder, [text], query=True))[0], None
+                return (await embed_checked(embedder, [text], query=True))[0], None
         except TimeoutError:
             return None, f"{embedder.provider}/{embedder.model} did not embed the question in time"
         except RetinueError as error:
@@ -287,7 +286,7 @@ class MemoryIndex:
     async def read(self, path: str, start: int = 1, lines: int | None = None) -> Excerpt:
         """Lines of a note; raises a `StorageError` for anything that is not one."""
         document = await _blocking(self.library.read, path)
-        return cut_excerpt(path, document.text, start, lines, self._provenance)
+        return cut_excerpt(path, document.text, start, lines, self.provenance)
 
     async def status(self) -> Status:
         embedder = self.embedder

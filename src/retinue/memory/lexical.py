@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from retinue.memory.query import Query
 from retinue.memory.scripts import pair_up
@@ -75,15 +76,19 @@ def _beginning(stem: str) -> str:
     return (stem[:-1] if stem[-1] in "ei" and len(stem) > 2 else stem)[:_LONGEST_BEGINNING]
 
 
-def _likely_words(text: str, beginnings: Iterable[str]) -> list[str]:
-    """The words of a text that start like one of the stems. Looking for a few beginnings is faster than reading on."""
+def _likely_words(text: str, beginnings: Iterable[str]) -> list[tuple[int, str]]:
+    """The words of a text that start like one of the stems, and where they stand.
+
+    Looking for a few beginnings is faster than reading everything.
+    """
     found = []
     for beginning in beginnings:
         at = text.find(beginning)
         while at >= 0:
-            word = _WORD.match(text, at)
-            if word and not (at and text[at - 1].isalnum()):
-                found.append(word[0])
+            if not at or not text[at - 1].isalnum():
+                word = _WORD.match(text, at)
+                if word:
+                    found.append((at, word[0]))
             at = text.find(beginning, at + 1)
     return found
 
@@ -96,11 +101,16 @@ def exact_pattern(phrase: str) -> re.Pattern[str]:
 
 def match_chunk(chunk: StoredChunk, terms: Terms, stemmer: Stemmer) -> Match:
     """Look for the terms in a chunk and in what is known about it."""
-    words = _likely_words(fold(f"{chunk.text}\n{chunk.context}"), terms.beginnings)
+    words = [word for _, word in _likely_words(fold(f"{chunk.text}\n{chunk.context}"), terms.beginnings)]
     known = stemmer.learn(words)
-    counts = Counter(stem for word in words if (stem := known[word]) in terms.weights)
-    if terms.pairs:
-        counts.update(pair for pair in pair_up(chunk.text) if pair in terms.pairs)
+    counts: dict[str, int] = {}
+    for word in words:
+        stem = known[word]
+        if stem in terms.weights:
+            counts[stem] = counts.get(stem, 0) + 1
+    for pair in pair_up(chunk.text) if terms.pairs else ():
+        if pair in terms.pairs:
+            counts[pair] = counts.get(pair, 0) + 1
     hits = sum(1 for pattern in terms.exact if pattern.search(chunk.text))
     held = sum(terms.weights.get(item) or terms.pairs[item] for item in counts)
     return Match(_bm25(counts, chunk.words, terms), held / terms.total if terms.total else 0.0, frozenset(counts), hits)
@@ -108,11 +118,17 @@ def match_chunk(chunk: StoredChunk, terms: Terms, stemmer: Stemmer) -> Match:
 
 def weigh_lines(lines: Sequence[str], terms: Terms, stemmer: Stemmer) -> list[float]:
     """How much each line says about the question: what the different terms on it are worth."""
-    words = [_likely_words(fold(line), terms.beginnings) for line in lines]
-    known = stemmer.learn({word for found in words for word in found})
+    stems: list[set[str]] = [set() for _ in lines]
+    # Line feeds stay where they are when a text is folded, so all lines are looked through at once.
+    folded = fold("\n".join(lines))
+    words = _likely_words(folded, terms.beginnings)
+    known = stemmer.learn([word for _, word in words])
+    ends = list(accumulate(len(line) + 1 for line in folded.split("\n")))
+    for at, word in words:
+        stems[bisect_right(ends, at)].add(known[word])
     weights = []
-    for line, found in zip(lines, words, strict=True):
-        weight = sum(terms.weights.get(stem, 0.0) for stem in {known[word] for word in found})
+    for line, found in zip(lines, stems, strict=True):
+        weight = sum(terms.weights.get(stem, 0.0) for stem in found)
         if terms.pairs:
             weight += sum(terms.pairs.get(pair, 0.0) for pair in set(pair_up(line)))
         if terms.exact:

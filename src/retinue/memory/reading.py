@@ -44,6 +44,6 @@ def cut_excerpt(
         "\n".join(taken),
         first,
         len(taken),
-        provenance(path, taken),
+        provenance(path, every[first - 1 : after - 1]),
         after if taken and after <= len(every) else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from retinue.security.secret_value import SecretValue
@@ -11,18 +12,18 @@ Embedder = Literal["auto", "local", "openai", "openai-compatible", "gemini", "vo
 
 
 class BatchSettings(Settings):
-    """Embedding in bulk through the provider's batch interface."""
+    """Embedding in bulk through the batch interface of OpenAI, or of an endpoint that speaks like it."""
 
-    enabled: bool = key(False, pending=True)
-    """Whether it is used."""
-    wait: bool = key(True, pending=True)
-    """Whether indexing waits for the result."""
-    concurrency: int = key(2, pending=True, ge=1)
+    enabled: bool = key(False)
+    """Whether it is used, for a hundred texts or more."""
+    wait: bool = key(True)
+    """Whether `retinue memory index` waits for the result."""
+    concurrency: int = key(2, ge=1)
     """How many batches run at once."""
-    poll_interval_ms: int = key(2_000, pending=True, ge=1)
-    """How often the provider is asked, in milliseconds."""
-    timeout_minutes: int = key(60, pending=True, ge=1)
-    """How long a batch may take."""
+    poll_interval_ms: int = key(2_000, ge=1)
+    """How often the provider is asked at first, in milliseconds; later less often."""
+    timeout_minutes: int = key(60, ge=1)
+    """How long a batch may take before its texts are embedded directly."""
 
 
 class RemoteEmbedding(Settings):
@@ -41,10 +42,10 @@ class RemoteEmbedding(Settings):
 class LocalEmbedding(Settings):
     """A model on this machine."""
 
-    model_path: str | None = key(None, pending=True)
-    """The model's file; without it the built-in model."""
-    model_cache_dir: str | None = key(None, pending=True)
-    """Where downloaded models are kept."""
+    model_path: str | None = key(None)
+    """A .gguf or .onnx file, or a folder with one; without it the built-in model."""
+    model_cache_dir: str | None = key(None)
+    """The folder in which a relative `modelPath` is looked for; without it `models` in the home."""
 
 
 class VectorStore(Settings):
@@ -92,14 +93,14 @@ class SyncSessions(Settings):
     """After this many new bytes."""
     delta_messages: int = key(50, ge=0)
     """After this many new messages."""
-    post_compaction_force: bool = key(True, pending=True)
+    post_compaction_force: bool = key(True)
     """Whether a compaction makes it happen at once."""
 
 
 class SyncSettings(Settings):
     """When the index is brought up to date."""
 
-    on_session_start: bool = key(True, pending=True)
+    on_session_start: bool = key(True)
     """When a session starts."""
     on_search: bool = key(True)
     """When a search finds it out of date."""
@@ -170,7 +171,7 @@ class QuerySettings(Settings):
 class EmbeddingCache(Settings):
     """Whether embeddings are kept for texts that come again."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether they are."""
     max_entries: int | None = key(None, ge=1)
     """How many at most."""
@@ -226,6 +227,12 @@ class MemorySearchSettings(Settings):
     experimental: MemoryExperiments = key(MemoryExperiments)
     """What is not settled yet."""
 
+    def index_file(self, home: Path, agent: str) -> Path:
+        """The database of an agent's index."""
+        if self.store.path:
+            return Path(self.store.path.replace("{agentId}", agent)).expanduser()
+        return home / "memory" / f"{agent}.sqlite"
+
 
 class ScopeMatch(Settings):
     """Which sessions a rule is for."""
@@ -261,73 +268,73 @@ class ScopeSettings(Settings):
 class QmdPath(Settings):
     """A folder that QMD indexes too."""
 
-    path: str = key(pending=True)
+    path: str = key(reload="restart")
     """The folder."""
-    name: str | None = key(None, pending=True)
+    name: str | None = key(None, reload="restart")
     """What the collection is called."""
-    pattern: str = key("**/*.md", pending=True)
+    pattern: str = key("**/*.md", reload="restart")
     """Which of its files."""
 
 
 class QmdSessions(Settings):
     """Whether QMD indexes past sessions."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True, reload="restart")
     """Whether it does."""
-    export_dir: str | None = key(None, pending=True)
-    """Where sessions are written as Markdown."""
-    retention_days: int = key(30, ge=0)
+    export_dir: str | None = key(None, reload="restart")
+    """Where sessions are written as Markdown, in a folder for each agent; without it inside the home."""
+    retention_days: int = key(30, reload="restart", ge=0)
     """How long such a file is kept."""
 
 
 class QmdUpdate(Settings):
     """When QMD brings its index up to date."""
 
-    interval: Duration = key("5m", pending=True, validate_default=True)
-    """How often words are indexed."""
-    debounce_ms: int = key(15_000, pending=True, ge=0)
+    interval: Duration = key("5m", reload="restart", validate_default=True)
+    """How often words are indexed; 0 is never."""
+    debounce_ms: int = key(15_000, reload="restart", ge=0)
     """How long changes are gathered, in milliseconds."""
-    on_boot: bool = key(True, pending=True)
-    """Whether it happens when Retinue starts."""
-    startup: Literal["off", "idle", "immediate"] = key("off", pending=True)
-    """When after the start."""
-    startup_delay_ms: int = key(120_000, pending=True, ge=0)
+    on_boot: bool = key(True, reload="restart")
+    """Whether it happens when memory is opened."""
+    startup: Literal["off", "idle", "immediate"] = key("off", reload="restart")
+    """When a running Retinue opens it: when memory is first used, after a while, or at once."""
+    startup_delay_ms: int = key(120_000, reload="restart", ge=0)
     """How long `idle` waits, in milliseconds."""
-    wait_for_boot_sync: bool = key(False, pending=True)
-    """Whether searches wait for it."""
-    embed_interval: Duration = key("60m", pending=True, validate_default=True)
-    """How often texts are embedded."""
-    command_timeout_ms: int = key(30_000, pending=True, ge=1)
+    wait_for_boot_sync: bool = key(False, reload="restart")
+    """Whether the first message waits until that is done; else two seconds at most."""
+    embed_interval: Duration = key("60m", reload="restart", validate_default=True)
+    """How often texts are embedded, where `searchMode` needs that; 0 is never."""
+    command_timeout_ms: int = key(30_000, reload="restart", ge=1)
     """How long a command may take, in milliseconds."""
-    update_timeout_ms: int = key(120_000, pending=True, ge=1)
+    update_timeout_ms: int = key(120_000, reload="restart", ge=1)
     """How long indexing may take, in milliseconds."""
-    embed_timeout_ms: int = key(120_000, pending=True, ge=1)
+    embed_timeout_ms: int = key(120_000, reload="restart", ge=1)
     """How long embedding may take, in milliseconds."""
 
 
 class QmdLimits(Settings):
     """What a search through QMD gives back."""
 
-    max_results: int = key(6, pending=True, ge=1)
+    max_results: int = key(6, reload="restart", ge=1)
     """How many hits."""
-    max_snippet_chars: int = key(700, pending=True, ge=1)
+    max_snippet_chars: int = key(700, reload="restart", ge=1)
     """Characters of each."""
-    max_injected_chars: int = key(4_000, pending=True, ge=1)
+    max_injected_chars: int = key(4_000, reload="restart", ge=1)
     """Characters of all together."""
-    timeout_ms: int = key(4_000, pending=True, ge=1)
+    timeout_ms: int = key(4_000, reload="restart", ge=1)
     """How long a search may take, in milliseconds."""
 
 
 class QmdSettings(Settings):
     """The QMD program as memory backend."""
 
-    command: str = key("qmd", pending=True)
-    """The program."""
-    search_mode: Literal["search", "vsearch", "query"] = key("search", pending=True)
-    """Which of its searches."""
-    include_default_memory: bool = key(True, pending=True)
+    command: str = key("qmd", reload="restart")
+    """The program: a name to be found in PATH, or a full path."""
+    search_mode: Literal["search", "vsearch", "query"] = key("search", reload="restart")
+    """Which of its searches: by words, which needs no model; by meaning; or both, judged by a model."""
+    include_default_memory: bool = key(True, reload="restart")
     """Whether the workspace's memory files are indexed."""
-    paths: list[QmdPath] = key([])
+    paths: list[QmdPath] = key([], reload="restart")
     """More folders."""
     sessions: QmdSessions = key(QmdSessions)
     """Whether QMD indexes past sessions."""
@@ -342,7 +349,7 @@ class QmdSettings(Settings):
 class MemorySettings(Settings):
     """Memory that all agents share settings for."""
 
-    backend: Literal["builtin", "qmd"] = key("builtin", pending=True, reload="restart")
+    backend: Literal["builtin", "qmd"] = key("builtin", reload="restart")
     """Who indexes and searches."""
     citations: Literal["auto", "on", "off"] = key("auto")
     """Whether recalled text names its source; `auto` does in direct chats."""

@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import date
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Lock
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.memory.errors import IndexDamaged, IndexUnusable
 from retinue.memory.sqlite_schema import connect, prepare, told
-from retinue.memory.sqlite_view import Remembered, SqliteView, load_lines, load_table, read_json, read_note, write_note
+from retinue.memory.sqlite_tables import TableCache
+from retinue.memory.sqlite_view import Remembered, SqliteView, read_json, read_note, write_note
 from retinue.memory.store import Codes, FileRecord, IndexIdentity, MemoryStore, NewChunk, Unembedded, Vector
 from retinue.memory.vectors import signs_of
 from retinue.storage.files import make_private_dir
@@ -35,7 +36,7 @@ class SqliteStore:
     def __init__(self, path: Path, *, new_id: IdFactory = random_id) -> None:
         self.path = path
         self._new_id = new_id
-        self._lock = Lock()
+        self._tables = TableCache()
         self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
         self._remembered: Remembered | None = None
         make_private_dir(path.parent)
@@ -57,9 +58,11 @@ class SqliteStore:
                 base.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS_AT_THE_CLOCK)
             base.execute("BEGIN")
             try:
-                identity = read_json(base, "vectors")
-                dims = int(identity["dims"]) if identity else None
-                yield SqliteView(base, self._remember(base, dims), dims)
+                notes = dict(base.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'revision', 'vectors')"))
+                epoch, revision = notes.get("epoch", ""), int(notes.get("revision", 0))
+                dims = int(json.loads(notes["vectors"])["dims"]) if "vectors" in notes else None
+                load = partial(self._tables.load, base, epoch, revision, dims or 0)
+                yield SqliteView(base, self._remember(epoch, revision), dims, load)
             finally:
                 base.set_progress_handler(None, 0)
                 base.execute("ROLLBACK")
@@ -99,12 +102,13 @@ class SqliteStore:
                 [(record.size, record.mtime_ns, record.path) for record in files],
             )
 
-    def unembedded(self, limit: int) -> list[Unembedded]:
+    def unembedded(self, limit: int, skip: int = 0) -> list[Unembedded]:
         with self._connection() as base:
             rows = base.execute(
                 "SELECT c.hash, c.context, c.text FROM chunks c WHERE c.id IN "
-                "(SELECT min(chunk) FROM unembedded GROUP BY hash ORDER BY 1 LIMIT ?)",
-                (limit,),
+                "(SELECT min(chunk) FROM unembedded GROUP BY hash ORDER BY 1 LIMIT ? OFFSET ?) "
+                "ORDER BY c.id",
+                (limit, skip),
             ).fetchall()
         return [Unembedded(digest, context, text) for digest, context, text in rows]
 
@@ -120,13 +124,15 @@ class SqliteStore:
             write_note(base, "vectors", json.dumps({"dims": dims}))
             who = _embedder(base)
             for digest, vector in vectors.items():
-                row = base.execute(
+                added = base.execute(
                     "INSERT INTO embedding_cache (provider, model, provider_key, hash, dims, vector) "
-                    "VALUES (?, ?, ?, ?, ?, ?)",
+                    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
                     (*who, digest, dims, vector.astype("<f4").tobytes()),
-                ).lastrowid
-                base.execute("INSERT INTO signatures VALUES (?, ?)", (row, signs_of(vector).tobytes()))
-                if digest in lines:
+                ).fetchone()
+                row = added[0] if added else _known_vector(base, who, digest)
+                if added:
+                    base.execute("INSERT INTO signatures VALUES (?, ?)", (row, signs_of(vector).tobytes()))
+                if added and digest in lines:
                     base.execute("INSERT INTO line_vectors VALUES (?, ?)", (row, lines[digest].tobytes()))
                 base.execute("INSERT INTO chunk_vectors SELECT chunk, ? FROM unembedded WHERE hash = ?", (row, digest))
                 base.execute("DELETE FROM unembedded WHERE hash = ?", (digest,))
@@ -183,6 +189,7 @@ class SqliteStore:
         self.close()
         discard(self.path)
         self._remembered = None
+        self._tables.forget()
         with self._connection():
             pass
 
@@ -219,24 +226,15 @@ class SqliteStore:
             finally:
                 base.execute("DETACH old")
 
-    def _remember(self, base: sqlite3.Connection, dims: int | None) -> Remembered:
-        epoch, revision = read_note(base, "epoch") or "", int(read_note(base, "revision") or 0)
+    def _remember(self, epoch: str, revision: int) -> Remembered:
         known = self._remembered
-        if known is not None and (known.epoch, known.revision) == (epoch, revision):
-            return known
-        with self._lock:
-            known = self._remembered
-            if known is None or known.epoch != epoch or known.revision != revision:
-                before = known.table if known and known.epoch == epoch else None
-                lines = known.lines if known and known.epoch == epoch else None
-                table = load_table(base, before, dims) if dims else None
-                lines = load_lines(base, lines, table.ids, dims) if dims and table is not None else None
-                fresh = Remembered(epoch, revision, table=table, lines=lines)
-                # A reader that began before the last change must not take newer readers back.
-                if known is None or known.epoch != epoch or revision > known.revision:
-                    self._remembered = fresh
-                return fresh
-            return known
+        if known is None or (known.epoch, known.revision) != (epoch, revision):
+            fresh = Remembered(epoch, revision)
+            # A reader that began before the last change must not take newer readers back.
+            if known is None or known.epoch != epoch or revision > known.revision:
+                self._remembered = fresh
+            return fresh
+        return known
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -340,16 +338,21 @@ def _insert(
                 chunk.text,
             ),
         )
-        known = base.execute(
-            "SELECT id FROM embedding_cache WHERE provider = ? AND model = ? AND provider_key = ? AND hash = ?",
-            (*embedder, chunk.hash),
-        ).fetchone()
-        if known:
-            base.execute("INSERT INTO chunk_vectors VALUES (?, ?)", (added.lastrowid, known[0]))
+        known = _known_vector(base, embedder, chunk.hash)
+        if known is not None:
+            base.execute("INSERT INTO chunk_vectors VALUES (?, ?)", (added.lastrowid, known))
         else:
             base.execute("INSERT INTO unembedded VALUES (?, ?)", (added.lastrowid, chunk.hash))
         if chunk.pairs:
             base.execute("INSERT INTO chunk_pairs VALUES (?, ?)", (added.lastrowid, chunk.pairs))
+
+
+def _known_vector(base: sqlite3.Connection, embedder: tuple[str, str, str], digest: str) -> int | None:
+    row = base.execute(
+        "SELECT id FROM embedding_cache WHERE provider = ? AND model = ? AND provider_key = ? AND hash = ?",
+        (*embedder, digest),
+    ).fetchone()
+    return row[0] if row else None
 
 
 def _embedder(base: sqlite3.Connection) -> tuple[str, str, str]:

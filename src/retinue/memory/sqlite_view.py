@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -14,21 +14,11 @@ from typing import Any
 import numpy as np
 
 from retinue.core.trust import Trust
+from retinue.memory.sqlite_tables import Tables
 from retinue.memory.store import Similarity, StoredChunk, Totals, Vector
-from retinue.memory.vectors import (
-    FLOATS_UP_TO,
-    LINES_UP_TO,
-    FloatTable,
-    Ids,
-    LineTable,
-    SignTable,
-    line_cosines,
-    stack,
-    to_codes,
-)
+from retinue.memory.vectors import FloatTable, Ids, line_cosines, stack, to_codes
 
 _MOST_REMEMBERED = 20_000
-_MOST_MARKS = 500
 _CHUNK_COLUMNS = (
     "SELECT c.id, f.path, f.source, c.ordinal, c.start_line, c.end_line, c.text, c.context, c.words, c.origin, f.day "
     "FROM chunks c JOIN files f ON f.id = c.file"
@@ -43,17 +33,21 @@ class Remembered:
     revision: int
     totals: Totals | None = None
     frequencies: dict[str, int] = field(default_factory=dict)
-    table: FloatTable | SignTable | None = None
-    lines: LineTable | None = None
 
 
 class SqliteView:
-    """One state of the index; lives as long as the transaction that its connection is in."""
+    """One state of the index; lives as long as the transaction that its connection is in.
 
-    def __init__(self, connection: sqlite3.Connection, remembered: Remembered, dims: int | None) -> None:
+    `load` gives the vectors of this state. They are large, and nobody loads them who does not search by meaning.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, remembered: Remembered, dims: int | None, load: Callable[[], Tables]
+    ) -> None:
         self._base = connection
         self._remembered = remembered
         self._dims = dims
+        self._load = load
 
     def totals(self) -> Totals:
         if self._remembered.totals is None:
@@ -84,10 +78,11 @@ class SqliteView:
         return self._match("pairs_fts", pairs, limit)
 
     def find_nearest(self, vector: Vector, limit: int) -> list[int]:
-        table = self._remembered.table
-        if table is None or len(table.ids) == 0 or self._dims != len(vector):
+        if self._dims != len(vector):
             return []
-        lines = self._remembered.lines
+        table, lines = self._load().table, self._load().lines
+        if len(table.ids) == 0:
+            return []
         most = limit if lines is None else (limit + 1) // 2
         near = (
             table.nearest(vector, most) if isinstance(table, FloatTable) else table.nearest(vector, most, self._fetch)
@@ -110,7 +105,7 @@ class SqliteView:
         ).fetchall()
         if not rows:
             return {}
-        table = self._remembered.table
+        table = self._load().table
         wanted = np.array([embedding for _, embedding in rows], dtype=np.int64)
         if isinstance(table, FloatTable):
             scores = table.similarities(vector, wanted)
@@ -124,8 +119,9 @@ class SqliteView:
         }
 
     def _line_similarities(self, vector: Vector, embeddings: Sequence[int]) -> dict[int, tuple[float, ...]]:
-        if self._remembered.lines is not None:
-            return self._remembered.lines.similarities(vector, embeddings)
+        lines = self._load().lines
+        if lines is not None:
+            return lines.similarities(vector, embeddings)
         rows = self._base.execute(
             f"SELECT embedding, codes FROM line_vectors WHERE embedding IN ({_marks(embeddings)})", tuple(embeddings)
         ).fetchall()
@@ -160,69 +156,6 @@ class SqliteView:
             f"SELECT id, vector FROM embedding_cache WHERE id IN ({_marks(ids)}) ORDER BY id", tuple(ids)
         ).fetchall()
         return np.array([row[0] for row in rows], dtype=np.int64), stack([row[1] for row in rows], self._dims)
-
-
-def load_table(
-    connection: sqlite3.Connection, before: FloatTable | SignTable | None, dims: int
-) -> FloatTable | SignTable:
-    """The vectors that chunks use now; what `before` has already is not read again."""
-    rows = connection.execute("SELECT DISTINCT embedding FROM chunk_vectors ORDER BY embedding")
-    wanted = np.fromiter((row[0] for row in rows), dtype=np.int64)
-    few = len(wanted) <= FLOATS_UP_TO
-    if before is not None and (len(before.ids) == 0 or isinstance(before, FloatTable) is not few):
-        before = None
-    kept = np.isin(before.ids, wanted, assume_unique=True) if before is not None else None
-    if before is not None and kept is not None:
-        fresh = wanted[~np.isin(wanted, before.ids, assume_unique=True)]
-        if len(fresh) and fresh[0] < before.ids[-1]:
-            # A vector that was kept from earlier is in use again; ids would no longer be in order.
-            before, kept, fresh = None, None, wanted
-    else:
-        fresh = wanted
-    table, column, width = ("embedding_cache", "vector", dims) if few else ("signatures", "bits", (dims + 7) // 8)
-    key = "id" if few else "embedding"
-    low, high = (int(fresh[0]), int(fresh[-1])) if len(fresh) else (0, -1)
-    use = set(fresh.tolist())
-    found = connection.execute(
-        f"SELECT {key}, {column} FROM {table} WHERE {key} BETWEEN ? AND ? ORDER BY {key}", (low, high)
-    )
-    blobs = bytearray()
-    for row in found:
-        if row[0] in use:
-            blobs += row[1]
-    if few:
-        floats = np.frombuffer(blobs, dtype="<f4").reshape(len(fresh), width)
-        if isinstance(before, FloatTable) and kept is not None:
-            return before.merged(fresh, floats, kept)
-        return FloatTable(fresh, floats)
-    signs = np.frombuffer(blobs, dtype=np.uint8).reshape(len(fresh), width)
-    if isinstance(before, SignTable) and kept is not None:
-        return before.merged(fresh, signs, kept)
-    return SignTable.of(fresh, signs)
-
-
-def load_lines(connection: sqlite3.Connection, before: LineTable | None, used: Ids, dims: int) -> LineTable | None:
-    """The lines of the texts in use; None where there are so many that looking through them would take too long."""
-    if len(used) > LINES_UP_TO:
-        return None
-    had = np.unique(before.owners) if before is not None else used[:0]
-    wanted = used[~np.isin(used, had, assume_unique=True)].tolist()
-    if before is not None and (not len(had) or (wanted and wanted[0] < had[-1])):
-        # A text that was kept from earlier is in use again; owners would no longer be in order.
-        before, wanted = None, used.tolist()
-    kept = np.isin(before.owners, used) if before is not None else None
-    owners: list[int] = []
-    codes = bytearray()
-    for at in range(0, len(wanted), _MOST_MARKS):
-        some = wanted[at : at + _MOST_MARKS]
-        rows = connection.execute(
-            f"SELECT embedding, codes FROM line_vectors WHERE embedding IN ({_marks(some)}) ORDER BY embedding", some
-        )
-        for embedding, blob in rows:
-            owners.extend([embedding] * (len(blob) // dims))
-            codes += blob
-    fresh = np.array(owners, dtype=np.int64), to_codes(bytes(codes), dims)
-    return before.merged(*fresh, kept) if before is not None and kept is not None else LineTable.of(*fresh)
 
 
 def _marks(items: Sequence[Any] | Ids) -> str:

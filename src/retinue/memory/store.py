@@ -171,14 +171,17 @@ class MemoryStore(Protocol):
         """Note new times of files whose content is the same."""
         ...
 
-    def unembedded(self, limit: int) -> list[Unembedded]:
-        """What has no vector yet."""
+    def unembedded(self, limit: int, skip: int = 0) -> list[Unembedded]:
+        """What has no vector yet, in the order it was put in, without the first `skip`."""
         ...
 
     def count_unembedded(self) -> int: ...
 
     def embed(self, vectors: Mapping[str, Vector], lines: Mapping[str, Codes]) -> None:
-        """Keep vectors, and those of lines, by the hash of their text and give them to the chunks that have it."""
+        """Keep vectors, and those of lines, by the hash of their text and give them to the chunks that have it.
+
+        A text that has a vector already keeps it.
+        """
         ...
 
     def set_note(self, key: str, value: str) -> None: ...

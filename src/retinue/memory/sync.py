@@ -41,7 +41,9 @@ class Tally:
     changed: int = 0
     removed: int = 0
     embedded: int = 0
+    waiting: int = 0
     problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def make_plan(store: MemoryStore, library: Library, now_ns: int, *, force: bool = False) -> Plan:
@@ -129,9 +131,11 @@ def chunk_document(document: Document, chunking: ChunkingSettings, provenance: P
     """A file's chunks with everything that is kept about them."""
     record = document.record
     chunks = []
+    lines = document.text.replace("\r\n", "\n").split("\n")
     for piece in chunk_text(document.text, tokens=chunking.tokens, overlap=chunking.overlap):
         context = context_of(record.path, piece.headings, record.day)
-        origin = provenance(record.path, piece.text.split("\n"))
+        # By whole lines: a long one is cut between chunks, and nobody knows its parts.
+        origin = provenance(record.path, lines[piece.start_line - 1 : piece.end_line])
         chunks.append(
             NewChunk(
                 piece.start_line,

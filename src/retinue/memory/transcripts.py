@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -53,9 +53,18 @@ def is_due(facts: TranscriptFacts, exported: tuple[int, int] | None, deltas: Syn
 
 
 def export_sessions(
-    source: TranscriptSource, folder: Root, deltas: SyncSessions, *, retention_days: int, now: datetime
+    source: TranscriptSource,
+    folder: Root,
+    deltas: SyncSessions,
+    *,
+    retention_days: int,
+    now: datetime,
+    due: Set[str] = frozenset(),
 ) -> Sequence[Problem]:
-    """Bring the folder of exported sessions up to date; sessions older than the retention leave it."""
+    """Bring the folder of exported sessions up to date; sessions older than the retention leave it.
+
+    Those that are `due` are written however little they have grown.
+    """
     state = _read_state(folder)
     oldest = now - timedelta(days=retention_days) if retention_days else None
     problems: list[Problem] = []
@@ -64,8 +73,8 @@ def export_sessions(
         if oldest is not None and facts.updated_at < oldest:
             continue
         before = state.get(facts.id)
-        if not is_due(facts, (before.size, before.messages) if before else None, deltas, now):
-            assert before is not None
+        known = (before.size, before.messages) if before else None
+        if before is not None and facts.id not in due and not is_due(facts, known, deltas, now):
             live[facts.id] = before
             continue
         try:

@@ -8,15 +8,36 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from retinue.memory.errors import EmbeddingFailed
 from retinue.memory.store import Codes, Vector
 
 FLOATS_UP_TO = 50_000
 LINES_UP_TO = 20_000
 RESCORED = 400
 RESCORED_LINES = 1_000
+_AT_ONCE = 4_096
 
 Ids = npt.NDArray[np.int64]
 FetchVectors = Callable[[Sequence[int]], tuple[Ids, Vector]]
+
+
+def check_vectors(rows: object, count: int, who: str) -> Vector:
+    """Rows of numbers as vectors of length one; raises `EmbeddingFailed` for anything that cannot be searched with."""
+    try:
+        vectors = np.asarray(rows, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise EmbeddingFailed(f"{who} returned something that is no list of vectors.") from None
+    if vectors.ndim != 2 or len(vectors) != count or vectors.shape[1] == 0:
+        raise EmbeddingFailed(f"{who} returned vectors of shape {vectors.shape} for {count} texts.")
+    if not np.isfinite(vectors).all():
+        raise EmbeddingFailed(f"{who} returned numbers that are not finite.")
+    return normalise(vectors)
+
+
+def normalise(vectors: Vector) -> Vector:
+    """Rows of length one; a row of zeros stays as it is and is near to nothing."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0), dtype=np.float32)
 
 
 def signs_of(vectors: Vector) -> npt.NDArray[np.uint8]:
@@ -24,7 +45,7 @@ def signs_of(vectors: Vector) -> npt.NDArray[np.uint8]:
     return np.packbits(vectors > 0, axis=-1)
 
 
-def to_codes(blob: bytes, dims: int) -> Codes:
+def to_codes(blob: bytes | bytearray, dims: int) -> Codes:
     return np.frombuffer(blob, dtype=np.int8).reshape(-1, dims)
 
 
@@ -61,7 +82,7 @@ class SignTable:
         return cls(ids, _as_words(signs))
 
     def nearest(self, vector: Vector, limit: int, fetch: FetchVectors) -> Ids:
-        few = self.ids[_top(-_distances(self.words, signs_of(vector)), max(RESCORED, limit * 8))]
+        few = self.ids[_closest(_distances(self.words, signs_of(vector)), max(RESCORED, limit * 8))]
         ids, rows = fetch(few.tolist())
         return ids[_top(rows @ vector, limit)]
 
@@ -81,6 +102,7 @@ class LineTable:
 
     owners: Ids
     codes: Codes
+    lengths: Vector
     centre: Codes
     words: npt.NDArray[np.uint64]
 
@@ -89,13 +111,13 @@ class LineTable:
         if centre is None:
             middle = codes.mean(axis=0) if len(codes) else np.zeros(codes.shape[1])
             centre = np.asarray(np.rint(middle), dtype=np.int8)
-        return cls(owners, codes, centre, _as_words(np.packbits(codes > centre, axis=-1)))
+        return cls(owners, codes, lengths_of(codes), centre, _as_words(_signs_from(codes, centre)))
 
     def nearest(self, vector: Vector, limit: int) -> Ids:
         """The texts with the nearest lines."""
         wanted = np.packbits(encode_lines(vector[None, :])[0] > self.centre)
-        few = _top(-_distances(self.words, wanted), RESCORED_LINES)
-        near = self.owners[few[_top(line_cosines(self.codes[few], vector), limit * 3)]]
+        few = _closest(_distances(self.words, wanted), RESCORED_LINES)
+        near = self.owners[few[_top(line_cosines(self.codes[few], vector, self.lengths[few]), limit * 3)]]
         _, first = np.unique(near, return_index=True)
         return near[np.sort(first)][:limit]
 
@@ -107,7 +129,8 @@ class LineTable:
         if not spans:
             return {}
         rows = np.concatenate([self.codes[start:end] for _, start, end in spans])
-        cosines = line_cosines(rows, vector).tolist()
+        lengths = np.concatenate([self.lengths[start:end] for _, start, end in spans])
+        cosines = line_cosines(rows, vector, lengths).tolist()
         found: dict[int, tuple[float, ...]] = {}
         at = 0
         for owner, start, end in spans:
@@ -120,6 +143,7 @@ class LineTable:
         return LineTable(
             np.concatenate([self.owners[kept], fresh.owners]),
             np.concatenate([self.codes[kept], fresh.codes], axis=0),
+            np.concatenate([self.lengths[kept], fresh.lengths]),
             self.centre,
             np.concatenate([self.words[kept], fresh.words], axis=0),
         )
@@ -132,12 +156,29 @@ def encode_lines(vectors: Vector) -> Codes:
     return np.asarray(np.rint(scaled), dtype=np.int8)
 
 
-def line_cosines(codes: Codes, vector: Vector) -> Vector:
+def _signs_from(codes: Codes, centre: Codes) -> npt.NDArray[np.uint8]:
+    """The signs of lines as seen from a centre; a few lines at a time, because unpacked they are large."""
+    out = np.empty((len(codes), (codes.shape[1] + 7) // 8), dtype=np.uint8)
+    for at in range(0, len(codes), _AT_ONCE):
+        out[at : at + _AT_ONCE] = np.packbits(codes[at : at + _AT_ONCE] > centre, axis=-1)
+    return out
+
+
+def lengths_of(codes: Codes) -> Vector:
+    """How long the vector of each line is; a few at a time, because as floats they take four times the room."""
+    out = np.empty(len(codes), dtype=np.float32)
+    for at in range(0, len(codes), _AT_ONCE):
+        floats = codes[at : at + _AT_ONCE].astype(np.float32)
+        np.sqrt(np.einsum("ij,ij->i", floats, floats), out=out[at : at + _AT_ONCE])
+    return out
+
+
+def line_cosines(codes: Codes, vector: Vector, lengths: Vector | None = None) -> Vector:
     """The cosine of each line with a vector; 0 for one without words."""
-    floats = codes.astype(np.float32)
-    lengths = np.sqrt(np.einsum("ij,ij->i", floats, floats))
+    if lengths is None:
+        lengths = lengths_of(codes)
     out = np.zeros(len(codes), dtype=np.float32)
-    np.divide(floats @ vector, lengths, out=out, where=lengths > 0)
+    np.divide(codes.astype(np.float32) @ vector, lengths, out=out, where=lengths > 0)
     return out
 
 
@@ -146,20 +187,30 @@ def _products(rows: Vector, vector: Vector) -> Vector:
     return np.asarray(np.einsum("ij,j->i", rows, vector), dtype=np.float32)
 
 
-def _distances(words: npt.NDArray[np.uint64], signs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int16]:
+def _distances(words: npt.NDArray[np.uint64], signs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
     """In how many signs each row differs from the given ones."""
     wanted = _as_words(signs[None, :])[0]
     distance = np.zeros(len(words), dtype=np.uint16)
     for column, word in enumerate(wanted):
         distance += np.bitwise_count(words[:, column] ^ word)
-    return distance.astype(np.int16)
+    return distance
 
 
 def _as_words(signs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Signs as 64-bit words, filled up with zeros."""
+    """Signs as 64-bit words, filled up with zeros; column after column, as they are compared."""
     missing = -signs.shape[1] % 8
     padded = np.pad(signs, ((0, 0), (0, missing))) if missing else np.ascontiguousarray(signs)
-    return padded.view(np.uint64)
+    return np.asfortranarray(padded.view(np.uint64))
+
+
+def _closest(distances: npt.NDArray[np.uint16], limit: int) -> npt.NDArray[np.intp]:
+    """Positions of the smallest distances, smallest first; of equal ones the earlier first.
+
+    There are few different distances, so counting them finds the edge faster than sorting does.
+    """
+    edge = int(np.searchsorted(np.bincount(distances).cumsum(), limit))
+    near = np.flatnonzero(distances <= edge)
+    return near[np.argsort(distances[near], kind="stable")][:limit]
 
 
 def _top(scores: npt.NDArray[np.floating | np.integer], limit: int) -> npt.NDArray[np.intp]:

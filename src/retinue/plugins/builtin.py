@@ -15,6 +15,10 @@ TOOL_FAMILIES = {
     "web": "retinue.toolkit.web:make_tools",
     "memory": "retinue.toolkit.memory:make_tools",
     "status": "retinue.toolkit.status:make_tools",
+    "company": "retinue.toolkit.company:make_tools",
+    "cron": "retinue.toolkit.cron:make_tools",
+    "message": "retinue.toolkit.message:make_tools",
+    "gateway": "retinue.toolkit.gateway:make_tools",
     "plan": "retinue.toolkit.plan:make_tools",
     "image": "retinue.toolkit.image:make_tools",
 }

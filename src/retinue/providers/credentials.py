@@ -107,6 +107,11 @@ class Credentials:
         if next_cooldown(None, model, failure.reason, now, self._rules.auth.cooldowns) is not None:
             self._own.update_record(profile.id, rest)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for people about credential files that cannot be used."""
+        return (*self._own.notes, *(self._main.notes if self._main else ()))
+
     def add(self, profile: Profile) -> None:
         self._own.add(profile)
 

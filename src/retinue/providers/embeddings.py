@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from retinue.core.errors import ConfigError, ModelError
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
+from retinue.providers.retries import Sleep, TryAgain, may_pass, persist
 
-ATTEMPTS = 3
-FIRST_PAUSE_SECONDS = 0.5
+if TYPE_CHECKING:
+    from retinue.providers.embedding_batches import BatchTerms, EmbeddingBatches
+
+log = logging.getLogger(__name__)
+
 LONGEST_BATCH_CHARS = 32_000
+
+BATCH_PROVIDERS = frozenset({"openai", "openai-compatible"})
 
 Rows = list[list[float]]
 
@@ -109,7 +116,12 @@ class EmbeddingEndpoint:
 class RemoteEmbedder:
     """Embeds texts at an endpoint; tries again where that may help."""
 
-    def __init__(self, endpoint: EmbeddingEndpoint) -> None:
+    takes_lines = False
+    seconds = 120.0
+
+    def __init__(
+        self, endpoint: EmbeddingEndpoint, *, terms: BatchTerms | None = None, sleep: Sleep = anyio.sleep
+    ) -> None:
         from retinue.providers.transport import check_endpoint
 
         dialect = DIALECTS.get(endpoint.provider)
@@ -121,7 +133,8 @@ class RemoteEmbedder:
         self.provider = endpoint.provider
         self.model = endpoint.model or dialect.model
         self.batch = dialect.batch
-        self.takes_lines = False
+        self._sleep = sleep
+        self.bulk = self._open_batches(terms) if terms else None
         told = {"url": self._url, "headers": sorted(endpoint.headers)}
         self.key = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
@@ -134,17 +147,21 @@ class RemoteEmbedder:
     async def aclose(self) -> None:
         """Nothing is held between calls."""
 
+    def _open_batches(self, terms: BatchTerms) -> EmbeddingBatches | None:
+        if self.provider not in BATCH_PROVIDERS:
+            log.warning("%s has no batches that are known here; texts are embedded directly", self.provider)
+            return None
+        from retinue.providers.embedding_batches import EmbeddingBatches
+
+        return EmbeddingBatches(
+            self._url, self.model, self._headers(), terms, timeouts=self._endpoint.timeouts, sleep=self._sleep
+        )
+
     async def _ask(self, texts: Sequence[str], query: bool) -> Rows:  # noqa: FBT001
-        pause = FIRST_PAUSE_SECONDS
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return await self._post(texts, query)
-            except _TryAgain as error:
-                if attempt == ATTEMPTS:
-                    raise ModelError(f"{self.provider}/{self.model} cannot embed: {error}. Try again later.") from None
-            await anyio.sleep(pause)
-            pause *= 4
-        raise AssertionError("unreachable")
+        try:
+            return await persist(lambda: self._post(texts, query), self._sleep)
+        except TryAgain as error:
+            raise ModelError(f"{self.provider}/{self.model} cannot embed: {error}. Try again later.") from None
 
     async def _post(self, texts: Sequence[str], query: bool) -> Rows:  # noqa: FBT001
         import httpx2
@@ -159,9 +176,9 @@ class RemoteEmbedder:
                 )
                 await response.aread()
         except (httpx2.HTTPError, CallFailed, OSError) as error:
-            raise _TryAgain(str(error) or type(error).__name__) from None
-        if response.status_code in (408, 429) or response.status_code >= 500:
-            raise _TryAgain(f"the endpoint answered {response.status_code}")
+            raise TryAgain(str(error) or type(error).__name__) from None
+        if may_pass(response.status_code):
+            raise TryAgain(f"the endpoint answered {response.status_code}")
         if not response.is_success:
             raise ModelError(
                 f"{self.provider}/{self.model} refused to embed with status {response.status_code}. Check the key and "
@@ -176,10 +193,6 @@ class RemoteEmbedder:
         key, name = self._endpoint.api_key, self._dialect.key_header
         own = {name: f"Bearer {key}" if name == "Authorization" else key} if key else {}
         return {**own, **self._endpoint.headers}
-
-
-class _TryAgain(Exception):
-    """A failure that may pass."""
 
 
 def _portions(texts: Sequence[str]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from retinue.core.errors import ModelError
 from retinue.core.model import Failure
-from retinue.security.secrets import Redactor
+from retinue.security.redaction import Redactor
 
 LONGEST_DETAIL = 600
 LONGEST_WAIT = 3600.0

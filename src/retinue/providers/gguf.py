@@ -26,6 +26,8 @@ class ModelFile:
     architecture: str
     window: int
     chat_template: str
+    pooling: int | None = None
+    """How words become one vector, where the model was made to embed texts."""
 
     @property
     def calls_tools(self) -> bool:
@@ -43,7 +45,14 @@ def read_model_file(path: Path) -> ModelFile:
     architecture = str(facts.get("general.architecture", ""))
     window = facts.get(f"{architecture}.context_length", 0)
     template = str(facts.get("tokenizer.chat_template", ""))
-    return ModelFile(path, architecture, window if isinstance(window, int) else 0, template)
+    pooling = facts.get(f"{architecture}.pooling_type")
+    return ModelFile(
+        path,
+        architecture,
+        window if isinstance(window, int) else 0,
+        template,
+        pooling if isinstance(pooling, int) else None,
+    )
 
 
 def _read_facts(file: BinaryIO) -> dict[str, str | int | float]:

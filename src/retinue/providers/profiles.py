@@ -79,6 +79,8 @@ class ProfileFile:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
+        self.notes: list[str] = []
+        """Sentences for people about a file that could not be used, and what was done with it."""
 
     def profiles(self, origin: Origin = "agent") -> tuple[Profile, ...]:
         """The profiles in the file; entries that cannot be understood are left out and reported."""
@@ -121,11 +123,23 @@ class ProfileFile:
             found = json.loads(self.path.read_text(encoding="utf-8"))
             if isinstance(found, dict):
                 return found
+            problem = "it is not a JSON object"
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, RecursionError) as error:
-            log.warning("%s cannot be read (%s); its profiles are not used", self.path, type(error).__name__)
+        except OSError as error:
+            problem = f"it cannot be read: {error.strerror}"
+        except (ValueError, RecursionError):
+            problem = "it is not valid JSON"
+        self._note(
+            f"The credentials in {self.path} are not used: {problem}. Mend the file, or move it away and add them "
+            "again with `retinue models auth add`."
+        )
         return {}
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            log.warning(text)
+            self.notes.append(text)
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
@@ -154,8 +168,8 @@ class ProfileFile:
         aside = next(
             path for number in range(1, 10_000) if not (path := self.path.with_suffix(f".corrupt-{number}")).exists()
         )
-        log.warning("%s was not valid JSON; its bytes are kept in %s", self.path, aside.name)
         self.path.rename(aside)
+        self._note(f"{self.path} could not be read; its bytes are kept in {aside.name} and a new one was begun.")
 
 
 def summarise(profile: Profile, record: Record, now: datetime) -> ProfileSummary:

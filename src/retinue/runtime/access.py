@@ -34,7 +34,7 @@ class Trial:
 
 def make_access(foundation: Foundation, agent: AgentId) -> ModelAccess:
     """An agent's way to its models, without its workspace, sessions or tools; nothing is opened before it is used."""
-    secrets = Secrets(foundation.environment)
+    secrets = Secrets(foundation.environment, foundation.redactor)
     registered = {api: factory.make.target for api, factory in foundation.registry.providers.items()}
     providers = Providers(foundation.config.models, secrets, foundation.home.models, {**ADAPTERS, **registered})
     return open_model_access(foundation, agent, providers, secrets)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from retinue.core.clock import random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 from retinue.runtime.prompting import machine_timezone
 from retinue.sessions.entries import ModelChanged
 from retinue.toolkit.board import SessionStatus
+from retinue.toolkit.delegation import Company
+from retinue.toolkit.jobdesk import JobDesk
 from retinue.toolkit.memory import Notebook
 
 if TYPE_CHECKING:
     from retinue.runtime.runtime import Runtime
+    from retinue.runtime.stewardship import Driving
+    from retinue.toolkit.gateway import Steward
+    from retinue.toolkit.message import Messenger
 
 
 class Board:
@@ -20,6 +26,8 @@ class Board:
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
+        self.process: Driving | None = None
+        """The gateway, where one runs in this process."""
 
     def attach(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -54,6 +62,32 @@ class Board:
         """An agent's memory as one of its sessions may use it."""
         runtime = self._open()
         return await runtime.memories.notebook(runtime.agent(agent).room, session)
+
+    def jobs(self) -> JobDesk:
+        """The jobs that agents may plan."""
+        from retinue.automation.jobbook import JobBook
+        from retinue.runtime.agent_jobs import AgentJobs
+
+        runtime = self._open()
+        return AgentJobs(runtime.foundation, JobBook(runtime.database, runtime.foundation.clock, random_id))
+
+    def company(self) -> Company:
+        """The other sessions and agents of the home."""
+        from retinue.runtime.company import HomeCompany
+
+        return HomeCompany(self._open())
+
+    def messenger(self) -> Messenger:
+        """The way to the chats of channels."""
+        from retinue.runtime.postbox import Postbox
+
+        return Postbox(self._open())
+
+    def steward(self) -> Steward:
+        """The configuration as agents may change it."""
+        from retinue.runtime.stewardship import HomeSteward
+
+        return HomeSteward(self._open().foundation, self.process)
 
     def _open(self) -> Runtime:
         assert self._runtime is not None, "a tool ran before the runtime was open"

@@ -3,53 +3,50 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
-from retinue.agent.calls import Workbench
-from retinue.agent.guard import LoopLimits
-from retinue.agent.loop import LoopParts
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
 from retinue.context.prompt.inputs import Recollection
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errors import ToolFailed
+from retinue.core.errand import on_errand
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
-from retinue.core.messages import Usage, UserMessage, text_of
+from retinue.core.messages import Usage, UserMessage
 from retinue.dispatch.attend import Attendant, Recalled
-from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.delivery import parse_reply
 from retinue.dispatch.lanes import LaneKind
 from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START, SessionChange
 from retinue.dispatch.queue import (
     AS_CONFIGURED,
-    QueueMode,
     QueueOverrides,
     QueueRules,
     parse_queue_command,
     queue_rules,
 )
 from retinue.dispatch.visible import VisibleEvents
+from retinue.runtime.handover import NOTHING_WAITS, goes_on, left_to_sender, take_results
 from retinue.runtime.keeper import Fixed, SessionKeeper
 from retinue.runtime.ledger import TranscriptLedger
 from retinue.runtime.models import NO_MODEL
-from retinue.runtime.openings import FRESH_START, as_message, open_message
+from retinue.runtime.openings import FRESH_START, open_message
 from retinue.runtime.plan import AgentParts, Plan, Planner, local_time
 from retinue.runtime.prompt_history import PromptHistory
 from retinue.runtime.recollection import MERGED, recollect
+from retinue.runtime.rights import rights_of, run_past_model
+from retinue.runtime.steering import Steering, make_loop_parts
 from retinue.sessions.budget import Spending, find_exceeded, has_limits, since_midnight
-from retinue.sessions.entries import Noted
+from retinue.sessions.entries import UNANSWERED, Noted
 from retinue.sessions.recovery import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
 from retinue.storage.lease import SessionLease
-from retinue.tools.tool import ToolContext
 from retinue.workspace.continuation import FULL_CONTEXT_MARKER, Injection
 
 if TYPE_CHECKING:
@@ -77,6 +74,7 @@ class Conversation:
     parts: AgentParts
     key: SessionKey
     _switch: StopSwitch | None = field(default=None, init=False)
+    _working: int = field(default=0, init=False)
     _prompts: PromptHistory = field(default_factory=PromptHistory, init=False)
 
     @property
@@ -88,6 +86,11 @@ class Conversation:
     def running(self) -> bool:
         return self._switch is not None
 
+    @property
+    def busy(self) -> bool:
+        """Whether this process answers something here, from taking it on to its end."""
+        return self._working > 0
+
     def stop(self) -> bool:
         """End the running turn of this process; false where none runs."""
         if self._switch is None:
@@ -96,13 +99,14 @@ class Conversation:
         return True
 
     def ask_to_stop(self) -> bool:
-        """End the running turn, whichever process runs it; false where none does."""
-        return self.stop() or SessionLease(self.parts.foundation.home, self.key).ask_to_stop()
+        """End the running turn, whichever process runs it, and its sub-agents; false where nothing ran."""
+        children = self.parts.stop_children(self.key)
+        return self.stop() or SessionLease(self.parts.foundation.home, self.key).ask_to_stop() or children > 0
 
     async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Answer a message: a command at once, anything else by a turn, after it was accepted for good."""
         if inbound.text.lstrip().startswith("/"):
-            answer = await self._command(inbound)
+            answer = await self.command(inbound)
             if answer is not None and answer.ask is None:
                 return self._outbound(run, TurnStatus.OK, answer.text)
             if answer is not None:
@@ -111,11 +115,13 @@ class Conversation:
                 inbound = replace(inbound, text=answer.ask or "")
         accepted = self.parts.inbox.accept(inbound, run)
         await show(Accepted(accepted.run, self.key, accepted.accepted_at))
-        return await self._attendant().see_through(accepted.run, show, ask)
+        lease = SessionLease(self.parts.foundation.home, self.key)
+        return await self.attendant(lease).see_through(accepted.run, show, ask)
 
-    def _attendant(self) -> Attendant:
-        foundation = self.parts.foundation
-        return Attendant(self, self.parts.inbox, SessionLease(foundation.home, self.key), foundation.clock)
+    def attendant(self, lease: SessionLease) -> Attendant:
+        """Who answers what waits here, in order."""
+        parts = self.parts
+        return Attendant(self, parts.inbox, lease, parts.foundation.clock, parts.permissions.approvals)
 
     def rules(self) -> QueueRules:
         """How messages that arrive during a turn are treated here."""
@@ -125,7 +131,8 @@ class Conversation:
         overrides = chosen if isinstance(chosen, QueueOverrides) else AS_CONFIGURED
         return queue_rules(settings, self.key.channel or "terminal", overrides)
 
-    async def _command(self, inbound: Inbound) -> Answer | None:
+    async def command(self, inbound: Inbound) -> Answer | None:
+        """Run the slash command in a message; None where the message is none."""
         from retinue.dispatch.commands.table import run_command
         from retinue.runtime.desk import ConversationDesk
 
@@ -133,22 +140,39 @@ class Conversation:
 
     async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
         """Answer a message by a turn; the caller holds the session's lease."""
+        with self._at_work(), on_errand(self.key, run):
+            return await self._answer(inbound, run, merged, show, ask)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
+
+    async def _answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
         await self._start_over_if_due(show)
         transcript = self.parts.store.open(self.key)
+        if not take_results(transcript, inbound, run) and goes_on(inbound):
+            return self._unanswered(inbound, run, NOTHING_WAITS, transcript)
         close_interrupted_turn(transcript, CUT_SHORT)
-        spent = self._exceeded(inbound.source)
+        spent = self.exceeded(inbound.source)
         if spent is not None:
-            return self._outbound(run, TurnStatus.FAILED, "", error=spent)
+            return self._unanswered(inbound, run, spent, transcript)
         inbound, _ = await self.parts.bus.fire(MESSAGE_RECEIVED, inbound)
+        if not transcript.messages:
+            await self.parts.memories.begin_session(self.parts.room)
         plan = await self.planner.plan(
             transcript, inbound.model, message=inbound.text, recollections=await self._recall(inbound)
         )
         if plan is None:
-            return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
+            return self._unanswered(inbound, run, NO_MODEL, transcript)
+        plan = plan.offering(inbound.tools)
         self._prompts.note(self.key, transcript, plan)
         if merged:
             transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
-        message = open_message(inbound, self.parts, transcript, plan)
+        message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
         return await self._turn(inbound, run, message, plan, transcript, show, ask)
 
     async def _recall(self, inbound: Inbound) -> tuple[Recollection, ...]:
@@ -157,7 +181,7 @@ class Conversation:
             return ()
         return await self.parts.memories.recall(self.parts.room, self.key, inbound.text)
 
-    def _exceeded(self, source: Source) -> str | None:
+    def exceeded(self, source: Source) -> str | None:
         """Why a turn must not begin because of what was spent already."""
         budget = self.parts.room.settings.budget
         if not has_limits(budget):
@@ -167,9 +191,16 @@ class Conversation:
         today = since_midnight(self.parts.store.usage(since=now - timedelta(days=1)), now)
         return find_exceeded(budget, Spending(today, session.usage if session else Usage()), source)
 
-    async def resume(self, inbound: Inbound, run: RunId, show: Emit) -> Outbound:
+    async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Finish a turn that another process began and did not end."""
+        with self._at_work(), on_errand(self.key, run):
+            return await self._resume(inbound, run, show, ask)
+
+    async def _resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         transcript = self.parts.store.open(self.key)
+        handed = left_to_sender(transcript, inbound)
+        if handed:
+            return replace(self._outbound(run, TurnStatus.OK, ""), handed=handed)
         close_interrupted_turn(transcript, CUT_SHORT)
         attempts = sum(isinstance(entry.body, Noted) and entry.body == _resumed(run) for entry in transcript.tree.path)
         if attempts >= MOST_RESUMES:
@@ -178,7 +209,7 @@ class Conversation:
         plan = await self.planner.plan(transcript, inbound.model)
         if plan is None:
             return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
-        return await self._turn(inbound, run, None, plan, transcript, show, nobody_to_ask)
+        return await self._turn(inbound, run, None, plan.offering(inbound.tools), transcript, show, ask)
 
     async def _turn(
         self,
@@ -190,15 +221,25 @@ class Conversation:
         show: Emit,
         ask: Ask,
     ) -> Outbound:
-        events = VisibleEvents(show, heartbeat=self.key.kind is SessionKind.HEARTBEAT)
+        events = VisibleEvents(
+            show,
+            heartbeat=Source.HEARTBEAT is inbound.source or self.key.kind is SessionKind.HEARTBEAT,
+            ack_max_chars=self.parts.room.settings.heartbeat.ack_max_chars,
+        )
         ledger = TranscriptLedger(transcript, run, inbound.source)
         turn = Turn(run, self.key, str(plan.choice.ref), self.parts.room.settings.timeout_seconds, message)
-        parts = self._loop_parts(plan, ledger, events.emit, self._context(inbound, run, ask))
+        rights = rights_of(self.parts, self.key, inbound)
+        asking = self.parts.permissions.asking(ask, events.emit)
+        steering = Steering(self.parts, self.key, rights, self.rules)
+        parts = make_loop_parts(steering, plan, ledger, events.emit, await rights.context(run, asking, plan))
         keeper = self._keeper(transcript, plan, run, events.emit)
         self._switch = StopSwitch()
         try:
+            name = self.parts.room.settings.name or self.key.agent
             async with self.parts.lanes.enter(self.key, _lane_of(self.key)):
-                finished = await conduct_turn(turn, keeper, parts, self._switch)
+                with self.parts.tracer.turn(turn, name) as trace:
+                    finished = await conduct_turn(turn, keeper, trace.watch(parts), self._switch)
+                    trace.end(finished)
         finally:
             self._switch = None
         self._after(transcript, plan, finished)
@@ -214,6 +255,7 @@ class Conversation:
             media=reply.media,
             voice=reply.voice,
             silent=reply.silent,
+            handed=finished.handed,
         )
         return (await self.parts.bus.fire(MESSAGE_SENDING, outbound))[0]
 
@@ -243,53 +285,6 @@ class Conversation:
             await self._begin_anew(str(reason))
             await show(Notice(f"A new conversation begins ({reason} reset); the old one is archived."))
 
-    def _loop_parts(self, plan: Plan, ledger: TranscriptLedger, emit: Emit, context: ToolContext) -> LoopParts:
-        access = self.parts.access
-        chain = access.chain(plan.choice)
-
-        async def on_fallback(text: str) -> None:
-            await emit(Notice(text))
-
-        tools = {tool.name: tool for tool in plan.tools}
-        loop = self.parts.foundation.config.tools.loop_detection
-        return LoopParts(
-            stream=lambda request: access.stream(request, chain, on_fallback),
-            bench=Workbench(
-                tools,
-                context,
-                ledger,
-                emit,
-                self.parts.foundation.clock,
-                self.parts.tools.cap_for(self.parts.room, plan.info),
-                self.parts.bus,
-            ),
-            emit=emit,
-            steering=lambda: self._take_waiting(ledger),
-            waiting=lambda: self._may_steer() and bool(self.parts.inbox.waiting(self.key)),
-            limits=LoopLimits(loop.enabled, loop.history_size, loop.warning_threshold, loop.critical_threshold),
-        )
-
-    def _may_steer(self) -> bool:
-        return self.rules().mode is QueueMode.STEER
-
-    def _take_waiting(self, ledger: TranscriptLedger) -> Sequence[UserMessage]:
-        """Messages that arrived during the turn, taken into it; each is recorded under the run it came with."""
-        if not self._may_steer():
-            return ()
-        taken = []
-        for waiting in self.parts.inbox.waiting(self.key):
-            if parse_command(waiting.inbound.text) is not None:
-                break
-            self.parts.inbox.claim(self.key, (waiting.run,), ledger.run)
-            message = as_message(waiting.inbound)
-            ledger.merged[id(message)] = waiting.run
-            taken.append(message)
-        return taken
-
-    def _context(self, inbound: Inbound, run: RunId, ask: Ask) -> ToolContext:
-        room = self.parts.room
-        return ToolContext(room.id, self.key, run, "", room.root, room.readable, owner=inbound.owner, ask=ask)
-
     def _keeper(self, transcript: Transcript, plan: Plan, run: RunId, emit: Emit) -> SessionKeeper:
         parts = self.parts
         fixed = Fixed(
@@ -301,6 +296,7 @@ class Conversation:
             plan.info.window,
             self._prompts.report(plan),
             plan.max_output,
+            plan.tainted,
         )
         return SessionKeeper(
             key=self.key,
@@ -315,6 +311,7 @@ class Conversation:
             local_time=lambda: local_time(self.parts),
             redact=parts.tools.redact,
             bus=parts.bus,
+            memories=parts.memories,
         )
 
     def _after(self, transcript: Transcript, plan: Plan, finished: TurnFinished) -> None:
@@ -322,6 +319,12 @@ class Conversation:
         if skipping and plan.injection is Injection.FULL and finished.status is TurnStatus.OK:
             transcript.append(Noted(FULL_CONTEXT_MARKER))
         self.parts.store.settle(self.key)
+
+    def _unanswered(self, inbound: Inbound, run: RunId, why: str, transcript: Transcript) -> Outbound:
+        """Write down a message that no model will see, and why; the conversation goes on without it."""
+        transcript.append(Noted(UNANSWERED, {"run": run, "text": inbound.text, "why": why}))
+        self.parts.store.settle(self.key)
+        return self._outbound(run, TurnStatus.FAILED, "", error=why)
 
     def _outbound(self, run: RunId, status: TurnStatus, text: str, *, error: str | None = None) -> Outbound:
         session = self.parts.store.peek(self.key)
@@ -333,7 +336,8 @@ class Conversation:
         lease = SessionLease(self.parts.foundation.home, self.key)
         await lease.acquire()
         try:
-            yield
+            with self._at_work():
+                yield
         finally:
             lease.release()
 
@@ -352,15 +356,9 @@ class Conversation:
     async def run_tool(self, name: str, arguments: Mapping[str, Any], inbound: Inbound) -> str:
         """Run one tool directly, as a skill's command asks for, past the model."""
         plan = await self.planner.plan(self.parts.store.open(self.key))
-        tool = next((tool for tool in plan.tools if tool.name == name), None) if plan else None
-        if tool is None:
-            return f"There is no tool `{name}` in this conversation."
-        try:
-            context = self._context(inbound, RunId(random_uuid()), nobody_to_ask)
-            output = await tool.run(tool.parse(arguments), context)
-        except ToolFailed as failure:
-            return str(failure)
-        return text_of(output.content)
+        if plan is None:
+            return NO_MODEL
+        return await run_past_model(rights_of(self.parts, self.key, inbound), plan, name, arguments)
 
     async def restart(self, how: str) -> str:
         """Archive the session and begin anew."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.config.explain import explain
 from retinue.context.prompt.report import PromptReport
-from retinue.core.envelope import Inbound
+from retinue.core.approval import Verdict
+from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
@@ -19,8 +20,11 @@ from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Statu
 from retinue.dispatch.commands.table import COMMANDS, RESERVED
 from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
 from retinue.dispatch.queue import USAGE as QUEUE_USAGE
+from retinue.runtime.approvals import Permissions
 from retinue.runtime.conversation import QUEUE
 from retinue.runtime.plan import local_time
+from retinue.runtime.policy import is_sandboxed, wanted_elevation
+from retinue.runtime.rights import change_elevation
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.tail import read_whole
@@ -28,6 +32,8 @@ from retinue.sessions.transcript import Transcript
 from retinue.sessions.usage import group, total
 from retinue.skills.commands import SkillCommand, name_commands
 from retinue.storage.files import make_private_dir, write_atomic
+from retinue.tools.approval_store import Approval
+from retinue.tools.elevated import Elevation
 
 if TYPE_CHECKING:
     from retinue.runtime.conversation import Conversation
@@ -50,7 +56,8 @@ class ConversationDesk:
 
     @property
     def owner(self) -> bool:
-        return self.inbound.owner
+        """Whether the owner wrote the message; what happens by itself is nobody's word."""
+        return self.inbound.owner and self.inbound.source is Source.CHAT
 
     def commands(self) -> Sequence[SlashCommand]:
         return COMMANDS
@@ -83,6 +90,8 @@ class ConversationDesk:
             time=f"{local_time(conversation.parts):%A %Y-%m-%d %H:%M %Z}",
             truncated=tuple(file.name for file in plan.prompt.files if file.truncated) if plan else (),
             running=conversation.running,
+            elevated=wanted_elevation(parts.room.settings, session),
+            sandboxed=is_sandboxed(parts.room.settings, self.session),
         )
 
     async def report(self) -> PromptReport:
@@ -143,6 +152,9 @@ class ConversationDesk:
     def choose(self, setting: str, value: str | None) -> None:
         self._transcript().append(SettingChanged(setting, value))
 
+    def elevate(self, level: Elevation | None) -> str:
+        return change_elevation(self.conversation.parts, self.session, self.inbound, level)
+
     def usage(self) -> Sequence[UsageRow]:
         store = self.conversation.parts.store
         now = local_time(self.conversation.parts)
@@ -180,6 +192,33 @@ class ConversationDesk:
         except RetinueError as error:
             return str(error)
         return f"{found.key} = {found.value!r} ({found.origin})\n{found.documentation}"
+
+    def now(self) -> datetime:
+        return self.conversation.parts.foundation.clock.now()
+
+    def questions(self) -> Sequence[Approval]:
+        return self._permissions.approvals.pending(self.session)
+
+    def decide(self, code: str, verdict: Verdict, reason: str) -> Approval:
+        permissions = self._permissions
+        return permissions.approvals.decide(code, verdict, permissions.sender(self.inbound), reason=reason)
+
+    def allowlist(self) -> str:
+        rules = self._permissions.rulebook.listing(self.session.agent)
+        return "\n".join(map(str, rules)) or "No command patterns are allowed. /allowlist add <pattern> adds one."
+
+    def allow(self, pattern: str) -> str:
+        added = self._permissions.rulebook.add(self.session.agent, pattern, self._permissions.sender(self.inbound))
+        return f"Commands that match `{added.pattern}` run unasked from now on (rule {added.id})."
+
+    def disallow(self, rule: str) -> str:
+        permissions = self._permissions
+        removed = permissions.rulebook.remove(rule, permissions.sender(self.inbound), self.session.agent)
+        return f"`{removed.pattern}` is not allowed any more."
+
+    @property
+    def _permissions(self) -> Permissions:
+        return self.conversation.parts.permissions
 
     def _skills(self) -> tuple[SkillCommand, ...]:
         eligible = [judged.skill for judged in self.conversation.parts.room.skills() if judged.gate.eligible]

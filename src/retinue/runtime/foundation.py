@@ -11,9 +11,12 @@ from typing import Any
 from retinue.config.load import LoadedConfig, load_config
 from retinue.config.schema import Config
 from retinue.core.clock import Clock, SystemClock
-from retinue.core.keys import AgentId, SessionKey, parse_agent_id
+from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
 from retinue.plugins.registry import Registry, load_registry
+from retinue.runtime.discretion import known_secrets
+from retinue.security.redaction import Redactor
 from retinue.skills.programs import Programs
+from retinue.storage.auditlog import AuditLog
 from retinue.storage.home import Home
 
 
@@ -41,6 +44,23 @@ class Foundation:
     def plain_config(self) -> Mapping[str, Any]:
         """The configuration as plain data, for gates that name a key."""
         return self.config.model_dump(by_alias=True, exclude_unset=True)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Takes out of a text every secret at hand, and those that are fetched while the program runs."""
+        agents = {DEFAULT_AGENT, *self.config.agents.ids}
+        folders = [self.home.agent_dir(agent) for agent in sorted(agents)]
+        rules = self.config.logging
+        return Redactor(
+            known_secrets(self.plain_config, self.environment, folders),
+            patterns=rules.redact_patterns,
+            shapes=rules.redact_sensitive != "off",
+        )
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        """Where is written down what somebody may want to know later, without secrets."""
+        return AuditLog(self.home.audit_log, self.clock, self.redactor.redact, durable=self.durable)
 
     def agent_id(self, text: str | None) -> AgentId:
         """The agent a person named, or the default one; raises `UsageError` for one that is not there."""

@@ -17,16 +17,20 @@ from retinue.core.envelope import Source
 from retinue.core.errors import ModelError, StorageError
 from retinue.core.events import Emit, Notice
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.messages import AssistantMessage, Message, said
+from retinue.core.messages import AssistantMessage, Message, is_tainted, said
 from retinue.core.model import Failed, Finished, ModelRef, ModelRequest, Thought, ToolSpec
+from retinue.core.trust import Trust
 from retinue.dispatch.silence import is_silent
 from retinue.hooks.bus import Bus
+from retinue.runtime.confinement import may_write_notes
+from retinue.runtime.memories import Memories
 from retinue.runtime.models import ModelAccess
 from retinue.runtime.rooms import AgentRoom
-from retinue.security.secrets import Redact
+from retinue.security.redaction import Redact
 from retinue.sessions.entries import MessageAdded, Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
+from retinue.storage.provenance import lines_of
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +55,7 @@ class Fixed:
     window: int
     report: PromptReport
     max_output: int | None = None
+    tainted: bool = False
 
     @property
     def overhead(self) -> int:
@@ -74,11 +79,13 @@ class SessionKeeper:
     local_time: Callable[[], datetime]
     redact: Redact
     bus: Bus
+    memories: Memories
 
     async def prepare(self) -> ModelRequest:
         assembled = await self._assemble()
         used = assembled.estimated_tokens
-        if should_flush(used, self.fixed.window, self._settings, self._flush_state()):
+        due = should_flush(used, self.fixed.window, self._settings, self._flush_state())
+        if due and may_write_notes(self.room, self.key):
             await self._flush(assembled.messages)
         if should_compact(used, self.fixed.window, self._settings, transcript_bytes=self._bytes()):
             await self.compact()
@@ -94,7 +101,8 @@ class SessionKeeper:
     async def compact(self, focus: str = "", *, force: bool = False) -> str:
         """Sum up the older part, after its notes were written; tells what came of it."""
         state = self._flush_state()
-        if self._settings.memory_flush.enabled and state.flushed_in != state.compactions:
+        wanted = self._settings.memory_flush.enabled and may_write_notes(self.room, self.key)
+        if wanted and state.flushed_in != state.compactions:
             await self._flush((await self._assemble()).messages)
         tree = self.transcript.tree
         window = min(self.fixed.window, self.access.info(self._summariser()[0]).window)
@@ -109,6 +117,7 @@ class SessionKeeper:
             return outcome.reason
         self.transcript.append(outcome.entry)
         self.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
+        await self.memories.take_in(self.room, self._session_id, self._settings.post_index_sync)
         await self.bus.fire(AFTER_COMPACTION, Compacting(self.key, before, outcome.tokens_after))
         told = f"The conversation was summed up: {before:,} tokens became {outcome.tokens_after:,}."
         if self._settings.notify_user:
@@ -143,7 +152,6 @@ class SessionKeeper:
         return None
 
     def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
-        header = self.transcript.header
         return ModelRequest(
             self.fixed.chain[0],
             self.fixed.stable,
@@ -152,11 +160,32 @@ class SessionKeeper:
             self.fixed.tools,
             self.fixed.max_output,
             thinking=self.fixed.thinking,
-            cache_key=str(header.id) if header else "",
+            cache_key=self._session_id,
         )
+
+    @property
+    def _session_id(self) -> str:
+        header = self.transcript.header
+        return str(header.id) if header else ""
 
     async def _flush(self, messages: tuple[Message, ...]) -> None:
         """Write notes to the diary: the model's, or where it gives none, an extract made without it."""
+        notes, foreign = await self._take_notes(messages)
+        now = self.local_time()
+        if notes:
+            path = f"memory/{now:%Y-%m-%d}.md"
+            entry = f"\n## {now:%H:%M} Notes before a summary\n\n{notes}\n"
+            try:
+                self.memories.writes(self.room).record(path, foreign, str(self.key))
+                self.room.root.append(path, entry.encode())
+            except StorageError as error:
+                await self.emit(Notice(f"Notes could not be written to the diary: {error}"))
+                return
+            self.memories.note_change(self.room)
+        self.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
+
+    async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, list[str]]:
+        """Notes on the conversation, and those of their lines that go back to text from outside."""
         request = self._request((*messages, said(self._settings.memory_flush.prompt or FLUSH_PROMPT)))
         try:
             answer = await self._complete(request, Source.MEMORY, self._flusher())
@@ -164,19 +193,12 @@ class SessionKeeper:
         except ModelError as error:
             log.warning("the memory flush of %s got no answer: %s", self.key, error)
             notes = ""
-        if not notes:
-            from retinue.context.extract import extract_notes
-
-            notes = extract_notes(self.transcript.tree.messages, redact=self.redact).markdown
-        now = self.local_time()
         if notes:
-            entry = f"\n## {now:%H:%M} Notes before a summary\n\n{notes}\n"
-            try:
-                self.room.root.append(f"memory/{now:%Y-%m-%d}.md", entry.encode())
-            except StorageError as error:
-                await self.emit(Notice(f"Notes could not be written to the diary: {error}"))
-                return
-        self.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
+            return notes, lines_of(notes) if self.fixed.tainted or is_tainted(messages) else []
+        from retinue.context.extract import extract_notes
+
+        extract = extract_notes(self.transcript.tree.messages, redact=self.redact)
+        return extract.markdown, [f"- {line.text}" for line in extract.lines if line.trust is Trust.UNTRUSTED]
 
     async def _ask(self, system: str, user: str) -> str:
         """One call to the model that writes summaries."""

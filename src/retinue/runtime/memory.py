@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
-from retinue.core.errors import StorageError
-from retinue.core.keys import SessionKey, SessionKind
-from retinue.core.messages import AssistantMessage, UserMessage
+from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
-from retinue.memory.documents import Library, Problem, Provenance, Shelf, workspace_shelf, written_by_agent
+from retinue.memory.backend import Memory
 from retinue.memory.embed import BuiltInEmbedder, Embedder
 from retinue.memory.fusion import Weights
 from retinue.memory.index import MemoryIndex, SearchResult, narrowed
@@ -21,72 +20,68 @@ from retinue.memory.ranking import Hit, Limits
 from retinue.memory.reading import Excerpt
 from retinue.memory.scope import may_search, should_cite
 from retinue.memory.search import Rules
-from retinue.memory.settings import MemorySearchSettings, MemorySettings, QuerySettings
+from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
 from retinue.memory.sqlite import SqliteStore
-from retinue.memory.transcripts import TranscriptFacts, export_sessions
-from retinue.memory.watch import sync_every, watch_notes
-from retinue.runtime.records import make_redactor, open_sessions
+from retinue.memory.watch import embed_in_background, sync_every, watch_notes
+from retinue.runtime.notes import open_notes
+from retinue.runtime.provenance import open_writes, provenance_of
 from retinue.runtime.rooms import AgentRoom
-from retinue.security.secrets import Redactor, Secrets
-from retinue.sessions.entries import MessageAdded
-from retinue.sessions.session import Session
-from retinue.sessions.store import SessionStore
-from retinue.storage.files import Root
+from retinue.security.secrets import Secrets
+from retinue.storage.provenance import AgentWrites
+
+if TYPE_CHECKING:
+    from retinue.providers.embedding_batches import BatchTerms
 
 RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
-_TALKS = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT, SessionKind.GROUP, SessionKind.CHANNEL})
 
 
 def index_path(room: AgentRoom) -> Path:
     """The database of an agent's index."""
-    configured = room.settings.memory_search.store.path
-    if configured:
-        return Path(configured.replace("{agentId}", room.id)).expanduser()
-    return room.foundation.home.path / "memory" / f"{room.id}.sqlite"
+    return room.settings.memory_search.index_file(room.foundation.home.path, room.id)
 
 
 @asynccontextmanager
-async def open_index(room: AgentRoom, *, provenance: Provenance = written_by_agent) -> AsyncIterator[MemoryIndex]:
-    """An agent's index, closed at the end of the block; nothing is watched."""
+async def open_index(
+    room: AgentRoom, writes: AgentWrites | None = None, due: set[str] | None = None
+) -> AsyncIterator[MemoryIndex]:
+    """An agent's index, closed at the end of the block; nothing is watched.
+
+    Without `writes` the record of what came from outside is opened for the time of the block. Sessions whose ids are
+    put into `due` are exported with the next sync, however little they have grown.
+    """
     settings = room.settings.memory_search
-    exports = _open_exports(room) if "sessions" in settings.sources else None
-    library = Library(*_shelves(room, exports))
-    store = SqliteStore(index_path(room))
-    redactor = make_redactor(room.foundation)
-
-    def export() -> Iterable[Problem]:
-        assert exports is not None
-        source = _Sessions(open_sessions(room.foundation, room.id), redactor)
-        retention = room.foundation.config.memory.qmd.sessions.retention_days
-        now = room.foundation.clock.now()
-        return export_sessions(source, exports, settings.sync.sessions, retention_days=retention, now=now)
-
-    index = MemoryIndex(
-        store,
-        library,
-        room.foundation.clock,
-        embedders=make_embedders(settings, Secrets(room.foundation.environment)),
-        rules=make_rules(settings.query),
-        chunking=settings.chunking,
-        provenance=provenance,
-        prepare=(lambda: tuple(export())) if exports is not None else None,
-    )
-    try:
-        yield index
-    finally:
-        most = settings.cache.max_entries
-        if most is not None:
-            store.prune_cache(most)
-        await index.aclose()
-        if exports is not None:
-            exports.close()
+    secrets = Secrets(room.foundation.environment, room.foundation.redactor)
+    with ExitStack() as stack:
+        if writes is None:
+            writes = stack.enter_context(open_writes(room))
+        notes = stack.enter_context(open_notes(room, writes, due if due is not None else set()))
+        store = SqliteStore(index_path(room))
+        index = MemoryIndex(
+            store,
+            notes.library,
+            room.foundation.clock,
+            embedders=make_embedders(settings, secrets, room.foundation.home.models),
+            rules=make_rules(settings.query),
+            chunking=settings.chunking,
+            provenance=provenance_of(notes.library, room, writes),
+            prepare=notes.export if notes.exports is not None else None,
+        )
+        try:
+            yield index
+        finally:
+            most = settings.cache.max_entries if settings.cache.enabled else 0
+            if most is not None:
+                store.prune_cache(most)
+            await index.aclose()
 
 
 @asynccontextmanager
 async def keep_fresh(index: MemoryIndex, settings: MemorySearchSettings) -> AsyncIterator[None]:
-    """Follow the notes while the block runs: by watching, and at intervals."""
+    """Follow the notes while the block runs: by watching, at intervals, and until batches under way are done."""
     sync = settings.sync
     async with anyio.create_task_group() as tasks:
+        if index.embedder is not None and index.embedder.bulk is not None:
+            tasks.start_soon(embed_in_background, index)
         if sync.watch:
             tasks.start_soon(lambda: watch_notes(index, debounce_ms=sync.watch_debounce_ms))
         if sync.interval_minutes:
@@ -109,10 +104,11 @@ def make_rules(query: QuerySettings) -> Rules:
     )
 
 
-def make_embedders(settings: MemorySearchSettings, secrets: Secrets) -> list[Embedder]:
+def make_embedders(settings: MemorySearchSettings, secrets: Secrets, models: Path) -> list[Embedder]:
     """Who embeds, in order of preference; nobody where vectors are off.
 
-    `auto` never sends notes anywhere unless an endpoint for embedding was configured.
+    `auto` never sends notes anywhere unless an endpoint for embedding was configured. `models` is the folder of model
+    files.
     """
     if not settings.store.vector.enabled:
         return []
@@ -121,18 +117,37 @@ def make_embedders(settings: MemorySearchSettings, secrets: Secrets) -> list[Emb
     if first == "auto":
         first = "openai-compatible" if remote.base_url else "openai" if remote.api_key else "local"
     names = [name for name in dict.fromkeys((first, settings.fallback)) if name not in ("none", "auto")]
-    return [_make_embedder(name, settings, secrets) for name in names]
+    return [
+        _make_local(settings.local, models) if name == "local" else _make_remote(name, settings, secrets)
+        for name in names
+    ]
 
 
-def _make_embedder(name: str, settings: MemorySearchSettings, secrets: Secrets) -> Embedder:
-    if name == "local":
+def _make_local(local: LocalEmbedding, models: Path) -> Embedder:
+    if not local.model_path:
         return BuiltInEmbedder()
+    from retinue.providers.local_embeddings import LocalEmbedder
+
+    folder = Path(local.model_cache_dir).expanduser() if local.model_cache_dir else models
+    return LocalEmbedder(folder / Path(local.model_path).expanduser())
+
+
+def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets) -> Embedder:
     from retinue.providers.embeddings import EmbeddingEndpoint, RemoteEmbedder
 
     remote = settings.remote
     key = secrets.resolve(remote.api_key) if remote.api_key else _key_from(name, secrets)
     headers = {header: secrets.resolve(value) for header, value in remote.headers.items()}
-    return RemoteEmbedder(EmbeddingEndpoint(name, settings.model, remote.base_url, key, headers))
+    endpoint = EmbeddingEndpoint(name, settings.model, remote.base_url, key, headers)
+    return RemoteEmbedder(endpoint, terms=_batch_terms(remote.batch))
+
+
+def _batch_terms(batch: BatchSettings) -> BatchTerms | None:
+    if not batch.enabled:
+        return None
+    from retinue.providers.embedding_batches import BatchTerms
+
+    return BatchTerms(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
 
 
 _KEY_VARIABLES = {
@@ -147,80 +162,11 @@ def _key_from(name: str, secrets: Secrets) -> str | None:
     return secrets.environment.get(_KEY_VARIABLES.get(name, "")) or None
 
 
-def _open_exports(room: AgentRoom) -> Root:
-    return Root.open(room.foundation.home.path / "agents" / room.id / "qmd" / "sessions", create=True)
-
-
-def _shelves(room: AgentRoom, exports: Root | None) -> tuple[list[Shelf], list[Problem]]:
-    """The agent's notes, what `extraPaths` names, and exported sessions."""
-    settings = room.settings.memory_search
-    inside: list[str] = []
-    outside: list[Shelf] = []
-    problems: list[Problem] = []
-    workspace = room.root.path.absolute()
-    for text in settings.extra_paths:
-        path = workspace / Path(text).expanduser()
-        if path.is_relative_to(workspace) and path != workspace and ".." not in path.parts:
-            inside.append(path.relative_to(workspace).as_posix())
-            continue
-        try:
-            outside.append(_outside_shelf(path, {shelf.prefix for shelf in outside}))
-        except StorageError as error:
-            problems.append(Problem(text, str(error)))
-    shelves = [*([workspace_shelf(room.root, inside)] if "memory" in settings.sources else []), *outside]
-    if exports is not None:
-        shelves.append(Shelf(exports, "sessions", "sessions/", folders=(".",)))
-    return shelves, problems
-
-
-def _outside_shelf(path: Path, taken: set[str]) -> Shelf:
-    is_file = path.suffix == ".md"
-    folder = path.parent if is_file else path
-    name, number = folder.name or "root", 1
-    while f"extra/{name}/" in taken:
-        number += 1
-        name = f"{folder.name}-{number}"
-    root = Root.open(folder)
-    return Shelf(
-        root, "memory", f"extra/{name}/", files=(path.name,) if is_file else (), folders=() if is_file else (".",)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Sessions:
-    """Past conversations between people and the agent; what clocks and jobs started is left out."""
-
-    store: SessionStore
-    redactor: Redactor
-
-    def list(self) -> list[TranscriptFacts]:
-        return [
-            TranscriptFacts(session.id, session.size, session.messages, session.updated_at)
-            for session in self.store.list()
-            if session.key.kind in _TALKS
-        ]
-
-    def render(self, session: str) -> str:
-        found = next(row for row in self.store.list() if row.id == session)
-        return self.redactor.redact(_render(found, self.store))
-
-
-def _render(session: Session, store: SessionStore) -> str:
-    lines = [f"# Session of {session.started_at:%Y-%m-%d}", ""]
-    for entry in store.open(session.key).tree.path:
-        match entry.body:
-            case MessageAdded(message=UserMessage() as message) if message.text.strip():
-                lines.append(f"User: {message.text.strip()}")
-            case MessageAdded(message=AssistantMessage() as message) if message.text.strip():
-                lines.append(f"Assistant: {message.text.strip()}")
-    return "\n".join(lines) + "\n"
-
-
 @dataclass(frozen=True, slots=True)
 class SessionNotebook:
     """An agent's memory as one session uses it."""
 
-    index: MemoryIndex
+    index: Memory
     settings: MemorySearchSettings
     cites: bool
 
@@ -244,14 +190,12 @@ class SessionNotebook:
         if not self.settings.recall.enabled:
             return ()
         rules = replace(self.index.rules, origins=RECALLED_ORIGINS)
-        found = await self.index.search(
-            message, rules=rules, seconds=self.settings.recall.timeout_ms / 1000, refresh=False
-        )
+        found = await self.index.recall(message, rules=rules, seconds=self.settings.recall.timeout_ms / 1000)
         return found.hits
 
 
 def open_notebook(
-    index: MemoryIndex, memory: MemorySettings, settings: MemorySearchSettings, session: SessionKey
+    index: Memory, memory: MemorySettings, settings: MemorySearchSettings, session: SessionKey
 ) -> SessionNotebook | None:
     """The notebook of a session; None where the scope rules keep it from memory."""
     if not settings.enabled or not may_search(memory.qmd.scope, session):

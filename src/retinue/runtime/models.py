@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 
 import anyio
 
 from retinue.config.sections.agents import AgentSettings
+from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId
-from retinue.core.model import ModelEvent, ModelInfo, ModelRef, ModelRequest
+from retinue.core.model import Failed, ModelEvent, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.credentials import AuthRules, Credentials
 from retinue.providers.failover import Failover, OnFallback, Sleep
 from retinue.providers.registry import Providers
 from retinue.providers.resolve import Choice, LocalServers, discover_model, known_aliases, resolve_ref
+from retinue.providers.vendors import find_vendor
+from retinue.runtime.discretion import without_secrets
 from retinue.runtime.foundation import Foundation
+from retinue.security.redaction import Redactor
 from retinue.security.secrets import Secrets
 
 NO_MODEL = """\
@@ -81,7 +86,20 @@ class ModelAccess:
     ) -> AsyncIterator[ModelEvent]:
         """Answer with the first model of the chain that can."""
         failover = Failover(self.providers, self.credentials, self.info, self.sleep)
-        return failover.stream(request, chain, on_fallback)
+        redactor = self.foundation.redactor
+
+        async def tell(text: str) -> None:
+            await on_fallback(redactor.redact(text))
+
+        return _redacted(failover.stream(without_secrets(request, redactor.hide_exact), chain, tell), redactor)
+
+    def is_ready(self, provider: str) -> bool:
+        """Whether a provider could be asked now: it has a credential, or is taken to need none."""
+        try:
+            needs_key = self.providers.endpoint(provider).auth != "none"
+        except ConfigError:
+            return False
+        return not needs_key or find_vendor(provider) is None or bool(self.credentials.profiles(provider))
 
     def known(self) -> tuple[ModelRef, ...]:
         """Models a person can choose: configured ones, and those of providers with a credential."""
@@ -94,6 +112,13 @@ class ModelAccess:
     def _providers_at_hand(self) -> Iterable[str]:
         stored = [row.provider for row in self.credentials.listed() if row.origin != "environment"]
         return dict.fromkeys((*stored, *(r.provider for r in self.credentials.listed())))
+
+
+async def _redacted(events: AsyncGenerator[ModelEvent, None], redactor: Redactor) -> AsyncGenerator[ModelEvent, None]:
+    """The same events; an endpoint that repeats a secret in its complaint does not get it any further."""
+    async with aclosing(events) as stream:
+        async for event in stream:
+            yield replace(event, detail=redactor.redact(event.detail)) if isinstance(event, Failed) else event
 
 
 def open_model_access(foundation: Foundation, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from retinue.context.refresh import agents_sections
 from retinue.core.envelope import Inbound, Source
 from retinue.core.messages import Text, UserMessage
-from retinue.core.trust import Trust
+from retinue.core.trust import Trust, least
 from retinue.runtime.plan import AgentParts, Plan, local_time
+from retinue.runtime.provenance import trust_of_files
 from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
 from retinue.sessions.transcript import Transcript
-from retinue.workspace.daily import begins_with_notes, daily_notes
+from retinue.workspace.daily import begins_with_notes, daily_notes, note_paths
 
 FRESH_START = "retinue:fresh-start"
+INSTRUCTIONS = "[Instructions of the program that sends this message, for this conversation:]"
 
 
 def open_message(inbound: Inbound, parts: AgentParts, transcript: Transcript, plan: Plan) -> UserMessage:
     """A message as the model gets it, with everything that belongs in front of it."""
+    notes, origin = _fresh_notes(parts, transcript)
     preface = [
         plan.prompt.turn.text,
-        *_fresh_notes(parts, transcript),
+        instructions_of(inbound),
+        notes,
         *_truncation_notice(parts, transcript, plan),
         *_rules_after_summary(parts, transcript),
     ]
-    return as_message(inbound, "\n\n".join(filter(None, preface)))
+    message = as_message(inbound, "\n\n".join(filter(None, preface)))
+    return replace(message, trust=least([message.trust, origin]))
+
+
+def instructions_of(inbound: Inbound) -> str:
+    """How a program wants its message answered, as the model reads it; nothing where it said nothing about that."""
+    return f"{INSTRUCTIONS}\n\n{inbound.instructions}" if inbound.instructions else ""
 
 
 def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
@@ -32,18 +43,22 @@ def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
     return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust)
 
 
-def _fresh_notes(parts: AgentParts, transcript: Transcript) -> Sequence[str]:
-    """The latest daily notes, in front of the first message after a bare `/new` or `/reset`."""
+def _fresh_notes(parts: AgentParts, transcript: Transcript) -> tuple[str, Trust]:
+    """The latest daily notes, in front of the first message after a bare `/new` or `/reset`, and their origin."""
     room = parts.room
     if transcript.messages:
-        return ()
+        return "", Trust.OWNER
     for entry in transcript.tree.path:
         match entry.body:
             case Noted(kind, {"by": "new" | "reset" as by}) if kind == FRESH_START:
                 startup = room.settings.startup_context
                 if begins_with_notes(by, startup):
-                    return (daily_notes(room.root, local_time(parts).date(), startup),)
-    return ()
+                    today = local_time(parts).date()
+                    paths = list(note_paths(room.root, today, startup.daily_memory_days))
+                    origin = trust_of_files(room, parts.memories.writes(room), paths)
+                    is_foreign = origin is Trust.UNTRUSTED
+                    return daily_notes(room.root, today, startup), origin if is_foreign else Trust.OWNER
+    return "", Trust.OWNER
 
 
 def _truncation_notice(parts: AgentParts, transcript: Transcript, plan: Plan) -> Sequence[str]:

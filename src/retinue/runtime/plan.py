@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import unified_diff
@@ -18,16 +19,21 @@ from retinue.context.prompt.report import PromptReport, report_prompt
 from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.model import ModelInfo, Thought, ToolSpec
+from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import Bus
 from retinue.providers.resolve import Choice
+from retinue.runtime.approvals import Permissions
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.memories import Memories
 from retinue.runtime.models import ModelAccess
+from retinue.runtime.policy import session_layers
 from retinue.runtime.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
+from retinue.runtime.provenance import trust_of_files
 from retinue.runtime.rooms import AgentRoom
 from retinue.runtime.tools import SessionTools
+from retinue.runtime.tracing import UNTRACED, Tracer
 from retinue.sessions.entries import Compacted, Noted
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
@@ -38,6 +44,10 @@ from retinue.workspace.continuation import COMPACTION, Injection, decide_injecti
 log = logging.getLogger(__name__)
 
 TINY_OUTPUT = 256
+
+
+def _stop_none(session: SessionKey) -> int:
+    return 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,10 @@ class AgentParts:
     lanes: Lanes
     audit: AuditLog
     memories: Memories
+    permissions: Permissions
+    stop_children: Callable[[SessionKey], int] = _stop_none
+    """Ends the sub-agents of a session; tells how many were at work."""
+    tracer: Tracer = UNTRACED
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,14 @@ class Plan:
     prompt: AgentPrompt
     thinking: Thought
     injection: Injection
+    tainted: bool = False
+    """Whether a file in the prompt holds lines that came from outside."""
+    offered: tuple[ToolSpec, ...] = ()
+    """Tools that whoever sent the message runs itself."""
+
+    def offering(self, tools: tuple[ToolSpec, ...]) -> Plan:
+        """The plan with a sender's tools besides its own, where the model can call any."""
+        return replace(self, offered=tools) if tools and self.info.tools else self
 
     @property
     def max_output(self) -> int | None:
@@ -76,7 +98,7 @@ class Plan:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The schemas that are sent; deferred tools have none."""
-        return tuple(tool.spec for tool in self.tools if not tool.deferred)
+        return (*(tool.spec for tool in self.tools if not tool.deferred), *self.offered)
 
     @property
     def report(self) -> PromptReport:
@@ -107,7 +129,8 @@ class Planner:
         if choice is None:
             return None
         info = access.info(choice.ref)
-        tools = self.parts.tools.for_session(room, self.key, info)
+        layers = session_layers(self.parts.foundation.config, room.settings, self.key, choice.ref)
+        tools = self.parts.tools.for_session(layers, info)
         thinking = (session.thinking if session else None) or Thought(room.settings.thinking_default or "off")
         # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
         injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
@@ -123,7 +146,8 @@ class Planner:
             turn=TurnInputs(recollections=recollections, background=self.parts.tools.background(room.id, self.key)),
         )
         prompt = await self._heed_prompt_hooks(await build_prompt(room, order, self.parts.bus), message)
-        return Plan(choice, info, tools, prompt, thinking, injection)
+        trust = trust_of_files(room, self.parts.memories.writes(room), [file.name for file in prompt.files])
+        return Plan(choice, info, tools, prompt, thinking, injection, trust is Trust.UNTRUSTED)
 
     async def _heed_model_hooks(self, choice: Choice | None, message: str) -> Choice | None:
         question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")

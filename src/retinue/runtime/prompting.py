@@ -35,6 +35,7 @@ from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
 from retinue.hooks.bus import Bus
+from retinue.runtime.confinement import describe_sandbox
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import AgentRoom, docs_folder
 from retinue.skills.catalog import Catalog, render_catalog
@@ -122,8 +123,10 @@ def _stable_inputs(
 ) -> StableInputs:
     settings, config = room.settings, room.foundation.config
     can_read = order.model is None or any(tool.name == "read" for tool in order.tools)
+    folder, sandbox = describe_sandbox(room, order.session)
     return StableInputs(
-        workspace=str(room.root.path),
+        workspace=folder,
+        sandbox=sandbox,
         tools=tuple(ToolLine(tool.name, tool.summary, tool.deferred) for tool in order.tools),
         skills=catalog.text if can_read else "",
         files=tuple(ContextFile(file.name, file.text, file.name, file.raw_chars, file.truncated) for file in files),
@@ -217,11 +220,11 @@ def _owners(foundation: Foundation) -> OwnerFacts | None:
     if not commands.owner_allow_from:
         return None
     display = OwnerDisplay(commands.owner_display)
-    secret = _display_secret(foundation) if display is OwnerDisplay.HASH else ""
+    secret = display_secret(foundation) if display is OwnerDisplay.HASH else ""
     return show_owners(commands.owner_allow_from, display, secret)
 
 
-def _display_secret(foundation: Foundation) -> str:
+def display_secret(foundation: Foundation) -> str:
     """The configured secret, or one that is made once and kept with the credentials."""
     configured = foundation.config.commands.owner_display_secret
     if configured:

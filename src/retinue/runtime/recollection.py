@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.core.keys import RunId, SessionKey
-from retinue.core.messages import AssistantMessage, StopReason, UserMessage
+from retinue.core.messages import AssistantMessage, StopReason, ToolResult, UserMessage
 from retinue.dispatch.attend import Recalled
 from retinue.sessions.codec import decode_line
 from retinue.sessions.entries import BESIDE, Entry, MessageAdded, Noted
@@ -61,6 +61,8 @@ def _search(entries: Iterable[Entry], run: RunId) -> Recollection:
             case MessageAdded(UserMessage(), of):
                 said = said or (of is not None and of in (run, merged_into))
                 answered = False  # somebody spoke after the answer, and the turn went on
+            case MessageAdded(ToolResult(), of) if of == run:
+                said = True  # results that were sent back begin a turn too
             case MessageAdded(AssistantMessage() as answer, of, source) if of == run and source not in BESIDE:
                 answers.append(answer)
                 answered = answer.stop in _ANSWERS and not answer.calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,27 @@ from retinue.workspace.bootstrap import BootstrapReader
 from retinue.workspace.identity import FACTS, Identity, read_identity
 from retinue.workspace.seeding import SeedReport, seed_workspace
 from retinue.workspace.workspace import workspace_dir
+
+KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
+"""What looks like files and is none: reading here tells secrets of processes, writing changes the machine."""
+
+
+STATE_FOLDERS = frozenset(
+    {
+        "agents",
+        "credentials",
+        "exports",
+        "hooks",
+        "logs",
+        "memory",
+        "models",
+        "plugins",
+        "presence",
+        "sandboxes",
+        "skills",
+    }
+)
+"""Folders of a home that no agent may live in."""
 
 
 def locate_workspace(foundation: Foundation, agent: AgentId) -> Path:
@@ -53,6 +74,10 @@ class AgentRoom:
     library: SkillLibrary
     readable: tuple[Root, ...]
     """Folders beside the workspace that the agent may read: its skills and the documentation."""
+    outside: Root | None = None
+    """The whole machine, where the agent's file tools may leave the workspace."""
+    stand_ins: dict[Path, Root] = field(default_factory=dict)
+    """Folders that sandboxed sessions work in, opened when the first of them does."""
 
     @property
     def id(self) -> AgentId:
@@ -71,6 +96,11 @@ class AgentRoom:
         )
         return judge_skills(self.library.load().skills, context)
 
+    def skill_programs(self) -> frozenset[str]:
+        """The programs that the skills which the agent can use ask for."""
+        needed = [judged.skill.requirements for judged in self.skills() if judged.gate.eligible]
+        return frozenset(name for needs in needed for name in (*needs.bins, *needs.any_bins))
+
     def identity(self) -> Identity:
         """Who the agent is: what the configuration says, else IDENTITY.md."""
         written = read_identity(self.root)
@@ -80,8 +110,9 @@ class AgentRoom:
         return Identity(**chosen, problem=written.problem)
 
     def close(self) -> None:
-        for root in (self.root, *self.readable):
-            root.close()
+        for root in (self.root, *self.readable, self.outside, *self.stand_ins.values()):
+            if root is not None:
+                root.close()
 
     def __enter__(self) -> AgentRoom:
         return self
@@ -96,8 +127,10 @@ def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Pat
     """Open an agent's workspace; raises `WorkspaceError` where there is none yet."""
     settings = foundation.config.agents.resolve(agent)
     path = locate_workspace(foundation, agent)
+    _refuse_state_folder(foundation, agent, path)
+    closed = list_closed(foundation, agent)
     try:
-        root = Root.open(path)
+        root = Root.open(path, closed=closed)
     except NotThere:
         raise WorkspaceError(
             f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init` to make it."
@@ -111,7 +144,38 @@ def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Pat
     )
     library = open_library(foundation.config.skills, places)
     readable = _open_readable(source.path for source in list_sources(places, foundation.config.skills.load))
-    return AgentRoom(foundation, settings, root, BootstrapReader(root), library, readable)
+    return AgentRoom(
+        foundation,
+        settings,
+        root,
+        BootstrapReader(root),
+        library,
+        readable,
+        outside=None if stays_in_workspace(foundation, settings) else Root.open(Path("/"), closed=closed),
+    )
+
+
+def _refuse_state_folder(foundation: Foundation, agent: AgentId, path: Path) -> None:
+    """Refuse a workspace in which the agent would find Retinue's own state and the credentials."""
+    home, place = foundation.home.path.resolve(), path.resolve()
+    inside = place.relative_to(home).parts if place.is_relative_to(home) else ("outside",)
+    if not inside or inside[0] in STATE_FOLDERS:
+        raise WorkspaceError(
+            f"The workspace of agent '{agent}' is {path}, where Retinue keeps its own state. Set another folder, "
+            "such as one inside the home whose name begins with `workspace`."
+        )
+
+
+def list_closed(foundation: Foundation, agent: AgentId) -> tuple[Path, ...]:
+    """What an agent's tools never reach: the home with its state and credentials, and what is other agents' own."""
+    others = [locate_workspace(foundation, other) for other in foundation.config.agents.ids if other != agent]
+    return (foundation.home.path, *others, *map(Path, KERNEL_FOLDERS))
+
+
+def stays_in_workspace(foundation: Foundation, settings: AgentSettings) -> bool:
+    """Whether an agent's file tools are kept to its workspace."""
+    own = settings.tools.fs
+    return foundation.config.tools.fs.workspace_only if own is None else own.workspace_only
 
 
 def _open_readable(paths: Iterable[Path]) -> tuple[Root, ...]:

@@ -5,37 +5,48 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from retinue.context.engine import ContextEngine, DefaultEngine
 from retinue.context.fallback import FallbackEngine
+from retinue.core.api import Display, Greeting, Missed
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import Emit, Notice, TurnEvent
-from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import text_of
-from retinue.dispatch.inbox import Inbox, Undelivered
+from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes, default_concurrency
+from retinue.dispatch.outbox import Outbox
 from retinue.hooks.bus import Bus
 from retinue.providers.registry import Providers
+from retinue.runtime.approvals import Permissions, open_permissions
 from retinue.runtime.board import Board
+from retinue.runtime.confinement import make_sandboxes
 from retinue.runtime.conversation import Conversation
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.hooks import open_bus
 from retinue.runtime.memories import Memories
 from retinue.runtime.models import ModelAccess, open_model_access
 from retinue.runtime.plan import AgentParts
+from retinue.runtime.reception import choose_display, list_commands, make_greeting
 from retinue.runtime.rooms import AgentRoom, open_room, seed_agent
 from retinue.runtime.tools import SessionTools, make_tools
+from retinue.runtime.tracing import UNTRACED, Tracer, open_tracer
+from retinue.security.content import Source as ContentSource
+from retinue.security.content import sanitise_line, wrap_untrusted
+from retinue.security.literals import literal
+from retinue.security.logs import tune_logs
 from retinue.security.secrets import Secrets
 from retinue.sessions.maintenance import maintain
 from retinue.sessions.store import SessionStore
@@ -46,9 +57,17 @@ from retinue.storage.private import sweep_temporaries
 from retinue.toolkit.running import CommandEnd, CommandTable
 from retinue.toolkit.shell import describe_end
 
+if TYPE_CHECKING:
+    from retinue.runtime.spawning import Spawner
+    from retinue.runtime.stewardship import Driving
+
 log = logging.getLogger(__name__)
 
 MOST_WAKES = 100
+_PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT})
+MOST_CONVERSATIONS = 500
+"""Conversations that are kept at hand; more are opened again when they go on."""
+APPROVALS_KEPT = timedelta(days=90)
 
 
 async def show_nothing(event: TurnEvent) -> None:
@@ -68,14 +87,24 @@ class Runtime:
     lanes: Lanes
     audit: AuditLog
     memories: Memories
+    permissions: Permissions
+    database: Database
     extra_skills: tuple[Path, ...] = ()
+    board: Board = field(default_factory=Board)
+    tracer: Tracer = UNTRACED
+    outbox: Outbox = field(init=False)
     wakes: MemoryObjectReceiveStream[Inbound] = field(init=False)
     _wake: MemoryObjectSendStream[Inbound] = field(init=False)
     _agents: dict[AgentId, AgentParts] = field(default_factory=dict, init=False)
     _conversations: dict[SessionKey, Conversation] = field(default_factory=dict, init=False)
+    spawner: Spawner | None = field(default=None, init=False)
+    """What starts sub-agents, in a process that serves sessions."""
     _told: set[str] = field(default_factory=set, init=False)
+    _renewed: anyio.Event = field(default_factory=anyio.Event, init=False)
+    _retired: list[Retired] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        self.outbox = Outbox(self.database, self.foundation.clock)
         self._wake, self.wakes = anyio.create_memory_object_stream[Inbound](MOST_WAKES)
 
     def agent(self, agent: AgentId, *, seed: bool = True) -> AgentParts:
@@ -103,9 +132,29 @@ class Runtime:
                 lanes=self.lanes,
                 audit=self.audit,
                 memories=self.memories,
+                permissions=self.permissions,
+                stop_children=self.stop_children,
+                tracer=self.tracer,
             )
             self._agents[agent] = found
         return found
+
+    def last_chat(self, agent: AgentId) -> SessionKey:
+        """The private chat in which the owner spoke last, which is where news belong."""
+        spoken = [
+            (session.last_interaction_at, session.key.text, session.key)
+            for session in self.agent(agent).store.list()
+            if session.key.kind in _PRIVATE and session.last_interaction_at is not None
+        ]
+        return max(spoken)[2] if spoken else SessionKey.main(agent)
+
+    def stop_children(self, session: SessionKey) -> int:
+        """End the sub-agents that a session started; returns how many were at work."""
+        return self.spawner.cancel_children(session) if self.spawner is not None else 0
+
+    def skill_programs(self, agent: AgentId) -> frozenset[str]:
+        """The programs that an agent's skills ask for."""
+        return self.agent(agent).room.skill_programs()
 
     def _engine(self, room: AgentRoom) -> ContextEngine:
         """The context engine of the slot, with the default one behind it; an unknown one is logged and not used."""
@@ -131,9 +180,77 @@ class Runtime:
     def conversation(self, key: SessionKey, *, seed: bool = True) -> Conversation:
         """The conversation of a session, opened once."""
         found = self._conversations.get(key)
-        if found is None:
-            found = self._conversations[key] = Conversation(self.agent(key.agent, seed=seed), key)
+        parts = self.agent(key.agent, seed=seed)
+        if found is None or (found.parts is not parts and not found.running):
+            found = Conversation(parts, key)
+        self._conversations.pop(key, None)
+        self._conversations[key] = found
+        if len(self._conversations) > MOST_CONVERSATIONS:
+            self._forget_idle()
         return found
+
+    def _forget_idle(self) -> None:
+        """Let go of the conversation that was used longest ago; all there is to know of it is in its transcript."""
+        idle = next((key for key, each in self._conversations.items() if not (each.busy or each.running)), None)
+        if idle is not None:
+            del self._conversations[idle]
+
+    def renew(self, foundation: Foundation) -> Retired:
+        """Take over a new configuration: turns that run keep what they began with, all later ones get the new parts.
+
+        The databases, lanes and running commands stay. What is returned must be closed once no turn uses it.
+        """
+        retired = Retired(tuple(self._agents.values()), tuple(self._conversations.values()), self)
+        self._retired.append(retired)
+        self.foundation = foundation
+        self.secrets = Secrets(foundation.environment, foundation.redactor)
+        self.providers = make_providers(foundation, self.secrets)
+        self.permissions = self.permissions.renewed(foundation)
+        self.tools = make_tools(foundation, self.tools.commands, self.board, self.secrets, self.permissions.rulebook)
+        self.bus = open_bus(foundation)
+        self.memories = Memories(self.database)
+        self.audit = foundation.audit
+        tune_logs(foundation.config.logging.level, foundation.config.logging.format)
+        self._agents = {}
+        renewed, self._renewed = self._renewed, anyio.Event()
+        renewed.set()
+        return retired
+
+    def let_drive(self, gateway: Driving) -> None:
+        """Give agents the tool that drives the gateway of this process."""
+        self.board.process = gateway
+        self.tools = make_tools(
+            self.foundation, self.tools.commands, self.board, self.secrets, self.permissions.rulebook
+        )
+
+    async def follow_memory(self, agent: AgentId) -> None:
+        """Keep an agent's memory up to date until cancelled, whatever configuration comes."""
+        while True:
+            renewed = self._renewed
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.memories.follow, self.agent(agent).room)
+                await renewed.wait()
+                tasks.cancel_scope.cancel()
+
+    async def session_key(self, session: str | None, agent: str | None) -> SessionKey:
+        """The session a person named."""
+        return self.foundation.session_key(session, agent)
+
+    async def stop(self, session: SessionKey) -> bool:
+        """End the running turn of a session, whichever process runs it."""
+        return self.conversation(session).ask_to_stop()
+
+    async def greet(self, session: SessionKey) -> Greeting:
+        """What somebody should know who begins to talk."""
+        return await make_greeting(self.conversation(session))
+
+    async def display(self, session: SessionKey) -> Display:
+        """How the session wants its turns shown."""
+        return choose_display(self.conversation(session))
+
+    async def commands(self, session: SessionKey) -> Sequence[str]:
+        """The names of the session's slash commands."""
+        return list_commands(self.conversation(session))
 
     async def say(self, inbound: Inbound, show: Emit = show_nothing, ask: Ask = nobody_to_ask) -> Outbound:
         """Answer a message, and tell what was found damaged in the home and what was done about it."""
@@ -144,7 +261,8 @@ class Runtime:
         return outbound
 
     async def _tell_notes(self, conversation: Conversation, show: Emit) -> None:
-        for note in (*self.inbox.notes, *conversation.parts.store.notes):
+        parts = conversation.parts
+        for note in (*self.inbox.notes, *parts.store.notes, *parts.access.credentials.notes):
             if note not in self._told:
                 self._told.add(note)
                 await show(Notice(note))
@@ -163,20 +281,25 @@ class Runtime:
             sweep_temporaries(folder, hour_ago)
         for what, why in plan.reasons.items():
             log.info("tidied %s of %s: %s", what, agent, why)
+        self.permissions.approvals.prune(foundation.clock.now() - APPROVALS_KEPT)
+        for kept, why in make_sandboxes(foundation).prune(agent):
+            log.info("removed the sandbox %s: %s", kept.name, why)
 
-    def missed(self, key: SessionKey) -> tuple[Undelivered, ...]:
+    async def missed(self, session: SessionKey) -> Sequence[Missed]:
         """Answers of a session that nobody has seen yet."""
-        return self.inbox.undelivered(key)
+        return tuple(Missed(item.inbound.text, item.outbound) for item in self.inbox.undelivered(session))
 
-    def confirm(self, run: RunId) -> None:
+    async def confirm(self, run: RunId) -> None:
         """Note that an answer reached its person."""
         self.inbox.delivered(run)
 
     async def command_ended(self, end: CommandEnd) -> None:
         """Tell an agent that its background command is over: in its running turn, or by a turn of its own."""
         told = text_of(describe_end(end, end.output).content)
-        text = f"[Background command {end.id} (`{end.command}`) ended; not written by a person]\n{told}"
-        inbound = Inbound(text, end.session, source=Source.BACKGROUND)
+        command = sanitise_line(literal(end.command))
+        label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
+        text = f"{label}\n{wrap_untrusted(told, ContentSource.COMMAND, new_id=random_id, warn=False)}"
+        inbound = Inbound(text, end.session, source=Source.BACKGROUND, owner=end.owner)
         conversation = self._conversations.get(end.session)
         if conversation is not None and conversation.running:
             self.inbox.accept(inbound, RunId(random_uuid()))
@@ -193,15 +316,56 @@ class Runtime:
             parts.store.settle_all()
             parts.room.close()
 
+    async def aclose(self) -> None:
+        """Close what was retired and not closed yet, and what models and memory hold open."""
+        for retired in tuple(self._retired):
+            await retired.close()
+        await self.memories.aclose()
+        await self.providers.aclose()
+
+    def forget(self, retired: Retired) -> None:
+        """Let go of retired parts that were closed."""
+        self._retired.remove(retired)
+
+
+class Retired:
+    """Parts of an earlier configuration, which turns that began with them may still use."""
+
+    def __init__(
+        self, agents: tuple[AgentParts, ...], conversations: tuple[Conversation, ...], runtime: Runtime
+    ) -> None:
+        self._agents = agents
+        self._conversations = conversations
+        self._providers = runtime.providers
+        self._memories = runtime.memories
+        self._runtime = runtime
+
+    @property
+    def in_use(self) -> bool:
+        return any(conversation.busy for conversation in self._conversations)
+
+    async def close(self) -> None:
+        """Let go of everything; no turn may use it any more."""
+        self._runtime.forget(self)
+        for parts in self._agents:
+            parts.store.settle_all()
+            parts.room.close()
+        await self._memories.aclose()
+        await self._providers.aclose()
+
+
+def make_providers(foundation: Foundation, secrets: Secrets) -> Providers:
+    """Every way to a model that the configuration and the plugins know."""
+    adapters = {api: factory.make.target for api, factory in foundation.registry.providers.items()}
+    return Providers(foundation.config.models, secrets, foundation.home.models, adapters)
+
 
 @asynccontextmanager
 async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...] = ()) -> AsyncIterator[Runtime]:
     """Open every part in order, and close them in reverse."""
-    secrets = Secrets(foundation.environment)
-    adapters = {api: factory.make.target for api, factory in foundation.registry.providers.items()}
-    providers = Providers(foundation.config.models, secrets, foundation.home.models, adapters)
+    tune_logs(foundation.config.logging.level, foundation.config.logging.format)
+    secrets = Secrets(foundation.environment, foundation.redactor)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(providers.aclose)
 
         async def on_exit(end: CommandEnd) -> None:
             await runtime.command_ended(end)
@@ -214,19 +378,33 @@ async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...]
         )
         await stack.enter_async_context(commands)
         board = Board()
-        tools = make_tools(foundation, commands, board, secrets)
         database = Database(foundation.home.path / "state.sqlite", durable=foundation.durable, newer="aside")
         stack.callback(database.close)
-        inbox = Inbox(database, foundation.clock)
+        permissions = stack.enter_context(open_permissions(foundation, database))
+        tools = make_tools(foundation, commands, board, secrets, permissions.rulebook)
+        inbox = Inbox(database, foundation.clock, hide=foundation.redactor.hide_exact)
         at_once = foundation.config.agents.defaults.max_concurrent or default_concurrency(os.cpu_count())
-        lanes = Lanes(at_once)
-        memories = Memories()
-        stack.push_async_callback(memories.aclose)
-        audit = AuditLog(foundation.home.path / "audit.jsonl", foundation.clock)
+        lanes = Lanes(at_once, foundation.config.agents.defaults.subagents.max_concurrent)
         runtime = Runtime(
-            foundation, providers, secrets, open_bus(foundation), tools, inbox, lanes, audit, memories, extra_skills
+            foundation=foundation,
+            providers=make_providers(foundation, secrets),
+            secrets=secrets,
+            bus=open_bus(foundation),
+            tools=tools,
+            inbox=inbox,
+            lanes=lanes,
+            audit=foundation.audit,
+            memories=Memories(database),
+            permissions=permissions,
+            database=database,
+            extra_skills=extra_skills,
+            board=board,
+            tracer=await stack.enter_async_context(open_tracer(foundation.config.diagnostics.otel, secrets)),
         )
+        stack.push_async_callback(runtime.aclose)
         board.attach(runtime)
+        permissions.rulebook.attach_skills(runtime.skill_programs)
+        permissions.approvals.sweep()
         stack.callback(runtime.close)
         gc.freeze()
         gc.enable()

@@ -11,12 +11,17 @@ from retinue.core.clock import random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ModelInfo
 from retinue.runtime.board import Board
+from retinue.runtime.confinement import make_sandboxes
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import AgentRoom
+from retinue.runtime.routing import reachable
+from retinue.runtime.skill_variables import skill_variables
 from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.search import search_tools
+from retinue.tools.allowlist import Rulebook
+from retinue.tools.policy import Layers, decide
 from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
 
@@ -30,20 +35,14 @@ class SessionTools:
     commands: CommandTable
     secrets: Secrets
 
-    def for_session(self, room: AgentRoom, session: SessionKey, model: ModelInfo) -> tuple[Tool[Any], ...]:
-        """The tools of a session, fixed while it lasts; none for a model that cannot call them."""
+    def for_session(self, layers: Layers, model: ModelInfo) -> tuple[Tool[Any], ...]:
+        """The tools of a session, fixed while it lasts: what the layers leave, and none for a model without calls."""
         if not model.tools:
             return ()
-        rules = self.foundation.config.tools
-        own = room.settings.tools
-        selected = self._offered(room).select(profile=rules.profile, allow=rules.allow, deny=rules.deny)
-        if own.profile or own.allow or own.deny:
-            selected = selected.select(profile=own.profile or "full", allow=own.allow, deny=own.deny)
-        return (*selected.values(), *search_tools(selected))
-
-    def _offered(self, room: AgentRoom) -> Toolset:
-        """All tools there are, without those of a memory that is switched off."""
-        return self.toolset if room.settings.memory_search.enabled else self.toolset.select(deny=["group:memory"])
+        selected = Toolset(
+            tool for tool in self.toolset.values() if not decide(tool.name, layers, owner_only=tool.owner_only).denied
+        )
+        return (*selected.values(), *(tool for tool in search_tools(selected) if not decide(tool.name, layers).denied))
 
     def cap_for(self, room: AgentRoom, model: ModelInfo) -> Callable[[str], str]:
         """What shortens a tool's result to what the model can take."""
@@ -58,12 +57,22 @@ class SessionTools:
             if command.end is None and command.launch.session == session
         )
 
+    async def variables(self, room: AgentRoom) -> dict[str, str]:
+        """What the skills of an agent bring along for its commands."""
+        return await skill_variables(room, self.secrets)
+
+    def hide(self, text: str) -> str:
+        """The text without the exact secrets that this process knows; what only looks like a key stays."""
+        return self.secrets.redactor.hide_exact(text)
+
     def redact(self, text: str) -> str:
         """The text without the secrets that this process knows."""
         return self.secrets.redactor.redact(text)
 
 
-def make_tools(foundation: Foundation, commands: CommandTable, board: Board, secrets: Secrets) -> SessionTools:
+def make_tools(
+    foundation: Foundation, commands: CommandTable, board: Board, secrets: Secrets, rulebook: Rulebook
+) -> SessionTools:
     """Ask every registered family for its tools."""
     parts = ToolParts(
         settings=foundation.config.tools,
@@ -74,6 +83,12 @@ def make_tools(foundation: Foundation, commands: CommandTable, board: Board, sec
         environment=foundation.environment,
         secrets=secrets,
         notebooks=board.notebook,
+        jobs=board.jobs,
+        company=board.company,
+        messenger=board.messenger if reachable(foundation.config) else None,
+        steward=board.steward if board.process else None,
+        rulebook=rulebook,
+        sandboxes=make_sandboxes(foundation),
     )
     tools = [tool for factory in foundation.registry.tools.values() for tool in factory.make.load()(parts)]
     return SessionTools(foundation, Toolset(tools), commands, secrets)

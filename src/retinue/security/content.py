@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from itertools import accumulate
 
 from retinue.core.clock import IdFactory
@@ -38,6 +40,7 @@ class Source(StrEnum):
     WEB_SEARCH = "web_search"
     WEB_FETCH = "web_fetch"
     MEMORY = "memory"
+    COMMAND = "command_output"
     UNKNOWN = "unknown"
 
 
@@ -54,7 +57,7 @@ _LOOK_ALIKES = {
     "b": "ьʙᏴβ",
     "c": "сϲᴄᏟ",
     "d": "ԁᴅᎠɗ",
-    "e": "еεᴇᎬҽ",
+    "e": "еεᴇᎬҽ℮",
     "f": "ꜰϝ",
     "g": "ɡԍɢᏀ",
     "h": "һʜηᎻн",
@@ -80,6 +83,9 @@ _BADGES = tuple(range(0x1F150, 0x1F16A)), tuple(range(0x1F170, 0x1F18A)), tuple(
 _PLAIN |= {chr(code): chr(ord("a") + index) for block in _BADGES for index, code in enumerate(block)}
 
 
+_VARIANT = re.compile(r"(?:[A-Z ]+ )?LATIN (?:[A-Z]+ )?LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .+)?")
+
+
 def _fold_character(character: str) -> str:
     if character in "\t\n\r":
         return character
@@ -87,11 +93,20 @@ def _fold_character(character: str) -> str:
         return ""
     if character in "\u2028\u2029":
         return "\n"
-    if character in _PLAIN:
-        return _PLAIN[character]
-    # a lower-case pass before the look-alikes: Cyrillic and Greek capitals share one row with their small letters
+    # Cyrillic and Greek capitals share one row with their small letters; some forms lose their likeness below.
+    alike = _PLAIN.get(character) or _PLAIN.get(character.casefold())
+    if alike is not None:
+        return alike
     plain = "".join(_PLAIN.get(part, part) for part in unicodedata.normalize("NFKC", character).casefold())
-    return "".join(part for part in plain if not unicodedata.combining(part))
+    return "".join(_base_letter(part) for part in plain if not unicodedata.combining(part))
+
+
+def _base_letter(character: str) -> str:
+    """The letter that a Latin one is a variant of, as its name tells: a stroke or a hook does not make it another."""
+    if character.isascii():
+        return character
+    named = _VARIANT.fullmatch(unicodedata.name(character, ""))
+    return named[1].lower() if named else character
 
 
 class _FoldTable(dict[int, str]):
@@ -110,12 +125,24 @@ def fold(text: str) -> str:
     return text.translate(_TABLE)
 
 
-_GAP = r"[\s_.\\-]{0,8}"
+_DIGITS = {"a": "[a4@]", "e": "[e3]", "l": "[l1i|!]", "o": "[o0]", "s": "[s5$]", "t": "[t7+]"}
+_GAP = r"[^a-z0-9<>]{0,8}"
+_OPEN = r"(?:<|&lt;|&#0{0,5}60;|&#x0{0,5}3c;|\\u003c|\\x3c|%3c)"
+_CLOSE = r"(?:>|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e)"
+
+
+def _spelled(word: str) -> str:
+    """A word, also with digits for letters; its letters may stand apart."""
+    return r"[\s_.\-]?".join(_DIGITS.get(letter, letter) for letter in word)
+
+
 _MARKER = re.compile(
-    rf"<[<\s]{{0,8}}(?P<end>/{_GAP}|end{_GAP})?external{_GAP}untrusted{_GAP}content(?:[^<>\n]{{0,120}}>[>\s]{{0,4}}>|[^<>\n]{{0,120}}>)?"
+    rf"{_OPEN}(?:{_OPEN}|\s){{0,8}}(?P<end>/{_GAP}|{_spelled('end')}{_GAP})?"
+    rf"{_spelled('external')}{_GAP}{_spelled('untrusted')}{_GAP}{_spelled('content')}"
+    rf"(?:(?:\s{{0,4}}id\s{{0,2}}=[^<>\n]{{0,80}}?)?\s{{0,4}}{_CLOSE}(?:\s{{0,2}}{_CLOSE}){{0,8}})?"
 )
 _TOKEN = re.compile(
-    r"<\|[^\s<>|]{1,64}\|>|\[/?(?:inst|available_tools|tool_calls|tool_results|tool_content)\]|<{1,2}/?sys>{1,2}"
+    r"<\|[^\s<>|\[\]]{1,64}\|>|\[/?(?:inst|available_tools|tool_calls|tool_results|tool_content)\]|<{1,2}/?sys>{1,2}"
     r"|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>|\breserved_special_token_\d{1,4}\b"
 )
 
@@ -134,32 +161,51 @@ def _replacements(folded: str) -> Iterator[_Replacement]:
         yield _Replacement(*match.span(), TOKEN_REMOVED)
 
 
-def sanitise(text: str) -> str:
-    """The text without forged markers and model control tokens; every other character is unchanged."""
+def _forgeries(text: str) -> Iterator[_Replacement]:
+    """What is to be replaced in the text itself, in order and without overlaps."""
     found = sorted(_replacements(fold(text)), key=lambda replacement: replacement.start)
     if not found:
-        return text
+        return
     ends = list(accumulate(len(_TABLE[ord(character)]) for character in text))
-    out: list[str] = []
-    position = folded_position = 0
+    folded_position = 0
     for replacement in found:
         if replacement.start < folded_position:  # inside the one before
             continue
-        start, end = position, position
-        while ends[start] <= replacement.start:
-            start += 1
-        end = start
-        while ends[end] < replacement.end:
-            end += 1
-        out += [text[position:start], replacement.text]
-        position, folded_position = end + 1, replacement.end
-    return "".join(out) + text[position:]
+        first = bisect_right(ends, replacement.start)
+        last = bisect_left(ends, replacement.end)
+        yield _Replacement(first, last + 1, replacement.text)
+        folded_position = replacement.end
+
+
+def sanitise(text: str) -> str:
+    """The text without forged markers and model control tokens; every other character is unchanged."""
+    return sanitise_chunks((text,))[0]
+
+
+def sanitise_chunks(chunks: Sequence[str]) -> tuple[str, ...]:
+    """The chunks of one text, each sanitised; a marker that is split over several is one marker."""
+    out: list[list[str]] = [[] for _ in chunks]
+    starts = [0, *accumulate(map(len, chunks))]
+    whole = "".join(chunks)
+
+    def keep(start: int, end: int) -> None:
+        for index, chunk in enumerate(chunks):
+            out[index].append(chunk[max(0, start - starts[index]) : max(0, end - starts[index])])
+
+    position = 0
+    for forgery in _forgeries(whole):
+        keep(position, forgery.start)
+        out[bisect_right(starts, forgery.start, hi=len(chunks)) - 1].append(forgery.text)
+        position = forgery.end
+    keep(position, len(whole))
+    return tuple(map("".join, out))
 
 
 def sanitise_line(text: str) -> str:
     """A title, address, file name or sender: sanitised and on one line, without control characters."""
-    visible = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
-    return " ".join(sanitise(visible).split())
+    visible = "".join(c for c in text if c.isspace() or unicodedata.category(c) != "Cc")
+    # Joined before it is judged: two spaces less could make a marker of what was none.
+    return " ".join(sanitise(" ".join(visible.split())).split())
 
 
 def wrap_untrusted(
@@ -172,18 +218,19 @@ def wrap_untrusted(
     warn: bool = True,
 ) -> str:
     """The text between markers with a fresh id, after a warning, ready for a model to read."""
+    sender, subject, text = sanitise_chunks((sanitise_line(sender or ""), sanitise_line(subject or ""), text))
     lines = [f"Source: {source.value}"]
     if sender:
-        lines.append(f"From: {sanitise_line(sender)}")
+        lines.append(f"From: {sender}")
     if subject:
-        lines.append(f"Subject: {sanitise_line(subject)}")
+        lines.append(f"Subject: {subject}")
     boundary = new_id()
     wrapped = "\n".join(
         [
             f'<<<EXTERNAL_UNTRUSTED_CONTENT id="{boundary}">>>',
             *lines,
             "---",
-            sanitise(text),
+            text,
             f'<<<END_EXTERNAL_UNTRUSTED_CONTENT id="{boundary}">>>',
         ]
     )
@@ -209,10 +256,15 @@ _SUSPICIOUS = {
     "forged-marker": _MARKER.pattern,
     "control-token": _TOKEN.pattern,
 }
-_DETECTORS = {name: re.compile(pattern.replace(" ", r"\s{1,9}")) for name, pattern in _SUSPICIOUS.items()}
+
+
+@cache
+def _detectors() -> dict[str, re.Pattern[str]]:
+    """Compiled when something is looked for: most processes never do."""
+    return {name: re.compile(pattern.replace(" ", r"\s{1,9}")) for name, pattern in _SUSPICIOUS.items()}
 
 
 def suspicious(text: str) -> tuple[str, ...]:
     """The names of the prompt-injection patterns found in the text; detection only, nothing is changed."""
     folded = fold(text)
-    return tuple(name for name, pattern in _DETECTORS.items() if pattern.search(folded))
+    return tuple(name for name, pattern in _detectors().items() if pattern.search(folded))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from retinue.security.content import sanitise_line
+
 MAX_LITERAL_CHARS = 500
 
 _BREAKS = frozenset("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029")
@@ -20,6 +22,8 @@ _HIDDEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters; tags, which nobody sees and models read
 )
 
+_UNSEEN_IN_NAMES = re.compile(f"{_HIDDEN.pattern}|[\t-\r\x85\u2028\u2029]")
+
 
 def literal(text: str, max_chars: int = MAX_LITERAL_CHARS) -> str:
     """`text` as one visible line of at most `max_chars` characters; what is cut off leaves an ellipsis."""
@@ -27,6 +31,19 @@ def literal(text: str, max_chars: int = MAX_LITERAL_CHARS) -> str:
         text = "".join(map(_visible, text))
     text = text.strip()
     return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+
+
+def label(text: str, max_chars: int = MAX_LITERAL_CHARS) -> str:
+    """Like `literal`, for a name that a stranger chose: it cannot imitate a marker or a model's control token."""
+    return sanitise_line(literal(text, max_chars))
+
+
+def file_name(text: str) -> str:
+    """A name from a file system on one line, with what hides or breaks text written as an escape.
+
+    Nothing is left out, so that two names never look the same, and joiners stay, as in `passage`.
+    """
+    return _UNSEEN_IN_NAMES.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
 
 
 def passage(text: str) -> str:

@@ -17,6 +17,7 @@ import anyio
 
 from retinue.core.errors import RetinueError
 from retinue.security.addresses import Address, Zone, classify, parse_address
+from retinue.security.inflating import ACCEPTED, CannotInflate, make_inflater
 
 if TYPE_CHECKING:
     import httpx2
@@ -110,7 +111,11 @@ def _read_literal(host: str) -> Address | None:
 def check_address(host: str, address: Address, policy: Policy) -> None:
     """Raise where `address`, an address of `host`, is out of bounds."""
     zone = classify(address)
-    if zone is Zone.FORBIDDEN or (zone is Zone.PRIVATE and not policy.private):
+    if zone is Zone.FORBIDDEN:
+        raise AddressRefused(
+            f"'{host}' leads to {address}, which is not a public address: link-local, reserved or a metadata service."
+        )
+    if zone is Zone.PRIVATE and not policy.private:
         raise AddressRefused(f"'{host}' leads to {address}, which is not a public address; it was not contacted.")
 
 
@@ -129,6 +134,12 @@ async def find_addresses(host: str, port: int, policy: Policy, resolve: Resolve)
         for address in addresses:
             check_address(host, address, policy)
     return addresses
+
+
+async def check_url(url: str, policy: Policy, resolve: Resolve = resolve_host) -> tuple[Address, ...]:
+    """The addresses that a request for a URL could go to, each of them checked; raises where `fetch` would refuse."""
+    parsed = parse_url(url)
+    return await find_addresses(parsed.raw_host.decode("ascii"), port_of(parsed), policy, resolve)
 
 
 async def _ask_resolver(host: str, port: int, resolve: Resolve) -> tuple[Address, ...]:
@@ -172,7 +183,8 @@ async def fetch(
 
 async def _follow(client: httpx2.AsyncClient, url: httpx2.URL, send: Outgoing, policy: Policy, cap: int) -> Fetched:
     for _ in range(MAX_REDIRECTS + 1):
-        request = client.build_request(send.method, url, headers=dict(send.headers), content=send.body)
+        headers = {"accept-encoding": ACCEPTED, **send.headers}
+        request = client.build_request(send.method, url, headers=headers, content=send.body)
         response = await client.send(request, stream=True)
         try:
             location = response.headers.get("location") if response.is_redirect else None
@@ -234,14 +246,23 @@ def _redirected(send: Outgoing, status: int) -> Outgoing:
     return Outgoing("GET", headers)
 
 
+def header_bytes(response: httpx2.Response) -> int:
+    """How much room the headers of an answer take."""
+    return sum(len(name) + len(value) for name, value in response.headers.raw)
+
+
 async def _receive(response: httpx2.Response, cap: int) -> Fetched:
-    if sum(len(name) + len(value) for name, value in response.headers.raw) > MAX_HEADER_BYTES:
+    if header_bytes(response) > MAX_HEADER_BYTES:
         raise NetworkFailed(f"{response.request.url} sends more than {MAX_HEADER_BYTES:,} bytes of headers.")
     body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk[: cap + 1 - len(body)]
-        if len(body) > cap:
-            break
+    try:
+        inflater = make_inflater(response.headers.get("content-encoding", ""))
+        async for chunk in response.aiter_raw():
+            body += inflater.feed(chunk, cap + 1 - len(body))
+            if len(body) > cap:
+                break
+    except CannotInflate as error:
+        raise NetworkFailed(f"{response.request.url} could not be read: {error}.") from None
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return Fetched(
         url=str(response.request.url),

@@ -1,4 +1,4 @@
-"""Secrets: where they are kept, how they are fetched, and how they are kept out of every text.
+"""Secrets: where they are kept and how they are fetched.
 
 A configuration holds either the value itself or a reference to it. A reference is resolved when the secret is needed,
 never when the configuration is read, so a locked keyring stops one provider and not the program.
@@ -6,21 +6,23 @@ never when the configuration is read, so a locked keyring stops one provider and
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
-import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, assert_never
 
 from retinue.core.errors import ConfigError
-
-MAX_SECRET_BYTES = 64 * 1024
-EXEC_SECONDS = 30.0
-HIDDEN = "[redacted]"
+from retinue.security.redaction import Redactor
+from retinue.security.secret_sources import (
+    EXEC_SECONDS,
+    KEYRING_SECONDS,
+    SERVICE,
+    ask_keyring,
+    read_secret_file,
+    run_for_secret,
+)
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -57,7 +59,7 @@ class KeyringSecret:
 
     source: Literal["keyring"]
     id: str
-    service: str = "retinue"
+    service: str = SERVICE
 
 
 SecretRef = EnvSecret | FileSecret | ExecSecret | KeyringSecret
@@ -84,7 +86,7 @@ def parse_secret(value: object) -> Secret:
                 )
             return ExecSecret("exec", argv, str(value.get("id") or ""))
         case "keyring":
-            return KeyringSecret("keyring", _name(value, "id"), str(value.get("service") or "retinue"))
+            return KeyringSecret("keyring", _name(value, "id"), str(value.get("service") or SERVICE))
         case other:
             raise ConfigError(f"'{other}' is not a source of secrets. Use env, file, exec or keyring.")
 
@@ -167,13 +169,14 @@ class Secrets:
                 value = self.environment.get(name, "") if _ENV_NAME.fullmatch(name) else ""
                 missing = f"The environment variable '{name}' is not set. Set it, or change the secret reference."
             case FileSecret(path=path, id=pointer):
-                value = _pick(_read_file(path), pointer, f"the file '{path}'")
+                value = _pick(read_secret_file(path), pointer, f"the file '{path}'")
                 missing = f"The secret file '{path}' is empty."
             case ExecSecret(command=command, id=pointer):
-                value = _pick(_run(command, self.environment), pointer, f"the output of '{command[0]}'")
+                printed = run_for_secret(command, self.environment, EXEC_SECONDS)
+                value = _pick(printed, pointer, f"the output of '{command[0]}'")
                 missing = f"'{command[0]}' printed nothing; it should print the secret."
             case KeyringSecret(id=name, service=service):
-                value = _ask_keyring(service, name)
+                value = ask_keyring(service, name, KEYRING_SECONDS)
                 missing = (
                     f"The keyring has no entry '{name}' for '{service}'. Add it with: keyring set {service} {name}"
                 )
@@ -182,49 +185,6 @@ class Secrets:
         if not value.strip():
             raise ConfigError(missing)
         return value.strip()
-
-
-def _read_file(path: str) -> str:
-    target = Path(path).expanduser()
-    try:
-        if not target.is_file() or target.stat().st_size > MAX_SECRET_BYTES:
-            raise ConfigError(f"The secret file '{path}' is not a regular file of at most {MAX_SECRET_BYTES} bytes.")
-        return target.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The secret file '{path}' cannot be read: {error}.") from error
-
-
-def _run(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    program = Path(command[0]).expanduser()
-    try:
-        done = subprocess.run(
-            [str(program), *command[1:]],
-            capture_output=True,
-            timeout=EXEC_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=dict(environment),
-        )
-        if done.returncode != 0 or len(done.stdout) > MAX_SECRET_BYTES:
-            raise ConfigError(
-                f"'{command[0]}' could not give the secret (exit code {done.returncode}). Run it yourself to see why."
-            )
-        return done.stdout.decode("utf-8")
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{command[0]}' could not give the secret: {type(error).__name__}.") from error
-
-
-def _ask_keyring(service: str, name: str) -> str:
-    try:
-        keyring = importlib.import_module("keyring")
-    except ImportError:
-        raise ConfigError(
-            "Secrets from the keyring need the package 'keyring'. Install it: pip install keyring"
-        ) from None
-    try:
-        return str(keyring.get_password(service, name) or "")
-    except keyring.errors.KeyringError as error:
-        raise ConfigError(f"The keyring cannot be read: {error}. Unlock it and try again.") from error
 
 
 def _pick(text: str, pointer: str, where: str) -> str:
@@ -241,55 +201,3 @@ def _pick(text: str, pointer: str, where: str) -> str:
     if not isinstance(found, str):
         raise ConfigError(f"'{pointer}' in {where} is not a text.")
     return found
-
-
-_SHAPES: tuple[str, ...] = (
-    r"sk-(?:ant-|proj-|or-v1-|svcacct-)?[A-Za-z0-9_-]{16,}",
-    r"AIza[A-Za-z0-9_-]{30,}",
-    r"(?:gsk|xai|hf|npm|pplx|tvly|r8|nvapi)[_-][A-Za-z0-9_-]{16,}",
-    r"gh[pousr]_[A-Za-z0-9]{30,}",
-    r"github_pat_[A-Za-z0-9_]{22,}",
-    r"glpat-[A-Za-z0-9_-]{20,}",
-    r"xox[abeoprs]-[A-Za-z0-9-]{10,}",
-    r"xapp-[A-Za-z0-9-]{10,}",
-    r"(?:AKIA|ASIA)[A-Z0-9]{16}",
-    r"\b\d{8,10}:[A-Za-z0-9_-]{35}\b",
-    r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-    r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,}",
-    r"(?<=[?&]key=)[^\s&\"']{8,}",
-    r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)",
-)
-_KNOWN_SHAPES = re.compile("|".join(f"(?:{shape})" for shape in _SHAPES), re.DOTALL)
-
-SHORTEST_SECRET = 6
-
-
-class Redactor:
-    """Takes secrets out of any text: the exact values it was told, and what looks like a key of a well-known kind."""
-
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values: set[str] = set()
-        self._exact: re.Pattern[str] | None = None
-        for value in values:
-            self.hide(value)
-
-    def hide(self, value: str) -> None:
-        """Redact `value` from now on. Very short values are left alone: they would blot out ordinary words."""
-        value = value.strip()
-        if len(value) < SHORTEST_SECRET or value in self._values:
-            return
-        self._values.add(value)
-        longest_first = sorted(self._values, key=len, reverse=True)
-        self._exact = re.compile("|".join(re.escape(known) for known in longest_first))
-
-    def redact(self, text: str) -> str:
-        if self._exact is not None:
-            text = self._exact.sub(HIDDEN, text)
-        return _KNOWN_SHAPES.sub(HIDDEN, text)
-
-    def __call__(self, text: str) -> str:
-        return self.redact(text)
-
-
-Redact = Callable[[str], str]

@@ -7,6 +7,7 @@ module needs the HTTP library, so it is imported where a request is made.
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from functools import cache
 
 import httpx2
@@ -37,20 +38,20 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         addresses = await find_addresses(host, port_of(url), self._policy, self._resolve)
         inner = self._transport_for(url)
         extensions = {**request.extensions, "sni_hostname": host.rstrip(".")}
-        for position, address in enumerate(addresses):
-            pinned = httpx2.Request(
+        *others, last = (
+            httpx2.Request(
                 request.method,
                 url.copy_with(host=str(address)),
                 headers=request.headers.raw,
                 stream=request.stream,
                 extensions=extensions,
             )
-            try:
+            for address in addresses
+        )
+        for pinned in others:
+            with suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
                 return await inner.handle_async_request(pinned)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                if position == len(addresses) - 1:
-                    raise
-        raise httpx2.ConnectError("no address", request=request)
+        return await inner.handle_async_request(last)
 
     def _transport_for(self, url: httpx2.URL) -> httpx2.AsyncHTTPTransport:
         origin = url.scheme, url.raw_host, port_of(url)

@@ -83,6 +83,10 @@ class Noted:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+UNANSWERED = "retinue:unanswered"
+"""The kind of note about a message that no model saw, with its `text` and `why`."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallStarted:
     """A tool call is about to take effect. Without a result after it, the effect is unknown."""

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
 from retinue.sessions.codec import encode_line
 from retinue.sessions.entries import (
+    UNANSWERED,
     CallStarted,
     Compacted,
     Entry,
@@ -65,6 +66,8 @@ def _describe(entry: Entry, *, thinking: bool) -> str:
             return f"## Summary of what came before ({tokens:,} tokens)\n\n{_quote(summary)}"
         case Interrupted(reason):
             return f"*Interrupted: {reason}*"
+        case Noted(kind, {"text": str(text), "why": str(why)}) if kind == UNANSWERED:
+            return f"## Not answered, {entry.timestamp:%Y-%m-%d %H:%M}\n\n{text}\n\n*{why}*"
         case SettingChanged() | Noted() | CallStarted() | Unknown():
             return ""
     assert_never(body)

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionId, SessionKey
@@ -23,6 +24,7 @@ from retinue.sessions.session import Session
 from retinue.storage.files import NotThere, write_atomic
 
 INDEX_NAME = "sessions.json"
+CHECK = "check"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
@@ -40,7 +42,7 @@ def read_index(path: Path) -> Rows | None:
         raise ValueError("nested too deeply") from error
     if not isinstance(data, dict):
         raise ValueError("not a JSON object")
-    rows = [_decode_row(key, row) for key, row in data.items()]
+    rows = [_decode_row(key, _check_row(key, row)) for key, row in data.items()]
     return {row.key: row for row in rows}
 
 
@@ -63,7 +65,21 @@ def put_aside(path: Path) -> Path:
 @lru_cache(maxsize=2048)
 def _encode_line(session: Session) -> str:
     """A row as text; of all rows a turn changes one, and the others need not be made again."""
-    return f"{json.dumps(session.key.text)}: {json.dumps(_encode_row(session))}"
+    key, row = session.key.text, _encode_row(session)
+    return f"{json.dumps(key)}: {json.dumps({**row, CHECK: _checksum(key, row)})}"
+
+
+def _check_row(key: str, value: object) -> Mapping[str, Any]:
+    """The row as it was written, without its checksum; one written before rows had any is taken as it is."""
+    row = dict(mapping_of(value))
+    check = row.pop(CHECK, None)
+    if check is not None and check != _checksum(key, row):
+        raise ValueError(f"the row of {key} is not what was written")
+    return row
+
+
+def _checksum(key: str, row: Mapping[str, Any]) -> str:
+    return f"{crc32(json.dumps([key, row]).encode()):08x}"
 
 
 def _encode_row(session: Session) -> dict[str, Any]:
@@ -96,8 +112,7 @@ def _encode_row(session: Session) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _decode_row(key: str, value: object) -> Session:
-    row = mapping_of(value)
+def _decode_row(key: str, row: Mapping[str, Any]) -> Session:
     last = row.get("lastInteractionAt")
     provider, model, level = row.get("providerOverride"), row.get("modelOverride"), row.get("thinkingLevel")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from retinue.core.messages import AssistantMessage, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
 
@@ -75,6 +76,8 @@ def _tidy(message: Message) -> Message | None:
             return message if content or preface else None
         case ToolResult():
             return message
+        case _:
+            assert_never(message)
 
 
 def _match_results(messages: Sequence[Message | None]) -> dict[tuple[int, str], tuple[int, ToolResult]]:

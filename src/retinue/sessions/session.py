@@ -28,6 +28,7 @@ from retinue.sessions.entries import (
 LABEL = "label"
 VERBOSE = "verbose"
 REASONING = "reasoning"
+ELEVATED = "elevated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,16 @@ def advance(session: Session, entry: Entry) -> Session:
 
 
 def carried_over(session: Session) -> tuple[Body, ...]:
-    """What a new session of the same key starts with: the choices a person made, but not the name of the old one."""
+    """What a new session of the same key starts with: the choices a person made.
+
+    Neither the name of the old one nor the rights that were given to it go on.
+    """
     choices: list[Body] = []
     if session.model is not None:
         choices.append(ModelChanged(session.model))
     if session.thinking is not None:
         choices.append(ThinkingChanged(session.thinking))
-    choices += [SettingChanged(name, value) for name, value in session.settings if name != LABEL]
+    choices += [SettingChanged(name, value) for name, value in session.settings if name not in (LABEL, ELEVATED)]
     return tuple(choices)
 
 

@@ -28,13 +28,13 @@ class ResetSettings(Settings):
 class ResetByTypeSettings(Settings):
     """Reset rules for one kind of chat; they replace the general rule."""
 
-    direct: ResetSettings | None = key(None, pending=True)
+    direct: ResetSettings | None = key(None)
     """For chats with one person."""
-    dm: ResetSettings | None = key(None, pending=True)
+    dm: ResetSettings | None = key(None)
     """The old spelling of `direct`."""
-    group: ResetSettings | None = key(None, pending=True)
+    group: ResetSettings | None = key(None)
     """For group chats and channels."""
-    thread: ResetSettings | None = key(None, pending=True)
+    thread: ResetSettings | None = key(None)
     """For threads and topics."""
 
 
@@ -84,31 +84,31 @@ def share_of(value: int | str) -> float | None:
 class SendMatch(Settings):
     """Which sessions a send rule is about; everything given must match."""
 
-    channel: str | None = key(None, pending=True)
+    channel: str | None = key(None)
     """The channel's name."""
-    chat_type: Literal["direct", "group", "channel"] | None = key(None, pending=True)
+    chat_type: Literal["direct", "group", "channel"] | None = key(None)
     """The kind of chat."""
-    key_prefix: str | None = key(None, pending=True)
+    key_prefix: str | None = key(None)
     """How the session key starts, without `agent:<id>:`."""
-    raw_key_prefix: str | None = key(None, pending=True)
+    raw_key_prefix: str | None = key(None)
     """How the whole session key starts."""
 
 
 class SendRule(Settings):
     """One rule about sending."""
 
-    action: Literal["allow", "deny"] = key("allow", pending=True)
+    action: Literal["allow", "deny"] = key("allow")
     """What the rule decides."""
-    match: SendMatch = key(SendMatch, pending=True)
+    match: SendMatch = key(SendMatch)
     """Which sessions it is about."""
 
 
 class SendPolicySettings(Settings):
     """Whether answers may leave towards a chat."""
 
-    default: Literal["allow", "deny"] = key("allow", pending=True)
+    default: Literal["allow", "deny"] = key("allow")
     """What holds where no rule matches."""
-    rules: tuple[SendRule, ...] = key((), pending=True)
+    rules: tuple[SendRule, ...] = key(())
     """The rules; one that denies wins."""
 
 
@@ -146,17 +146,17 @@ class SessionSettings(Settings):
     """`global` puts every message of an agent into one session."""
     main_key: str = key("main", pending=True)
     """Another spelling of the main session's name."""
-    dm_scope: DmScope = key("main", pending=True)
-    """Which direct chats share a session: all of them, one per person, per channel, or per account."""
+    dm_scope: DmScope = key("main")
+    """Which direct chats share a session: all, or one per person, channel or account. Strangers never share `main`."""
     group_scope: Literal["per-group", "main"] = key("per-group", pending=True)
     """Whether each group has its own session."""
-    identity_links: dict[str, tuple[str, ...]] = key({}, pending=True)
+    identity_links: dict[str, tuple[str, ...]] = key({})
     """One person under several names: a name of your choice and its `channel:peer` addresses."""
     reset: ResetSettings = key(ResetSettings)
     """When a session starts over by itself."""
     reset_by_type: ResetByTypeSettings = key(ResetByTypeSettings)
     """Other reset rules for a kind of chat."""
-    reset_by_channel: dict[str, ResetSettings] = key({}, pending=True)
+    reset_by_channel: dict[str, ResetSettings] = key({})
     """Other reset rules for a channel; they win over those of a kind of chat."""
     reset_triggers: tuple[str, ...] = key(("/new", "/reset"), pending=True)
     """What a person types to start over."""

@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,7 +16,7 @@ from retinue.core.clock import Clock, IdFactory, random_id, random_uuid
 from retinue.core.errors import SessionError, StorageError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.sessions.codec import format_time
-from retinue.sessions.entries import Header
+from retinue.sessions.entries import Body, Header
 from retinue.sessions.folding import SUFFIX, Folded, fold, fold_folder, fold_usage
 from retinue.sessions.index import INDEX_NAME, Rows, put_aside, read_index, write_index
 from retinue.sessions.session import Session, carried_over
@@ -45,6 +45,8 @@ class _Change:
     def current(self, key: SessionKey) -> Session | None:
         """The session of a key, with everything in its transcript counted; None where it has no transcript."""
         row = self.rows.get(key)
+        if row is None and not self.has_strangers():
+            return None
         if row is None or not self.path_of(row.id).is_file():
             self.refold()
             row = self.rows.get(key)
@@ -54,6 +56,15 @@ class _Change:
         if session is not None and session != row:
             self.put(session)
         return session
+
+    def has_strangers(self) -> bool:
+        """Whether there is a transcript that no row knows of; only then can a key without a row have one.
+
+        Asking for a new session must not cost a look at every other one.
+        """
+        known = {f"{row.id}{SUFFIX}" for row in self.rows.values()}
+        with explained(self.folder.name, self.folder.parent):
+            return any(name.endswith(SUFFIX) and name not in known for name in os.listdir(self.folder))  # noqa: PTH208
 
     def refold(self) -> None:
         """Bring every row up to date. A row without a transcript stays: its choices go to the key's next session."""
@@ -155,6 +166,15 @@ class SessionStore:
             transcript.refresh()
         return self._remember(session.id, transcript)
 
+    def begin(self, key: SessionKey, bodies: Iterable[Body]) -> bool:
+        """Start a session with its first entries, all in one write; false where the key has one already."""
+        with self._changing() as change:
+            row = change.rows.get(key)
+            if row is not None and self.path_of(row.id).is_file():
+                return False
+            self._start(key, change, bodies)
+            return True
+
     def reset(self, key: SessionKey) -> Session:
         """Archive a session and start a new one under its key, with the choices that a person made in the old one."""
         with self._changing() as change:
@@ -190,7 +210,7 @@ class SessionStore:
         """The transcript of a session that is not archived."""
         return self.folder / f"{session}{SUFFIX}"
 
-    def _start(self, key: SessionKey, change: _Change) -> Transcript:
+    def _start(self, key: SessionKey, change: _Change, bodies: Iterable[Body] = ()) -> Transcript:
         before = change.rows.get(key)
         header = Header(
             id=SessionId(self._session_ids()),
@@ -200,7 +220,8 @@ class SessionStore:
             parent=before.id if before else None,
         )
         path = change.path_of(header.id)
-        transcript = Transcript.create(path, header, carried_over(before) if before else (), self._stamps)
+        kept = carried_over(before) if before else ()
+        transcript = Transcript.create(path, header, (*kept, *bodies), self._stamps)
         session = fold(path, None, Folded())
         assert session is not None
         change.put(session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from retinue.security.secret_value import SecretValue
 from retinue.settings import Settings, key
 
 
@@ -51,10 +52,10 @@ class SkillEntry(Settings):
 
     enabled: bool = key(True)
     """Whether the skill may be used."""
-    api_key: str | dict[str, Any] | None = key(None, pending=True)
+    api_key: SecretValue | None = key(None)
     """The key, or a reference to it, for the variable that the skill names as its primary one."""
-    env: dict[str, str] = key({}, pending=True)
-    """Environment variables for the commands of a run that uses the skill."""
+    env: dict[str, str] = key({})
+    """Environment variables for the commands of agents that may use the skill."""
     config: dict[str, Any] = key({})
     """Settings of the skill's own; a skill can require one by its path, as in `skills.entries.<name>.config.<key>`."""
 

@@ -1,6 +1,7 @@
 """The audit log: an append-only file in which each line vouches for the one before it.
 
-A line holds the hash of its predecessor, so that a changed or removed line shows. Several processes may append.
+A line holds its number and the hash of its predecessor, so that a changed or removed line shows. A small file beside
+the log keeps the number and hash of the last line, so that a shortened log shows too. Several processes may append.
 """
 
 from __future__ import annotations
@@ -9,68 +10,152 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock
+from retinue.storage.descriptors import write_all
 from retinue.storage.file_errors import explained
 from retinue.storage.private import make_private_dir
 
 FIRST = "0" * 64
-_TAIL = 65_536
+HEAD_SUFFIX = ".head"
+_STEP = 65_536
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something wrong with the log: at which line of the file, and what it means."""
+
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last line that can be read: its number, its hash, and whether the file ends right behind it."""
+
+    number: int
+    hash: str
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class AuditLog:
-    """What was done that somebody may want to know later."""
+    """What was done that somebody may want to know later. `redact` takes secrets out of whatever is written."""
 
     path: Path
     clock: Clock
+    redact: Callable[[str], str] = _unchanged
+    durable: bool = False
+    """Whether a line must survive a power cut, and not only the death of the process."""
 
     def record(self, kind: str, who: str, details: Mapping[str, Any]) -> None:
-        """Add a line; it is on its way to the disk when this returns."""
+        """Add a line; it is kept when this returns, or taken back whole."""
         make_private_dir(self.path.parent)
         with explained(self.path.name, self.path.parent):
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self.path, flags, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
+                last = self._continue_from(_find_last(descriptor))
                 entry = {
+                    "n": last.number + 1,
                     "at": self.clock.now().isoformat(),
                     "kind": kind,
-                    "who": who,
-                    "details": details,
-                    "previous": _last_hash(descriptor),
+                    "who": self.redact(who),
+                    "details": self._clean(details),
+                    "previous": last.hash,
                 }
-                os.write(descriptor, _seal(entry))
+                self._append(descriptor, entry, b"" if last.whole else b"\n")
             finally:
                 os.close(descriptor)
 
+    def _append(self, descriptor: int, entry: Mapping[str, Any], separator: bytes) -> None:
+        size = os.fstat(descriptor).st_size
+        sealed = {**entry, "hash": _hash(entry)}
+        try:
+            write_all(descriptor, separator + json.dumps(sealed, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            if self.durable:
+                os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, size)
+            raise
+        head = os.open(self._head, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            # Of fixed length and written in one piece, so that it is never half old and half new.
+            os.pwrite(head, f"{sealed['n']:020} {sealed['hash']}\n".encode(), 0)
+        finally:
+            os.close(head)
+
+    def _continue_from(self, last: _Last) -> _Last:
+        """What the next line follows from: the last one there, or where lines were taken away, the last there was."""
+        kept = self._kept_head()
+        return replace(kept, whole=last.whole) if kept is not None and kept.number > last.number else last
+
+    @property
+    def _head(self) -> Path:
+        return self.path.with_name(self.path.name + HEAD_SUFFIX)
+
+    def _clean(self, value: Any) -> Any:
+        """The details as plain data that can be written and hashed, without secrets."""
+        if isinstance(value, str):
+            return self.redact(value).encode("utf-8", "replace").decode()
+        if isinstance(value, Mapping):
+            return {str(self._clean(str(name))): self._clean(below) for name, below in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self._clean(item) for item in value]
+        return value if value is None or isinstance(value, (bool, int, float)) else self._clean(str(value))
+
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Every line that can be read, oldest first."""
+        """Every line, oldest first; one that cannot be read comes as what it is."""
         if not self.path.is_file():
             return
         with self.path.open("rb") as file:
             for line in file:
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    yield {"kind": "unreadable", "raw": line.decode("utf-8", "replace")}
+                yield _read(line) or {"kind": "unreadable", "raw": line.decode("utf-8", "replace")}
 
-    def broken_at(self) -> int | None:
-        """The number of the first line that does not follow from the one before it; None where all do."""
-        previous = FIRST
-        for number, entry in enumerate(self.entries(), start=1):
+    def verify(self) -> tuple[Damage, ...]:
+        """Everything that is wrong with the log, in order; empty where each line follows from the one before it."""
+        found: list[Damage] = []
+        number, previous, line = 0, FIRST, 0
+        for line, entry in enumerate(self.entries(), start=1):
             sealed = entry.pop("hash", None)
-            if entry.get("previous") != previous or sealed != _hash(entry):
-                return number
-            previous = sealed
-        return None
+            if entry["kind"] == "unreadable" or not isinstance(sealed, str):
+                found.append(Damage(line, "cannot be read"))
+                continue
+            own = entry.get("n")
+            if sealed != _hash(entry):
+                found.append(Damage(line, f"entry {own} was changed"))
+            elif entry.get("previous") != previous:
+                found.append(Damage(line, _tell_gap(number, own)))
+            number, previous = own if isinstance(own, int) else number + 1, sealed
+        kept = self._kept_head()
+        if kept is not None and kept.number > number:
+            found.append(Damage(line + 1, f"entries {number + 1} to {kept.number} are missing at the end"))
+        return tuple(found)
+
+    def _kept_head(self) -> _Last | None:
+        try:
+            number, sealed = self._head.read_text().split()
+            return _Last(int(number), sealed)
+        except (OSError, ValueError):
+            return None
 
 
-def _seal(entry: dict[str, Any]) -> bytes:
-    return (json.dumps({**entry, "hash": _hash(entry)}, ensure_ascii=False) + "\n").encode()
+def _tell_gap(before: int, after: object) -> str:
+    if isinstance(after, int) and after > before + 1:
+        return f"entries {before + 1} to {after - 1} are missing before it"
+    return f"entry {after} does not follow from entry {before}: one was changed, moved or put in"
 
 
 def _hash(entry: Mapping[str, Any]) -> str:
@@ -78,11 +163,29 @@ def _hash(entry: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _last_hash(descriptor: int) -> str:
-    size = os.fstat(descriptor).st_size
-    tail = os.pread(descriptor, min(size, _TAIL), max(0, size - _TAIL)).splitlines()
+def _read(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(tail[-1])["hash"] if tail else FIRST
-    except (ValueError, KeyError, TypeError):
-        return FIRST
-    return found if isinstance(found, str) else FIRST
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and "kind" in found else None
+
+
+def _find_last(descriptor: int) -> _Last:
+    """The last line that can be read, found from the end; a torn one behind it is left for the reader to see."""
+    end = os.fstat(descriptor).st_size
+    tail = b""
+    whole = True
+    while end > 0:
+        start = max(0, end - _STEP)
+        tail = os.pread(descriptor, end - start, start) + tail
+        end = start
+        whole = tail.endswith(b"\n")
+        lines = tail.split(b"\n")
+        # The first piece may be the end of a longer line, unless it begins the file.
+        for line in reversed(lines if end == 0 else lines[1:]):
+            entry = _read(line)
+            if entry is not None and isinstance(entry.get("hash"), str):
+                number = entry.get("n")
+                return _Last(number if isinstance(number, int) else 0, entry["hash"], whole)
+    return _Last(0, FIRST, whole)

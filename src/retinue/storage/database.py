@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from retinue.storage.database_file import (
     connect,
     create,
     find_strays,
+    keep_damaged_log,
     opening_alone,
     put_aside,
     roll_back,
@@ -33,6 +35,9 @@ DATABASE_NAME = "state.sqlite"
 Value = str | int | float | bytes | None
 
 log = logging.getLogger(__name__)
+
+_connected: Counter[Path] = Counter()
+"""Databases that this process has open. Looking into the files of one of these would undo SQLite's locks on it."""
 
 
 class Database:
@@ -125,13 +130,17 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            _connected[self.path] -= 1
 
     def _open(self) -> sqlite3.Connection:
         make_private_dir(self.path.parent)
         with opening_alone(self.path.parent):
             for stray in list(find_strays(self.path)):
                 self._note(f"{stray.name} did not belong there and was kept as {put_aside(stray, 'corrupt').name}.")
+            if not _connected[self.path]:
+                self._check_log()
             self._connection = self._connect()
+            _connected[self.path] += 1
             self._identity = _identity_of(self.path)
             return self._connection
 
@@ -147,6 +156,14 @@ class Database:
                 self._put_aside("newer", str(newer))
         create(self.path, self._schema)
         return connect(self.path, self._schema, durable=self._durable)
+
+    def _check_log(self) -> None:
+        aside = keep_damaged_log(self.path)
+        if aside is not None:
+            self._note(
+                f"The log of {self.path.name} is damaged: its last changes cannot be read, and messages that were "
+                f"accepted then may be missing. It was kept as {aside.name}; check your last messages for answers."
+            )
 
     def _put_aside(self, why: str, reason: str) -> None:
         aside = put_aside(self.path, why)

@@ -20,6 +20,7 @@ from retinue.core.errors import StorageError
 from retinue.storage.descriptors import CREATE, PRIVATE_FILE, sync_folder
 from retinue.storage.file_errors import DiskFull, NoPermission, ReadOnly, explained, kind_of
 from retinue.storage.state_schema import Schema
+from retinue.storage.wal import find_damage
 
 BUSY_SECONDS = 5.0
 MOST_CHECKED = 64 * 1024 * 1024
@@ -95,12 +96,16 @@ def migrate(connection: sqlite3.Connection, schema: Schema) -> None:
 
 def put_aside(path: Path, why: str) -> Path:
     """Rename whatever stands at `path`, with its log, to the first free `<name>.<why>-<n>`."""
-    aside = next(name for n in count(1) if not os.path.lexists(name := path.with_name(f"{path.name}.{why}-{n}")))
+    aside = _free_name(path, why)
     with explained(path.name, path.parent):
         for suffix in ("", *_SIDE_FILES):
             with suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
     return aside
+
+
+def _free_name(path: Path, why: str) -> Path:
+    return next(name for n in count(1) if not os.path.lexists(name := path.with_name(f"{path.name}.{why}-{n}")))
 
 
 def find_strays(path: Path) -> Iterator[Path]:
@@ -110,6 +115,25 @@ def find_strays(path: Path) -> Iterator[Path]:
         side = path.with_name(path.name + suffix)
         if os.path.lexists(side) and (alone or not stat.S_ISREG(side.lstat().st_mode)):
             yield side
+
+
+def keep_damaged_log(path: Path) -> Path | None:
+    """Copy a log that SQLite would read only in part, before SQLite clears it; None where it reads all of it.
+
+    May only be called while this process has no connection to the database.
+    """
+    log, index = (path.with_name(path.name + suffix) for suffix in _SIDE_FILES)
+    with explained(log.name, path.parent):
+        # The index first: it never knows of more than the log has by then.
+        known = index.read_bytes() if index.exists() else b""
+        content = log.read_bytes() if log.exists() else b""
+        if find_damage(content, known) is None:
+            return None
+        aside = _free_name(log, "corrupt")
+        descriptor = os.open(aside, CREATE, PRIVATE_FILE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    return aside
 
 
 @contextmanager

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
 from retinue.core.errors import StorageError
 from retinue.storage.beneath import FOLDER, O_PATH, Links, Resolver, best_resolver, open_beneath, split_path
+from retinue.storage.closed import closed_beneath, refuse_closed
 from retinue.storage.descriptors import (
     CREATE,
     PRIVATE_DIR,
@@ -30,6 +29,7 @@ from retinue.storage.descriptors import (
     sync_folder,
     write_all,
 )
+from retinue.storage.entries import Entry, EntryKind, FileIdentity, FileRead, Place, identity_of, read_entry
 from retinue.storage.file_errors import (
     AlreadyThere,
     DiskFull,
@@ -76,73 +76,33 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
 
 
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
-    """Tells one content of one file from any other, without reading it."""
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileRead:
-    """A file's bytes, the identity they had and the number of names the file has."""
-
-    data: bytes
-    identity: FileIdentity
-    links: int
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which folder it is, whatever it is called."""
-
-    device: int
-    inode: int
-
-
-class EntryKind(StrEnum):
-    """What stands behind a name in a folder."""
-
-    FILE = "file"
-    DIR = "dir"
-    LINK = "link"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a folder; a link is described itself, not what it points to."""
-
-    name: str
-    kind: EntryKind
-    size: int
-    mtime_ns: int
-
-
 class Root:
-    """One folder and everything beneath it; owns a descriptor, so it is a context manager.
+    """One folder and everything beneath it except closed places; owns a descriptor, so it is a context manager.
 
     Reads may run in several threads at once. Of two writers the last one wins; nobody ever sees half a file.
     """
 
-    def __init__(self, path: Path, descriptor: int, resolver: Resolver) -> None:
+    def __init__(self, path: Path, descriptor: int, resolver: Resolver, closed: Iterable[Path] = ()) -> None:
         self.path = path
         self._descriptor = descriptor
         self._resolver = resolver
         self._anchor = os.path.realpath(path)
+        self.closed = tuple(closed)
+        self._closed = closed_beneath(self._anchor, self.closed)
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = False, resolver: Resolver | None = None) -> Root:
-        """Open a folder that the operator named; links on the way to it are followed."""
+    def open(
+        cls, path: Path, *, create: bool = False, resolver: Resolver | None = None, closed: Iterable[Path] = ()
+    ) -> Root:
+        """Open a folder that the operator named; links on the way to it are followed.
+
+        `closed` are places that cannot be reached through it; those elsewhere do not matter.
+        """
         if create:
             make_private_dir(path)
         with explained(path.name, path.parent):
             descriptor = os.open(path, FOLDER)
-        return cls(path, descriptor, resolver or best_resolver())
+        return cls(path, descriptor, resolver or best_resolver(), closed)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -165,18 +125,18 @@ class Root:
 
     def identify(self, relative: str, *, links: Links = Links.NONE) -> FileIdentity | None:
         """The identity of a regular file, by one look at it; None where nothing is there."""
-        parts = split_path(relative)
+        parts = self.split(relative)
         with explained(relative, self.path):
             try:
                 found = self._look(parts, links)
             except FileNotFoundError:
                 return None
         self._require_regular(found, relative)
-        return _identity(found)
+        return identity_of(found)
 
     def read(self, relative: str, *, max_bytes: int, links: Links = Links.NONE, single_link: bool = False) -> FileRead:
         """Read a regular file whole; one larger than `max_bytes` is an error, never cut."""
-        parts = split_path(relative)
+        parts = self.split(relative)
         with explained(relative, self.path), self._opened(parts, _READ, links) as descriptor:
             found = os.fstat(descriptor)
             self._require_regular(found, relative, single_link=single_link)
@@ -184,7 +144,7 @@ class Root:
             data = b"" if found.st_size > max_bytes else read_up_to(descriptor, max_bytes + 1, found.st_size)
         if found.st_size > max_bytes or len(data) > max_bytes:
             raise TooLarge(f"'{relative}' in {self.path} is larger than {max_bytes:,} bytes. Shorten or split it.")
-        return FileRead(data, _identity(found), found.st_nlink)
+        return FileRead(data, identity_of(found), found.st_nlink)
 
     def write(self, relative: str, data: bytes, *, mode: int = PRIVATE_FILE, exclusive: bool = False) -> None:
         """Put `data` in the place of a file, whole or not at all; missing folders are made.
@@ -192,15 +152,28 @@ class Root:
         An existing file keeps its permissions; `mode` is for a new one. With `exclusive` an existing file is an error.
         """
         with explained(relative, self.path), self._parent(relative, create=True) as (folder, name):
-            found = stat_if_there(folder, name)
-            if found is None:
-                self._refuse_shadow(folder, name, relative)
-            elif exclusive:
+            if exclusive and stat_if_there(folder, name) is not None:
                 raise AlreadyThere(f"'{relative}' in {self.path} exists already. It was left as it is.")
-            else:
-                self._require_regular(found, relative, single_link=True)
+            found = self._require_writable(folder, name, relative)
+            if found is not None:
                 mode = stat.S_IMODE(found.st_mode) & 0o777
             replace_file(folder, name, data, mode, exclusive=exclusive)
+
+    def check_write(self, relative: str) -> None:
+        """Raise where `write` would refuse the path as it stands now; nothing is changed."""
+        parts = self.split(relative)
+        with explained(relative, self.path):
+            for depth in range(len(parts), 0, -1):
+                try:
+                    with self._parent("/".join(parts[:depth])) as (folder, name):
+                        if depth == len(parts):
+                            self._require_writable(folder, name, relative)
+                        else:
+                            self._refuse_shadow(folder, name, relative)
+                        return
+                except FileNotFoundError:
+                    continue  # `write` would make the folder; what counts is where the first new one stands
+        raise NotRegular(f"'{relative}' is the folder {self.path} itself. Name something inside it.")
 
     def append(self, relative: str, data: bytes, *, sync: bool = True) -> None:
         """Add `data` to the end of a file; what could not be added whole is taken back.
@@ -220,13 +193,13 @@ class Root:
 
     def entries(self, relative: str = ".") -> list[Entry]:
         """What a folder holds, sorted by name."""
-        parts = split_path(relative)
+        parts = self.split(relative)
         with (
             explained(relative, self.path),
             self._opened(parts, FOLDER) as descriptor,
             os.scandir(descriptor) as listing,
         ):
-            found = [entry for entry in map(_entry, listing) if entry is not None]
+            found = [entry for entry in map(read_entry, listing) if entry is not None]
         return sorted(found, key=lambda entry: entry.name)
 
     def walk(self, relative: str = ".", *, max_entries: int) -> Iterator[tuple[str, Entry]]:
@@ -234,7 +207,7 @@ class Root:
 
         A folder that cannot be listed, or is gone by the time its turn comes, is passed over.
         """
-        start = "/".join(split_path(relative))
+        start = "/".join(self.split(relative))
         waiting = [(f"{start}/" if start else "", entry) for entry in reversed(self.entries(relative))]
         seen = 0
         while waiting:
@@ -253,7 +226,7 @@ class Root:
     def make_dir(self, relative: str) -> None:
         """Make a private folder and the ones above it; one that is there stays as it is."""
         with explained(relative, self.path):
-            os.close(self._open_folder(split_path(relative), relative, create=True))
+            os.close(self._open_folder(self.split(relative), relative, create=True))
 
     def remove(self, relative: str) -> None:
         """Remove a file, a link (not what it points to) or an empty folder."""
@@ -284,6 +257,20 @@ class Root:
             except FileNotFoundError:
                 return None
 
+    def split(self, relative: str) -> tuple[str, ...]:
+        """The names of a path inside this folder; raises where it cannot stay inside or leads to a closed place."""
+        parts = split_path(relative)
+        refuse_closed(parts, self._closed, relative)
+        return parts
+
+    def reaches(self, relative: str) -> bool:
+        """Whether a path stays inside this folder and leads to no closed place."""
+        try:
+            self.split(relative)
+        except StorageError:
+            return False
+        return True
+
     def _look(self, parts: Sequence[str], links: Links) -> os.stat_result:
         if len(parts) == 1:
             found = os.stat(parts[0], dir_fd=self._folder, follow_symlinks=False)
@@ -300,6 +287,8 @@ class Root:
 
     @contextmanager
     def _opened(self, parts: Sequence[str], flags: int, links: Links = Links.NONE) -> Iterator[int]:
+        if self._closed:
+            links = Links.NONE  # a link could lead from a place that is open to one that is not
         descriptor = open_beneath(self._folder, parts, flags, links=links, resolver=self._resolver, anchor=self._anchor)
         try:
             yield descriptor
@@ -309,7 +298,7 @@ class Root:
     @contextmanager
     def _parent(self, relative: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
         """The folder a path's last name stands in, and that name."""
-        parts = split_path(relative)
+        parts = self.split(relative)
         if not parts:
             raise NotRegular(f"'{relative}' is the folder {self.path} itself. Name something inside it.")
         folder = self._open_folder(parts[:-1], relative, create=create)
@@ -344,7 +333,7 @@ class Root:
     @contextmanager
     def _appendable(self, relative: str) -> Iterator[int]:
         try:
-            descriptor = open_beneath(self._folder, split_path(relative), _APPEND, resolver=self._resolver)
+            descriptor = open_beneath(self._folder, self.split(relative), _APPEND, resolver=self._resolver)
         except FileNotFoundError:
             with self._parent(relative, create=True) as (folder, name):
                 self._refuse_shadow(folder, name, relative)
@@ -354,6 +343,14 @@ class Root:
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _require_writable(self, folder: int, name: str, relative: str) -> os.stat_result | None:
+        found = stat_if_there(folder, name)
+        if found is None:
+            self._refuse_shadow(folder, name, relative)
+        else:
+            self._require_regular(found, relative, single_link=True)
+        return found
 
     def _require_regular(self, found: os.stat_result, relative: str, *, single_link: bool = False) -> None:
         if stat.S_ISLNK(found.st_mode):
@@ -371,17 +368,3 @@ class Root:
             raise ShadowedName(
                 f"'{relative}' would stand beside '{other}' in {self.path} and differ only in spelling. Use '{other}'."
             )
-
-
-def _identity(found: os.stat_result) -> FileIdentity:
-    return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def _entry(found: os.DirEntry[str]) -> Entry | None:
-    try:
-        status = found.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    kinds = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIR, stat.S_IFLNK: EntryKind.LINK}
-    kind = kinds.get(stat.S_IFMT(status.st_mode), EntryKind.OTHER)
-    return Entry(found.name, kind, status.st_size, status.st_mtime_ns)

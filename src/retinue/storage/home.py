@@ -45,6 +45,10 @@ class Home:
     def credentials(self) -> Path:
         return self.path / "credentials"
 
+    @property
+    def audit_log(self) -> Path:
+        return self.path / "audit.jsonl"
+
     def agent_dir(self, agent: AgentId) -> Path:
         return self.path / "agents" / agent / "agent"
 

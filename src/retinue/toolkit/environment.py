@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from retinue.core.errors import ToolFailed
 
@@ -12,19 +12,35 @@ TRUSTED_FOLDERS = ("/usr/bin", "/bin")
 
 _INHERITED = frozenset({"TERM", "LANG", "TZ", "NO_COLOR", "COLUMNS", "LINES", "HOME", "USER", "LOGNAME", "TMPDIR"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_DANGEROUS = re.compile(
-    r"(?:LD_|DYLD_|GCONV_|MALLOC_|BASH|GIT_|PYTHON|PIP_|UV_|NODE_|NPM_CONFIG_|YARN_|RUBY|GEM_|BUNDLE_|PERL|JAVA_|JDK_|LUA_)"
-    r".*|(?:CARGO_|RUSTC?|DOTNET_|PHP|SSH_|SSL_|CURL_|DOCKER_|KUBE|XDG_|LESS|RETINUE_|OPENCLAW_|TERMINFO).*"
-    r"|.*PROXY|.*_INDEX_URL|.*_CA_BUNDLE|.*PATH|_JAVA_OPTIONS|GOFLAGS|GOENV|GOSUMDB|HOME|SHELL|SHELLOPTS|IFS|ENV|PS[0-9]"
-    r"|PROMPT_COMMAND|EDITOR|VISUAL|.*PAGER|BROWSER|MAKEFLAGS|MAKEFILES|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|TMPDIR|TERMCAP",
-    re.IGNORECASE,
-)
+_DANGEROUS_NAMES = r"""
+    LD_.* DYLD_.* GCONV_.* MALLOC_.* NSS_.* .*SAN_OPTIONS LOCALDOMAIN RES_OPTIONS HOSTALIASES
+    BASH.* ENV ZDOTDIR SHELL SHELLOPTS IFS PS[0-9] PROMPT_COMMAND GLOBIGNORE HISTFILE INPUTRC
+    HOME PWD OLDPWD _ TMPDIR TERMCAP TERMINFO.* TZDIR POSIXLY_CORRECT
+    GIT_.* PYTHON.* PIP_.* UV_.* PIPX_.* NODE_.* NPM_CONFIG_.* YARN_.* BUN_.* DENO_.* ELECTRON_.*
+    RUBY.* GEM_.* BUNDLE_.* PERL.* LUA_.* PHP.* COMPOSER_.* JULIA_.* R_.* DOTNET_.* CARGO_.* RUST.*
+    JAVA_.* JDK_.* _JAVA_OPTIONS (MAVEN|GRADLE|SBT|ANT|CATALINA|JVM)_OPTS
+    GO(FLAGS|ENV|SUMDB|ROOT|BIN|TOOLCHAIN|TOOLDIR|PRIVATE|INSECURE|NOSUMDB|NOSUMCHECK|EXPERIMENT)
+    CC CXX LD AR CPP C(PP|XX)?FLAGS LDFLAGS MAKEFLAGS MAKEFILES GNUMAKEFLAGS MFLAGS CMAKE_.*
+    TAR_OPTIONS GREP_OPTIONS XZ_OPT XZ_DEFAULTS GZIP BZIP2? ZIPOPT UNZIP RSYNC_.* FZF_.*
+    SSH_.* SVN_SSH CVS_RSH SSL.* OPENSSL_.* CURL_.* WGETRC NETRC GNUPGHOME KRB5.* SUDO_.*
+    DOCKER_.* KUBE.* ANSIBLE_.* TF_CLI_.* HELM_.* AWS_(CONFIG_FILE|SHARED_CREDENTIALS_FILE|ENDPOINT_URL.*)
+    XDG_.* DBUS_.* SYSTEMD_.* GTK_.* QT_.* GIO_.* GST_.* XAUTHORITY DISPLAY WAYLAND_DISPLAY
+    LESS.* MANOPT EXINIT (G?VIM|NVIM).* EMACS.* FCEDIT VISUAL PSQLRC PGSERVICEFILE PGSYSCONFDIR
+    .*PROXY .*INDEX_URL .*_REGISTRY .*_CA_BUNDLE .*PATH .*PAGER .*EDITOR .*BROWSER
+    RETINUE_.* OPENCLAW_.*
+"""
+_DANGEROUS = re.compile("|".join(_DANGEROUS_NAMES.split()), re.IGNORECASE)
 
 
-def base_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+def base_environment(inherited: Mapping[str, str], path_prepend: Sequence[str] = ()) -> dict[str, str]:
     """The variables every command gets."""
     kept = {name: value for name, value in inherited.items() if name in _INHERITED or name.startswith("LC_")}
-    return {**kept, "PATH": PATH, "RETINUE_SHELL": "exec"}
+    return {**kept, "PATH": ":".join((*path_prepend, PATH)), "RETINUE_SHELL": "exec"}
+
+
+def may_be_set(name: str) -> bool:
+    """Whether a skill or a call may set a variable: a proper name that changes nothing programs load, run or trust."""
+    return _NAME.fullmatch(name) is not None and _DANGEROUS.fullmatch(name) is None
 
 
 def check_variables(variables: Mapping[str, str]) -> None:
@@ -32,5 +48,5 @@ def check_variables(variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         if not _NAME.fullmatch(name) or "\0" in value:
             raise ToolFailed(f"'{name}' cannot be an environment variable.")
-        if _DANGEROUS.fullmatch(name):
+        if not may_be_set(name):
             raise ToolFailed(f"The variable {name} may not be set: it changes what programs load, run or connect to.")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from functools import partial
 from typing import Any, Self
 
 from anyio import to_thread
 from pydantic import Field, model_validator
 
-from retinue.core.errors import ToolFailed
-from retinue.core.messages import Text
+from retinue.core.clock import IdFactory, random_id
+from retinue.core.errors import StorageError, ToolFailed
+from retinue.core.messages import Text, text_of
+from retinue.core.trust import Trust
+from retinue.security.content import Source, sanitise, wrap_untrusted
+from retinue.security.literals import file_name
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
+from retinue.toolkit.origin import note_write, origin_of
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate_readable, locate_writable, told
 from retinue.toolkit.pictures import MAX_PICTURE_BYTES, as_image
@@ -68,7 +74,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
             summary="Read a file",
             description="Read a text file or picture; long files come in pages.",
             arguments=ReadArguments,
-            run=read_file,
+            run=partial(read_file, new_id=parts.new_id),
         ),
         Tool(
             name="write",
@@ -89,24 +95,31 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     )
 
 
-async def read_file(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
-    """A page of a text file, or a picture."""
+async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: IdFactory = random_id) -> ToolOutput:
+    """A page of a text file, or a picture; what came from outside is marked as such."""
     root, relative = locate_readable(context, arguments.path)
-    return await to_thread.run_sync(_read, root, relative, arguments)
+    output, text = await to_thread.run_sync(_read, root, relative, arguments)
+    # Judged by the whole file: a page may begin or end within a line.
+    with told():
+        origin = origin_of(context, root, relative, text)
+    if origin is not Trust.UNTRUSTED:
+        return output
+    marked = wrap_untrusted(text_of(output.content), Source.MEMORY, new_id=new_id)
+    return ToolOutput.of(marked, trust=Trust.UNTRUSTED)
 
 
-def _read(root: Root, relative: str, arguments: ReadArguments) -> ToolOutput:
+def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutput, str]:
+    """What to show of a file, and its whole text if it is one."""
     data = load(root, relative, MAX_READ_BYTES)
     image = as_image(data, arguments.path) if len(data) <= MAX_PICTURE_BYTES else None
     if image is not None:
-        return ToolOutput((Text(f"{arguments.path}: {image.media_type}, {len(data):,} bytes."), image))
+        return ToolOutput((Text(f"{arguments.path}: {image.media_type}, {len(data):,} bytes."), image)), ""
     if looks_binary(data):
         raise ToolFailed(
             f"'{arguments.path}' is a binary file of {len(data):,} bytes. Use exec with a program that understands it."
         )
-    return ToolOutput.of(
-        page(data.decode("utf-8", "replace").removeprefix("\ufeff"), arguments.offset, arguments.limit)
-    )
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+    return ToolOutput.of(page(text, arguments.offset, arguments.limit)), text
 
 
 def page(text: str, offset: int | None, limit: int | None) -> str:
@@ -175,25 +188,45 @@ def suggest(root: Root, relative: str) -> str:
     if not near:
         return ""
     prefix = f"{folder}/" if folder else ""
-    return f" Did you mean {', '.join(prefix + lowered[name] for name in near)}?"
+    return f" Did you mean {', '.join(shown_name(prefix + lowered[name]) for name in near)}?"
+
+
+def shown_name(path: str) -> str:
+    """A path as the model sees it: its name, which a stranger may have chosen, neither hides nor imitates anything."""
+    return sanitise(file_name(path))
 
 
 async def write_file(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
     """Create or replace a file."""
-    relative = locate_writable(context.root, arguments.path)
-    data = encode(arguments.content)
+    root, relative = locate_writable(context, arguments.path)
+    return await to_thread.run_sync(_write, context, root, relative, arguments.content)
+
+
+def _write(context: ToolContext, root: Root, relative: str, content: str) -> ToolOutput:
+    data = encode(content)
     with told():
-        await to_thread.run_sync(lambda: context.root.write(relative, data))
+        note_write(context, root, relative, before=_text_before(context, root, relative), after=content)
+        root.write(relative, data)
     return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.")
+
+
+def _text_before(context: ToolContext, root: Root, relative: str) -> str:
+    """What a file says before it is replaced; "" where nobody asks for it, or where it cannot be read."""
+    if not context.tainted:
+        return ""
+    try:
+        return root.read(relative, max_bytes=MAX_EDIT_BYTES).data.decode("utf-8", "replace")
+    except StorageError:
+        return ""
 
 
 async def edit_file(arguments: EditArguments, context: ToolContext) -> ToolOutput:
     """Replace pieces of a file: all of them, or none."""
-    relative = locate_writable(context.root, arguments.path)
-    return await to_thread.run_sync(_edit, context.root, relative, arguments)
+    root, relative = locate_writable(context, arguments.path)
+    return await to_thread.run_sync(_edit, context, root, relative, arguments)
 
 
-def _edit(root: Root, relative: str, arguments: EditArguments) -> ToolOutput:
+def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArguments) -> ToolOutput:
     data = load(root, relative, MAX_EDIT_BYTES)
     if looks_binary(data):
         raise ToolFailed(f"'{relative}' is a binary file; it cannot be edited as text.")
@@ -201,6 +234,7 @@ def _edit(root: Root, relative: str, arguments: EditArguments) -> ToolOutput:
     edits = [Replacement(edit.old_text, edit.new_text) for edit in arguments.edits]
     changed, first = replace_all(source.text, edits, relative)
     with told():
+        note_write(context, root, relative, before=source.text, after=changed)
         root.write(relative, source.encode(changed))
     count = f"{len(edits)} places" if len(edits) > 1 else "1 place"
     return ToolOutput.of(f"Edited {relative}: {count}, first at line {first}.")

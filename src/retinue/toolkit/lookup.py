@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from subprocess import DEVNULL, PIPE
 from typing import IO, Any
 
@@ -15,10 +16,12 @@ from anyio import to_thread
 from pydantic import Field
 
 from retinue.core.errors import StorageError, ToolFailed
+from retinue.core.globs import Glob
+from retinue.core.messages import text_of
 from retinue.storage.files import Entry, EntryKind, NotRegular, NotThere, Root
 from retinue.toolkit import searcher
-from retinue.toolkit.files import suggest
-from retinue.toolkit.globs import Glob
+from retinue.toolkit.files import shown_name, suggest
+from retinue.toolkit.origin import origin_of_matches
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate_readable, told
 from retinue.toolkit.text import looks_binary
@@ -78,7 +81,8 @@ def grep_tool(seconds: float) -> Tool[GrepArguments]:
 
     async def run(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
         root, relative = locate_readable(context, arguments.path)
-        return await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
+        output = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
+        return replace(output, trust=origin_of_matches(context, root, text_of(output.content)))
 
     return Tool(
         name="grep",
@@ -129,7 +133,7 @@ def _feed(feed: IO[bytes], header: dict[str, Any], root: Root, files: Iterator[s
         with suppress(StorageError):  # too large, gone or unreadable: the others are still searched
             data = root.read(path, max_bytes=MAX_FILE_BYTES).data
             if not looks_binary(data):
-                feed.write(json.dumps([path, len(data)]).encode() + b"\n" + data)
+                feed.write(json.dumps([shown_name(path), len(data)]).encode() + b"\n" + data)
 
 
 def _files(root: Root, relative: str, glob: Glob | None) -> Iterator[str]:
@@ -212,7 +216,7 @@ async def list_folder(arguments: ListArguments, context: ToolContext) -> ToolOut
 
 
 def _marked(path: str, entry: Entry) -> str:
-    return path + {EntryKind.DIR: "/", EntryKind.LINK: "@"}.get(entry.kind, "")
+    return shown_name(path) + {EntryKind.DIR: "/", EntryKind.LINK: "@"}.get(entry.kind, "")
 
 
 def _listing(names: list[str], limit: int, nothing: str) -> ToolOutput:

@@ -16,6 +16,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.trust import Trust, least
 from retinue.security.content import Source, wrap_untrusted
 from retinue.storage.files import NotThere
+from retinue.toolkit.origin import note_write
 from retinue.toolkit.paths import is_control_path, told
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
@@ -47,9 +48,6 @@ class Notebook(Protocol):
 OpenNotebook = Callable[[AgentId, SessionKey], Awaitable[Notebook | None]]
 """The notebook for a session; None where it may not search memory."""
 
-RecordWrite = Callable[[ToolContext, str, str], Awaitable[None]]
-"""Remembers who wrote a text into a file of the workspace."""
-
 
 class SearchArguments(Arguments):
     query: str = Field(min_length=1, max_length=4_000, description="What to look for, in words or as a question.")
@@ -73,9 +71,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     return memory_tools(parts.notebooks, parts.clock, parts.new_id) if parts.notebooks else ()
 
 
-def memory_tools(
-    open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory, *, record: RecordWrite | None = None
-) -> tuple[Tool[Any], ...]:
+def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -> tuple[Tool[Any], ...]:
     """The three memory tools."""
 
     async def notebook_of(context: ToolContext) -> Notebook:
@@ -108,9 +104,10 @@ def memory_tools(
         path = note_path(arguments.note, clock.now().astimezone())
         text = arguments.text.replace("\r\n", "\n").strip("\n") + "\n"
         with told():
-            context.root.append(path, _separator(context, path).encode() + text.encode("utf-8", "replace"))
-        if record is not None:
-            await record(context, path, text)
+            before = _read_note(context, path)
+            note_write(context, context.root, path, before=before, after=text)
+            separator = "" if not before or before.endswith("\n") else "\n"
+            context.root.append(path, (separator + text).encode("utf-8", "replace"))
         notebook = await open_notebook(context.agent, context.session)
         if notebook is not None:
             notebook.note_change()
@@ -154,13 +151,13 @@ def note_path(note: str | None, now: datetime) -> str:
     return path
 
 
-def _separator(context: ToolContext, path: str) -> str:
-    """What keeps the new text apart from the last line of the file."""
+def _read_note(context: ToolContext, path: str) -> str:
+    """What a note says before something is appended to it."""
     try:
         data = context.root.read(path, max_bytes=16 * 1024 * 1024).data
     except NotThere:
         return ""
-    return "" if not data or data.endswith(b"\n") else "\n"
+    return data.decode("utf-8", "replace")
 
 
 def describe_hit(hit: Hit, *, cites: bool = False) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 from anyio import to_thread
@@ -14,6 +15,7 @@ from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
 from retinue.toolkit.files import MAX_EDIT_BYTES, encode, load
 from retinue.toolkit.hunks import AddFile, Change, DeleteFile, UpdateFile, apply_hunks, parse_patch
+from retinue.toolkit.origin import note_move, note_write
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate_writable, told
 from retinue.toolkit.text import SourceText
@@ -26,6 +28,7 @@ class PatchArguments(Arguments):
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """The apply_patch tool."""
+    workspace_only = parts.settings.exec.apply_patch.workspace_only
     return (
         Tool(
             name="apply_patch",
@@ -36,32 +39,40 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
                 "then @@ hunks of ' ', '-' and '+' lines."
             ),
             arguments=PatchArguments,
-            run=apply_patch,
+            run=partial(apply_patch, workspace_only=workspace_only),
             parallel=False,
         ),
     )
 
 
-async def apply_patch(arguments: PatchArguments, context: ToolContext) -> ToolOutput:
+async def apply_patch(arguments: PatchArguments, context: ToolContext, *, workspace_only: bool = True) -> ToolOutput:
     """Apply a patch: parsed and checked as a whole, then written; a failure on the way takes everything back."""
     changes = parse_patch(arguments.input)
-    return await to_thread.run_sync(_apply, context.root, changes)
+    find = partial(locate_writable, context, workspace_only=workspace_only)
+    return await to_thread.run_sync(_apply, context, find, changes)
+
+
+_Find = Callable[[str], tuple[Root, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One change on disk, how to take it back, and the path that must not be touched twice."""
+    """One change on disk, how to take it back, and the path that must not be touched twice.
+
+    `note` remembers, just before, where the lines come from that the change writes.
+    """
 
     path: str
     do: Callable[[], None]
     undo: Callable[[], None]
+    note: Callable[[], None] = lambda: None
 
 
-def _apply(root: Root, changes: tuple[Change, ...]) -> ToolOutput:
+def _apply(context: ToolContext, find: _Find, changes: tuple[Change, ...]) -> ToolOutput:
     steps: list[_Step] = []
     lines: list[str] = []
     for change in changes:
-        planned, line = _plan(root, change)
+        planned, line = _plan(context, find, change)
         steps += planned
         lines.append(line)
     paths = Counter(step.path for step in steps)
@@ -72,34 +83,41 @@ def _apply(root: Root, changes: tuple[Change, ...]) -> ToolOutput:
     return ToolOutput.of("\n".join(lines))
 
 
-def _plan(root: Root, change: Change) -> tuple[list[_Step], str]:
+def _plan(context: ToolContext, find: _Find, change: Change) -> tuple[list[_Step], str]:
     """The steps of a change and how to report it; nothing is written yet."""
-    path = locate_writable(root, change.path)
+    root, path = find(change.path)
     match change:
         case AddFile(text=text):
             _require_free(root, path)
             data = encode(text)
-            add = _Step(path, lambda: root.write(path, data, exclusive=True), lambda: root.remove(path))
+            note = partial(note_write, context, root, path, before="", after=text)
+            add = _Step(path, lambda: root.write(path, data, exclusive=True), lambda: root.remove(path), note)
             return [add], f"A {path}"
         case DeleteFile():
             data = load(root, path, MAX_EDIT_BYTES)
             return [_Step(path, lambda: root.remove(path), lambda: root.write(path, data))], f"D {path}"
         case UpdateFile():
-            return _plan_update(root, path, change)
+            return _plan_update(context, find, change)
         case unknown:
             assert_never(unknown)
 
 
-def _plan_update(root: Root, path: str, change: UpdateFile) -> tuple[list[_Step], str]:
+def _plan_update(context: ToolContext, find: _Find, change: UpdateFile) -> tuple[list[_Step], str]:
+    root, path = find(change.path)
     before = load(root, path, MAX_EDIT_BYTES)
     source = SourceText.decode(before, path)
-    after = source.encode(apply_hunks(source.text, change.hunks, path))
-    target = path if change.move_to is None else locate_writable(root, change.move_to)
-    rewrite = _Step(target, lambda: root.write(target, after), lambda: root.write(target, before))
+    changed = apply_hunks(source.text, change.hunks, path)
+    after = source.encode(changed)
+    there, target = (root, path) if change.move_to is None else find(change.move_to)
+    if there is not root:
+        raise ToolFailed(f"'{change.move_to}' is not in the same place as '{path}'. Add the new file, delete the old.")
+    note = partial(note_write, context, root, target, before=source.text, after=changed)
+    rewrite = _Step(target, lambda: root.write(target, after), lambda: root.write(target, before), note)
     if target == path:
         return [rewrite], f"M {path}"
     _require_free(root, target)
-    rename = _Step(path, lambda: root.rename(path, target), lambda: root.rename(target, path))
+    moving = partial(note_move, context, root, path, target)
+    rename = _Step(path, lambda: root.rename(path, target), lambda: root.rename(target, path), moving)
     return [rename, rewrite], f"R {path} -> {target}"
 
 
@@ -118,6 +136,7 @@ def _carry_out(steps: list[_Step]) -> None:
     try:
         with told():
             for step in steps:
+                step.note()
                 step.do()
                 done.append(step)
     except ToolFailed as failure:

@@ -1,15 +1,15 @@
-"""Where a tool may reach: paths inside the workspace, and the files in it that no tool writes."""
+"""Where a tool may reach: paths inside the folders it was given, and the files there that no tool writes."""
 
 from __future__ import annotations
 
 import posixpath
-import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from retinue.core.errors import OutsideRoot, StorageError, ToolFailed
-from retinue.storage.files import Root, fold_name
+from retinue.storage.closed import plain_name
+from retinue.storage.files import Root
 from retinue.tools.tool import ToolContext
 
 _CONTROL_FOLDERS = frozenset({".git", ".retinue", ".openclaw"})
@@ -23,16 +23,11 @@ def is_control_path(relative: str) -> bool:
 
     True for files that do not exist yet, and for every spelling that a file system could take for the same name.
     """
-    names = [_plain_name(part) for part in relative.split("/") if part not in ("", ".")]
+    names = [plain_name(part) for part in relative.split("/") if part not in ("", ".")]
     if not names:
         return False
     is_handler = len(names) >= 3 and names[-3] == "hooks" and names[-1].partition(".")[0] == "handler"
     return is_handler or names[-1] in _CONTROL_NAMES or not _CONTROL_FOLDERS.isdisjoint(names)
-
-
-def _plain_name(name: str) -> str:
-    visible = "".join(c for c in name if unicodedata.category(c) not in ("Cf", "Cc", "Mn"))
-    return fold_name(visible).rstrip(". ")
 
 
 def locate(root: Root, path: str) -> str:
@@ -45,23 +40,30 @@ def locate(root: Root, path: str) -> str:
 
 def locate_readable(context: ToolContext, path: str) -> tuple[Root, str]:
     """The folder a path can be read from, the workspace first, and the path in it."""
-    for root in (context.root, *context.readable):
-        found = _relative_to(root, path)
-        if found is not None:
-            return root, found
-    raise ToolFailed(f"'{path}' is outside the workspace {context.root.path}. Use a path inside it.")
+    return _locate_in((context.root, *context.readable, context.outside), path)
 
 
-def locate_writable(root: Root, path: str) -> str:
-    """Like `locate`, but refuses the workspace itself and files that no tool writes."""
-    relative = locate(root, path)
+def locate_writable(context: ToolContext, path: str, *, workspace_only: bool = False) -> tuple[Root, str]:
+    """The folder a path can be written in and the path in it; refuses the folder itself and control files."""
+    root, relative = _locate_in((context.root, None if workspace_only else context.outside), path)
     if relative == ".":
-        raise ToolFailed(f"'{path}' is the workspace itself. Name a file in it.")
+        raise ToolFailed(f"'{path}' is the folder {root.path} itself. Name a file in it.")
     if is_control_path(relative):
         raise ToolFailed(
             f"'{path}' is a control file: it decides what may run, so no tool writes it. Ask the user to change it."
         )
-    return relative
+    return root, relative
+
+
+def _locate_in(roots: Iterable[Root | None], path: str) -> tuple[Root, str]:
+    given = [root for root in roots if root is not None]
+    for root in given:
+        found = _relative_to(root, path)
+        if found is not None:
+            with told():
+                root.split(found)
+            return root, found
+    raise ToolFailed(f"'{path}' is outside the workspace {given[0].path}. Use a path inside it.")
 
 
 def _relative_to(root: Root, path: str) -> str | None:
@@ -70,13 +72,18 @@ def _relative_to(root: Root, path: str) -> str | None:
     if path.startswith("~/"):
         path = str(Path.home() / path[2:])
     if path.startswith("/"):
-        for base in (str(root.path), posixpath.realpath(root.path)):
-            inside = posixpath.relpath(posixpath.normpath(path), base)
-            if not _leaves(inside):
-                return inside
-        return None
+        return relative_inside(root, path)
     normal = posixpath.normpath(path)
     return None if _leaves(normal) else normal
+
+
+def relative_inside(root: Root, path: str) -> str | None:
+    """An absolute path as seen from a folder; None where it lies outside."""
+    for base in (str(root.path), posixpath.realpath(root.path)):
+        inside = posixpath.relpath(posixpath.normpath(path), base)
+        if not _leaves(inside):
+            return inside
+    return None
 
 
 def _leaves(path: str) -> bool:

@@ -7,26 +7,32 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from types import TracebackType
+from typing import assert_never
 
 import anyio
 from anyio.abc import Process, TaskGroup
 
+import retinue
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
+from retinue.sandbox.launch import name_wrapper
+from retinue.sandbox.sandboxes import Enclosure
+from retinue.sandbox.wrapping import Wrapping
 from retinue.toolkit import supervisor
 from retinue.toolkit.output import Output
-from retinue.tools.commands import Step
+from retinue.tools.syntax import Step
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +57,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """A command that went on in the background is over; `output` is the end of what it printed."""
+    """A command that went on in the background is over; `output` is the end of what it printed.
+
+    `owner` tells that a message of the owner had set it off.
+    """
 
     id: str
     agent: AgentId
@@ -61,6 +70,7 @@ class CommandEnd:
     code: int
     seconds: float
     output: str
+    owner: bool = False
 
 
 OnExit = Callable[[CommandEnd], Awaitable[None]]
@@ -70,9 +80,21 @@ async def tell_nobody(end: CommandEnd) -> None:
     """The `OnExit` of a table whose commands wake nobody."""
 
 
+class Notify(StrEnum):
+    """Whether the end of a background command is told."""
+
+    NEVER = "never"
+    WORTH_TELLING = "unless it succeeded without output"
+    ALWAYS = "always"
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start: programs by their absolute paths, for whom, and for how long at most."""
+    """What to start: programs by their absolute paths, for whom, and for how long at most.
+
+    `keep` is how long the finished command can be looked at, `notify` whether its end in the background is told.
+    `enclosure` is the sandbox that every program runs in; without it they run unconfined.
+    """
 
     agent: AgentId
     session: SessionKey
@@ -81,6 +103,22 @@ class Launch:
     environment: Mapping[str, str]
     timeout: float
     takes_input: bool = False
+    owner: bool = False
+    keep: timedelta = KEEP_FOR
+    notify: Notify = Notify.ALWAYS
+    enclosure: Enclosure | None = None
+
+    def tells_of(self, end: CommandEnd) -> bool:
+        """Whether somebody should hear of this end."""
+        match self.notify:
+            case Notify.NEVER:
+                return False
+            case Notify.WORTH_TELLING:
+                return end.outcome is not Outcome.EXITED or end.code != 0 or bool(end.output.strip())
+            case Notify.ALWAYS:
+                return True
+            case unknown:
+                assert_never(unknown)
 
 
 @dataclass(eq=False)
@@ -197,9 +235,11 @@ class CommandTable:
         return command
 
     async def _open(self, launch: Launch, folder: int) -> Process:
-        steps = [[step.joiner.value, step.pipeline] for step in launch.steps]
-        with tempfile.TemporaryFile("w+") as plan:
-            json.dump({"steps": steps, "grace": self._grace, "parent": os.getpid()}, plan)
+        steps = [[step.joiner.value, step.pipeline, _redirections(step)] for step in launch.steps]
+        wrapping = launch.enclosure.wrap(launch.environment) if launch.enclosure else None
+        with tempfile.TemporaryFile("w+") as plan, self._open_door(launch.enclosure, wrapping) as door:
+            sandbox = _describe_sandbox(wrapping, door)
+            json.dump({"steps": steps, "grace": self._grace, "parent": os.getpid(), "sandbox": sandbox}, plan)
             plan.seek(0)
             numbers = plan.fileno(), folder
             return await anyio.open_process(
@@ -209,8 +249,27 @@ class CommandTable:
                 stderr=STDOUT,
                 env=launch.environment,
                 start_new_session=True,
-                pass_fds=numbers,
+                pass_fds=numbers if door is None else (*numbers, door.fileno()),
             )
+
+    @contextmanager
+    def _open_door(self, enclosure: Enclosure | None, wrapping: Wrapping | None) -> Iterator[socket.socket | None]:
+        """The supervisor's end of what leads to the network, where a sandbox may use it; closed here afterwards."""
+        if enclosure is None or wrapping is None or wrapping.port is None:
+            yield None
+            return
+        from retinue.sandbox.proxy import NetworkRules, serve_network
+
+        assert self._tasks is not None
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                yield theirs
+        except BaseException:
+            ours.close()
+            raise
+        rules = NetworkRules(enclosure.confinement.hosts, enclosure.policy)
+        self._tasks.start_soon(serve_network, ours, rules)
 
     def find(self, agent: AgentId, command_id: str) -> Command:
         """An agent's command by its id."""
@@ -234,7 +293,7 @@ class CommandTable:
         finished = [(command.ended, command) for command in self._commands.values() if command.ended is not None]
         finished.sort(key=lambda item: item[0])
         for position, (ended, command) in enumerate(finished):
-            if now - ended > KEEP_FOR or position < len(finished) - KEEP_FINISHED:
+            if now - ended > command.launch.keep or position < len(finished) - KEEP_FINISHED:
                 self.forget(command)
 
     async def _attend(self, command: Command) -> None:
@@ -254,7 +313,7 @@ class CommandTable:
                 await self._see_off(command)
                 await command.process.aclose()
                 end = self._close(command)
-        if command.in_background and not command.waiters and self._tasks is not None:
+        if command.in_background and not command.waiters and self._tasks is not None and command.launch.tells_of(end):
             await self._tell(end)
 
     async def _see_off(self, command: Command) -> None:
@@ -279,6 +338,7 @@ class CommandTable:
             code=command.process.returncode or 0,
             seconds=self._clock.monotonic() - command.began,
             output=command.output.last(NOTICE_CHARS),
+            owner=launch.owner,
         )
         command.end, command.ended = end, self._clock.now()
         command.done.set()
@@ -290,6 +350,19 @@ class CommandTable:
             await self._on_exit(end)
         except Exception:  # border: the listener's failure must not take other commands down
             log.exception("The end of command %s could not be announced", end.id)
+
+
+def _describe_sandbox(wrapping: Wrapping | None, door: socket.socket | None) -> dict[str, object] | None:
+    if wrapping is None:
+        return None
+    package = Path(retinue.__file__).parent.parent
+    number = None if door is None else door.fileno()
+    return {"package": str(package), "wrapping": wrapping.plan(), "door": number}
+
+
+def _redirections(step: Step) -> list[list[tuple[int, int | None]]]:
+    """What the supervisor reads: for each program the streams to move, in order."""
+    return [[(move.stream, move.target) for move in moves] for moves in step.redirections]
 
 
 async def _collect(command: Command) -> None:
@@ -310,8 +383,9 @@ def _keep(command: Command, text: str) -> None:
 
 def _kill_session(leader: int) -> None:
     """Kill what is left of a session whose supervisor died; there is no such list without `/proc`."""
+    wrapper = name_wrapper(leader).encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[3]) == leader:
+            if int(fields[3]) == leader or (folder / "cmdline").read_bytes().partition(b"\0")[0] == wrapper:
                 os.kill(int(folder.name), signal.SIGKILL)

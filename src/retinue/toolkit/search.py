@@ -6,11 +6,12 @@ import json
 import re
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from retinue.core.errors import ToolFailed
+from retinue.tools.names import CALL, SEARCH
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
-from retinue.tools.toolset import CALL, SEARCH, Toolset
+from retinue.tools.toolset import Toolset
 
 MOST_FOUND = 5
 
@@ -22,17 +23,6 @@ class SearchArguments(Arguments):
 class CallArguments(Arguments):
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("arguments", mode="before")
-    @classmethod
-    def _accept_text(cls, value: Any) -> Any:
-        """Some models write the inner arguments as JSON text."""
-        if isinstance(value, str):
-            try:
-                return json.loads(value)
-            except ValueError:
-                raise ValueError("expected an object") from None
-        return value
 
 
 def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:
@@ -48,12 +38,8 @@ def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:
         return ToolOutput.of("\n\n".join(map(describe_tool, found)))
 
     async def call(arguments: CallArguments, context: ToolContext) -> ToolOutput:
-        tool = toolset.get(arguments.name)
-        if tool is None or tool.name in (SEARCH, CALL):
-            raise ToolFailed(f"There is no tool `{arguments.name}`. Look it up with {SEARCH}.")
-        if tool.owner_only and not context.owner:
-            raise ToolFailed(f"`{tool.name}` is only for the owner of this assistant.")
-        return await tool.run(tool.parse(arguments.arguments), context)
+        """The loop judges and runs such a call as the tool it names, so nothing is left to do here."""
+        raise ToolFailed(f"There is no tool `{arguments.name}` to run like this. Look it up with {SEARCH}.")
 
     return (
         Tool(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from retinue.security.secret_value import SecretValue
 from retinue.settings import Settings, key
@@ -12,6 +12,17 @@ from retinue.settings import Settings, key
 Positive = Annotated[int, Field(gt=0)]
 Profile = Literal["minimal", "coding", "messaging", "full"]
 SearchProvider = Literal["brave", "tavily", "searxng", "duckduckgo"]
+
+
+class ApplyPatchSettings(Settings):
+    """The tool that applies patches."""
+
+    enabled: bool = key(True)
+    """Whether it exists."""
+    workspace_only: bool = key(True)
+    """Whether it stays inside the workspace, also where other file tools may leave it."""
+    allow_models: list[str] = key([])
+    """Only for these models, as in `openai/gpt-5` or `gpt-5`; empty means all."""
 
 
 class ExecSettings(Settings):
@@ -23,6 +34,27 @@ class ExecSettings(Settings):
     """Milliseconds a call waits for its command before the command goes on in the background."""
     max_output_chars: Positive = key(200_000)
     """Characters of a command's output that are kept; the middle of a longer output is dropped."""
+    background_ms: Annotated[int, Field(ge=0)] | None = key(None)
+    """OpenClaw's name for `yieldMs`; wins over it."""
+    timeout_sec: Positive | None = key(None)
+    """OpenClaw's name for `timeoutSeconds`; wins over it."""
+    cleanup_ms: Annotated[int, Field(ge=0)] = key(1_800_000)
+    """How long a finished command can still be looked at, in milliseconds."""
+    notify_on_exit: bool = key(True)
+    """Whether a background command that ends wakes the agent."""
+    notify_on_exit_empty_success: bool = key(False)
+    """Whether also where it succeeded without output."""
+    path_prepend: list[str] = key([])
+    """Folders that come first when a program is looked for; absolute, and never inside a workspace."""
+    apply_patch: ApplyPatchSettings = key(ApplyPatchSettings)
+    """The tool that applies patches."""
+
+    @field_validator("path_prepend")
+    @classmethod
+    def _absolute(cls, folders: list[str]) -> list[str]:
+        if any(not folder.startswith("/") or ":" in folder for folder in folders):
+            raise ValueError("folders of pathPrepend are absolute paths without `:`")
+        return folders
 
 
 class FetchSettings(Settings):

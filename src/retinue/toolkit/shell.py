@@ -1,4 +1,4 @@
-"""The exec tool: commands that are known to be harmless run unasked and without a shell; the rest a person approves."""
+"""The exec tool: commands that the rules allow run unasked and without a shell; the rest a person approves."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from datetime import timedelta
 from typing import Any, assert_never
 
 import anyio
+from anyio import to_thread
 from pydantic import Field
 
-from retinue.core.approval import ApprovalRequest
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
-from retinue.storage.beneath import FOLDER, best_resolver, open_beneath, split_path
+from retinue.sandbox.profile import SandboxUnavailable
+from retinue.sandbox.sandboxes import Enclosure, Sandboxes
+from retinue.storage.beneath import FOLDER, best_resolver, open_beneath
 from retinue.storage.file_errors import explained
-from retinue.toolkit.environment import TRUSTED_FOLDERS, base_environment, check_variables
+from retinue.toolkit.consent import Wish, permit
+from retinue.toolkit.environment import base_environment, check_variables
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate, told
-from retinue.toolkit.running import Command, CommandEnd, CommandTable, Launch, Outcome
+from retinue.toolkit.programs import ProgramFolders
+from retinue.toolkit.running import Command, CommandEnd, CommandTable, Launch, Notify, Outcome
 from retinue.toolkit.settings import ExecSettings
-from retinue.tools.commands import Allow, Analysed, Consult, Deny, Joiner, Step, judge, show_exactly
-from retinue.tools.harmless import HARMLESS_ENVIRONMENT
+from retinue.tools.allowlist import CommandRules, FixedRules, Rulebook
+from retinue.tools.elevated import Elevation
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 LONGEST_SECONDS = 86_400
-SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 
 
 class ExecArguments(Arguments):
@@ -41,21 +44,37 @@ class ExecArguments(Arguments):
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """The exec tool."""
-    return (exec_tool(parts.commands, parts.settings.exec, parts.new_id, parts.environment),)
+    return (
+        exec_tool(
+            parts.commands, parts.settings.exec, parts.new_id, parts.environment, parts.rulebook, parts.sandboxes
+        ),
+    )
 
 
 def exec_tool(
-    table: CommandTable, settings: ExecSettings, new_id: IdFactory, inherited: Mapping[str, str]
+    table: CommandTable,
+    settings: ExecSettings,
+    new_id: IdFactory,
+    inherited: Mapping[str, str],
+    rulebook: Rulebook | None = None,
+    sandboxes: Sandboxes | None = None,
 ) -> Tool[ExecArguments]:
     """The tool that runs commands, with what this process inherited to choose variables from."""
-    base = base_environment(inherited)
+    base = base_environment(inherited, settings.path_prepend)
+    book = rulebook or FixedRules()
 
     async def run(arguments: ExecArguments, context: ToolContext) -> ToolOutput:
         check_variables(arguments.env)
-        with _opened_folder(context, arguments.workdir) as folder:
-            launch = await _permit(_draft(arguments, context, settings, base), arguments, context, new_id)
+        enclosure = None
+        if sandboxes is not None and must_confine(sandboxes, context):
+            enclosure = await to_thread.run_sync(enclose, sandboxes, context, arguments.workdir)
+        with opened_folder(context, arguments.workdir) as folder:
+            wish = make_wish(arguments, context, folder, settings, base, book.rules(context.agent), enclosure)
+            launch = await permit(wish, context, book, new_id)
+            if sandboxes is not None and enclosure is not None:
+                sandboxes.open(enclosure.confinement, context.session)
             command = await table.start(launch, folder)
-        patience = settings.yield_ms if arguments.yield_ms is None else arguments.yield_ms
+        patience = arguments.yield_ms if arguments.yield_ms is not None else _patience(settings)
         return await _report(command, 0 if arguments.background else patience / 1000)
 
     return Tool(
@@ -66,6 +85,40 @@ def exec_tool(
         arguments=ExecArguments,
         run=run,
         parallel=False,
+        asks=True,
+    )
+
+
+def must_confine(sandboxes: Sandboxes, context: ToolContext) -> bool:
+    """Whether a call's command runs in a sandbox only: the session does, and no person lifted that."""
+    return context.elevated is Elevation.OFF and sandboxes.standing(context.session).confined
+
+
+def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosure:
+    """The sandbox that a call's command must run in; a backend is tried where none was yet."""
+    try:
+        confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
+        return sandboxes.enclose(confinement, context.session, locate(context.root, workdir))
+    except SandboxUnavailable as error:
+        raise ToolFailed(str(error)) from error
+
+
+def make_wish(
+    arguments: ExecArguments,
+    context: ToolContext,
+    folder: int,
+    settings: ExecSettings,
+    base: Mapping[str, str],
+    rules: CommandRules,
+    enclosure: Enclosure | None = None,
+) -> Wish:
+    """What a call wants to run in a folder that is open, with the variables that every command gets."""
+    return Wish(
+        draft=replace(_draft(arguments, context, settings, base), enclosure=enclosure),
+        variables=arguments.env,
+        folder=folder,
+        shown_folder=str(context.root.path / arguments.workdir),
+        programs=ProgramFolders(context.root.path, tuple(settings.path_prepend), rules.trusted_dirs),
     )
 
 
@@ -76,74 +129,34 @@ def _draft(arguments: ExecArguments, context: ToolContext, settings: ExecSetting
         text=arguments.command,
         steps=(),
         environment=base,
-        timeout=arguments.timeout_seconds or settings.timeout_seconds,
+        timeout=arguments.timeout_seconds or settings.timeout_sec or settings.timeout_seconds,
         takes_input=arguments.background,
+        owner=context.owner,
+        keep=timedelta(milliseconds=settings.cleanup_ms),
+        notify=_when_to_notify(settings),
     )
 
 
-async def _permit(draft: Launch, arguments: ExecArguments, context: ToolContext, new_id: IdFactory) -> Launch:
-    """The launch with its programs, once it is known to be harmless or a person agreed."""
-    match judge(arguments.command):
-        case Deny(because):
-            raise ToolFailed(because)
-        case Allow(command):
-            steps = None if arguments.env else resolve_programs(command, context.root.path)
-            if steps is not None:
-                return replace(draft, steps=steps, environment={**draft.environment, **HARMLESS_ENVIRONMENT})
-            because = "it sets variables" if arguments.env else "a program was not found in the system's folders"
-        case Consult(because):
-            pass
-        case unknown:
-            assert_never(unknown)
-    await _ask(arguments, context, because, new_id)
-    shell = next((path for path in SHELLS if os.access(path, os.X_OK)), None)
-    if shell is None:
-        raise ToolFailed("bash is not installed, and only simple read-only commands run without it.")
-    argv = (shell, "--noprofile", "--norc", "-c", arguments.command)
-    environment = {**draft.environment, **context.environment, **arguments.env}
-    return replace(draft, steps=(Step(Joiner.ALWAYS, (argv,)),), environment=environment)
+def _patience(settings: ExecSettings) -> int:
+    """How many milliseconds a call waits, under whichever name it is configured."""
+    return settings.yield_ms if settings.background_ms is None else settings.background_ms
 
 
-async def _ask(arguments: ExecArguments, context: ToolContext, because: str, new_id: IdFactory) -> None:
-    lines = [f"Folder: {show_exactly(str(context.root.path / arguments.workdir))}", f"Asked because {because}."]
-    lines += [f"Variable: {name}={show_exactly(value)}" for name, value in arguments.env.items()]
-    if context.environment:
-        lines.append(f"Variables of skills: {', '.join(sorted(context.environment))}")
-    request = ApprovalRequest(
-        id=new_id(),
-        tool="exec",
-        title="Run a command on this machine, unconfined",
-        detail="\n".join([*lines, "", show_exactly(arguments.command)]),
-    )
-    decision = await context.ask(request)
-    if not decision.allowed:
-        raise ToolFailed(f"The command was not run: {decision.because}. (It needs approval because {because}.)")
+def _when_to_notify(settings: ExecSettings) -> Notify:
+    if not settings.notify_on_exit:
+        return Notify.NEVER
+    return Notify.ALWAYS if settings.notify_on_exit_empty_success else Notify.WORTH_TELLING
 
 
-def resolve_programs(command: Analysed, workspace: Path) -> tuple[Step, ...] | None:
-    """The same steps with each program by its absolute path in a system folder; None where one is not there."""
-    inside = workspace.resolve()
-    steps: list[Step] = []
-    for step in command.steps:
-        found = [_resolve(argv[0], inside) for argv in step.pipeline]
-        programs = [program for program in found if program is not None]
-        if len(programs) < len(found):
-            return None
-        named = zip(programs, step.pipeline, strict=True)
-        steps.append(Step(step.joiner, tuple((program, *argv[1:]) for program, argv in named)))
-    return tuple(steps)
-
-
-def _resolve(name: str, workspace: Path) -> str | None:
-    for folder in TRUSTED_FOLDERS:
-        path = Path(folder) / name
-        if "/" not in name and path.is_file() and os.access(path, os.X_OK):
-            return None if path.resolve().is_relative_to(workspace) else str(path)
-    return None
+_NOTES = {
+    Notify.NEVER: "You will not be told when it ends; poll it with the process tool.",
+    Notify.WORTH_TELLING: "You will be told when it ends, unless it succeeds without output; do not wait for it.",
+    Notify.ALWAYS: "You will be told when it ends; do not wait for it.",
+}
 
 
 @contextmanager
-def _opened_folder(context: ToolContext, workdir: str) -> Iterator[int]:
+def opened_folder(context: ToolContext, workdir: str) -> Iterator[int]:
     """A descriptor of the working folder: what the person agrees to is where the command runs."""
     relative = locate(context.root, workdir)
     with told(), explained(workdir, context.root.path):
@@ -152,7 +165,7 @@ def _opened_folder(context: ToolContext, workdir: str) -> Iterator[int]:
             found = os.fstat(root)
             if (found.st_dev, found.st_ino) != (context.root.place.device, context.root.place.inode):
                 raise ToolFailed(f"The workspace {context.root.path} was replaced by another folder.")
-            folder = open_beneath(root, split_path(relative), FOLDER, resolver=best_resolver())
+            folder = open_beneath(root, context.root.split(relative), FOLDER, resolver=best_resolver())
         finally:
             os.close(root)
     try:
@@ -171,9 +184,7 @@ async def _report(command: Command, seconds: float) -> ToolOutput:
         return describe_end(command.end, command.output.text)
     command.in_background = True
     so_far = command.pending.take()
-    note = (
-        f"Command {command.id} is still running in the background. You will be told when it ends; do not wait for it."
-    )
+    note = f"Command {command.id} is still running in the background. {_NOTES[command.launch.notify]}"
     return ToolOutput.of(f"{so_far.rstrip()}\n\n{note}" if so_far.strip() else note)
 
 

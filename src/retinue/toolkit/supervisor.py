@@ -4,8 +4,11 @@ This file is started as a script (`python -I -S supervisor.py PLAN_FD FOLDER_FD`
 It adopts every process the command leaves orphaned, so that a daemon is still a child here; when the command is over,
 or on SIGTERM, or when the parent dies, everything beneath it is asked to end and then killed.
 
-The plan is JSON: `steps` is a list of `[joiner, [argv, …]]`, `grace` the seconds between asking and killing, `parent`
-the process that must stay alive.
+The plan is JSON: `steps` is a list of `[joiner, [argv, …], [redirections, …]]`, `grace` the seconds between asking and
+killing, `parent` the process that must stay alive. The redirections of a program are `[stream, target]` pairs that
+apply in order; no target means the null device. A step without any has an empty list. Where programs are to be
+confined, `sandbox` has the `wrapping` to start them with, the `package` folder that the code for it is in, and the
+`door`, a socket to whoever serves the network.
 """
 
 from __future__ import annotations
@@ -18,15 +21,27 @@ import sys
 import time
 from pathlib import Path
 
+TYPE_CHECKING = False  # importing the real one would cost as much as all the rest
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from retinue.sandbox.launch import FileAction, Gate
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.02
 _KILL_ROUNDS = 500
+_WATCH_SECONDS = 0.2
+_WRAPPER = "bwrap\n"
 _PYTHON_CHANGED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 Pipeline = list[list[str]]
+Moves = list[tuple[int, int | None]]
 
 _STARTED: list[int] = []
+_GATES: list[Gate] = []
+"""What every program is started through where it must be confined; at most one."""
 
 
 class _Stopped(BaseException):
@@ -46,7 +61,7 @@ def adopt_orphans() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def start_pipeline(pipeline: Pipeline) -> tuple[list[int], int | None]:
+def start_pipeline(pipeline: Pipeline, redirections: list[Moves]) -> tuple[list[int], int | None]:
     """Start the programs of a pipeline; gives their process ids and the last one's, None where it did not start."""
     started: list[int] = []
     last: int | None = None
@@ -54,7 +69,8 @@ def start_pipeline(pipeline: Pipeline) -> tuple[list[int], int | None]:
     for position, argv in enumerate(pipeline):
         is_last = position == len(pipeline) - 1
         following, writing = (-1, os.dup(1)) if is_last else os.pipe()
-        last = _start(argv, reading, writing)
+        moves = redirections[position] if redirections else []
+        last = _start(argv, reading, writing, moves)
         if last is not None:
             started.append(last)
         os.close(reading)
@@ -63,22 +79,33 @@ def start_pipeline(pipeline: Pipeline) -> tuple[list[int], int | None]:
     return started, last
 
 
-def _start(argv: list[str], reading: int, writing: int) -> int | None:
-    redirections = [(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_DUP2, writing, 1)]
+def _start(argv: list[str], reading: int, writing: int, moves: Moves) -> int | None:
+    streams = [(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_DUP2, writing, 1), *map(_move, moves)]
     try:
-        pid = os.posix_spawn(
-            argv[0], argv, os.environ, file_actions=redirections, setpgroup=0, setsigdef=_PYTHON_CHANGED, setsigmask=()
-        )
+        pid = _GATES[0].start(argv, streams) if _GATES else _spawn(argv[0], argv, os.environ, streams)
     except OSError as error:
-        os.write(2, f"cannot start {argv[0]}: {error.strerror}\n".encode(errors="replace"))
+        os.write(2, f"cannot start {argv[0]}: {error.strerror or error}\n".encode(errors="replace"))
         return None
     _STARTED.append(pid)
     return pid
 
 
-def run_pipeline(pipeline: Pipeline) -> int:
+def _spawn(path: str, argv: list[str], environment: Mapping[str, str], actions: list[FileAction]) -> int:
+    return os.posix_spawn(
+        path, argv, environment, file_actions=actions, setpgroup=0, setsigdef=_PYTHON_CHANGED, setsigmask=()
+    )
+
+
+def _move(move: tuple[int, int | None]) -> FileAction:
+    stream, target = move
+    if target is None:
+        return (os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDONLY if stream == 0 else os.O_WRONLY, 0)
+    return (os.POSIX_SPAWN_DUP2, target, stream)
+
+
+def run_pipeline(pipeline: Pipeline, redirections: list[Moves]) -> int:
     """Run a pipeline to its end; gives the last program's status as a shell would."""
-    running, last = start_pipeline(pipeline)
+    running, last = start_pipeline(pipeline, redirections)
     status = 127
     waiting = set(running)
     while waiting:
@@ -90,13 +117,46 @@ def run_pipeline(pipeline: Pipeline) -> int:
     return status
 
 
-def run_steps(steps: list[tuple[str, Pipeline]]) -> int:
+def run_steps(steps: list[tuple[str, Pipeline, list[Moves]]]) -> int:
     """Run pipelines one after the other, each where its joiner says so."""
     status = 0
-    for joiner, pipeline in steps:
+    for joiner, pipeline, redirections in steps:
         if joiner == ";" or (joiner == "&&") == (status == 0):
-            status = run_pipeline(pipeline)
+            status = run_pipeline(pipeline, redirections)
     return status
+
+
+def open_gate(sandbox: Mapping[str, Any]) -> None:
+    """Have every program started confined from now on, and watch their number where the kernel does not."""
+    sys.path.append(sandbox["package"])
+    from retinue.sandbox.launch import Gate
+
+    gate = Gate(sandbox["wrapping"], _spawn, sandbox["door"])
+    _GATES.append(gate)
+    if gate.processes is not None:
+        most = gate.processes
+        before = _count_threads()
+        signal.signal(signal.SIGALRM, lambda number, frame: _end_flood(before, most))
+        signal.setitimer(signal.ITIMER_REAL, _WATCH_SECONDS, _WATCH_SECONDS)
+
+
+def _count_threads() -> int:
+    """How many threads the machine has: a cheap sign that some command may have started too many."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    except (OSError, ValueError, IndexError):
+        return sys.maxsize
+
+
+def _end_flood(before: int, most: int) -> None:
+    if _count_threads() - before <= most or len(descendants()) <= most:
+        return
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    os.write(2, f"ended: it started more than {most} processes\n".encode())
+    for _ in range(_KILL_ROUNDS):
+        if not descendants():
+            return
+        _signal_all(signal.SIGKILL)
 
 
 def descendants() -> list[int]:
@@ -134,8 +194,10 @@ def _reap() -> bool:
 def _signal_all(number: int) -> None:
     for pid in descendants():
         try:
-            os.kill(pid, number)
-        except ProcessLookupError:
+            # a wrapper that goes first takes its program along, before that could tidy up
+            if number == signal.SIGKILL or not _GATES or Path(f"/proc/{pid}/comm").read_text() != _WRAPPER:
+                os.kill(pid, number)
+        except (ProcessLookupError, FileNotFoundError):
             continue
 
 
@@ -164,12 +226,16 @@ def main(plan_descriptor: int, folder_descriptor: int) -> int:
         os.fchdir(folder_descriptor)
         os.close(folder_descriptor)
         adopt_orphans()
+        if plan["sandbox"] is not None:
+            open_gate(plan["sandbox"])
         if os.getppid() == plan["parent"]:
             status = run_steps(plan["steps"])
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except _Stopped:
         pass
     end_everything(grace)
+    for gate in _GATES:
+        gate.clean_up()
     return status
 
 

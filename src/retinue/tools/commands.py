@@ -1,220 +1,73 @@
-"""What a command line would start, read strictly: either exactly known or not analysable.
+"""Whether a command line may run: unasked, after asking, or not at all.
 
-The lexer knows words of plain characters, `'…'`, `"…"` without expansions, and the operators `|`, `&&`, `||`, `;`. For
-what it accepts, a shell and our own runner start the same programs with the same arguments. Everything else is for a
-person to judge.
+The unit of permission is a program with its arguments. A line that the lexer cannot read, and a program that could run
+something else than it seems, is for a person to judge.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
-from retinue.tools.harmless import Argv, harden, objection
+from retinue.tools.allowlist import Argv, ArgvPattern, AskWhen, CommandRules, Security
+from retinue.tools.harmless import harden, objection
+from retinue.tools.inline import inline_code, shell_only
+from retinue.tools.safebins import safe_objection
+from retinue.tools.syntax import NOWHERE, Analysed, NotAnalysable, Place, analyse
+from retinue.tools.wrappers import Refused, unwrap
 
-MAX_CHARACTERS = 20_000
-MAX_WORDS = 1_000
 MAX_BYTES = 100_000
 """The longest text that can be handed to a shell in one argument, with room to spare."""
 
 
-class Joiner(StrEnum):
-    """When a pipeline runs, given how the one before it ended."""
+class Ground(StrEnum):
+    """Why a program may run."""
 
-    ALWAYS = ";"
-    ON_SUCCESS = "&&"
-    ON_FAILURE = "||"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A pipeline and when it runs."""
-
-    joiner: Joiner
-    pipeline: tuple[Argv, ...]
+    HARMLESS = "is known to only read"
+    SAFE_BIN = "only filters its input"
+    PATTERN = "is on the allowlist"
+    SKILL = "belongs to a skill"
+    FULL = "may run because everything may"
 
 
 @dataclass(frozen=True, slots=True)
-class Analysed:
-    """A command line of which every program and argument is known."""
+class Segment:
+    """One program of a command line: the wrappers around it, itself last, and why it may run."""
 
-    steps: tuple[Step, ...]
+    layers: tuple[Argv, ...]
+    ground: Ground
+    pattern: ArgvPattern | None = None
 
     @property
-    def commands(self) -> tuple[Argv, ...]:
-        return tuple(argv for step in self.steps for argv in step.pipeline)
-
-
-@dataclass(frozen=True, slots=True)
-class NotAnalysable:
-    """A command line that only a shell can read; `because` completes "cannot be analysed: …"."""
-
-    because: str
-
-
-class _Unreadable(Exception):
-    """The lexer met something it does not know."""
-
-
-_RESERVED = frozenset(
-    {"if", "then", "elif", "else", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in"}
-    | {"function", "time", "coproc", "{", "}", "!", "[[", "]]"}
-)
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_PLAIN = frozenset("_@%+=:,./-^")
-_MEANINGS = {
-    "$": "`$` expands variables or commands",
-    "`": "a backtick runs a command",
-    "\\": "`\\` changes the meaning of the next character",
-    "!": "`!` recalls history or negates",
-    "&": "`&` starts something in the background",
-    "<": "`<` redirects input",
-    ">": "`>` redirects output",
-    "(": "`(` starts a subshell",
-    ")": "`)` ends a subshell",
-    "{": "`{` expands to several words",
-    "}": "`}` expands to several words",
-    "*": "`*` expands to file names",
-    "?": "`?` expands to file names",
-    "[": "`[` expands to file names",
-    "]": "`]` expands to file names",
-    "~": "`~` expands to a home folder",
-    "#": "`#` starts a comment",
-    "\n": "a line break separates commands",
-    "\r": "a carriage return separates commands",
-}
-
-
-def analyse(text: str) -> Analysed | NotAnalysable:
-    """Read a command line; never guesses."""
-    if len(text) > MAX_CHARACTERS:
-        return NotAnalysable(f"it is longer than {MAX_CHARACTERS:,} characters")
-    try:
-        steps = _parse(_lex(text))
-    except _Unreadable as reason:
-        return NotAnalysable(str(reason))
-    return Analysed(steps) if steps else NotAnalysable("it is empty")
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    text: str
-    quoted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    text: str
-
-
-def _lex(text: str) -> list[_Word | _Operator]:
-    tokens: list[_Word | _Operator] = []
-    position = 0
-    while position < len(text):
-        if text[position] in " \t":
-            position += 1
-        elif text[position] in ";|&":
-            operator = (
-                text[position : position + 2] if text[position : position + 2] in ("&&", "||") else text[position]
-            )
-            if operator == "&":
-                raise _Unreadable(_MEANINGS["&"])
-            tokens.append(_Operator(operator))
-            position += len(operator)
-        else:
-            word, position = _lex_word(text, position)
-            tokens.append(word)
-        if len(tokens) > MAX_WORDS:
-            raise _Unreadable(f"it has more than {MAX_WORDS:,} words")
-    return tokens
-
-
-def _lex_word(text: str, position: int) -> tuple[_Word, int]:
-    pieces: list[str] = []
-    quoted = False
-    while position < len(text) and text[position] not in " \t;|&":
-        character = text[position]
-        if character in "'\"":
-            end = text.find(character, position + 1)
-            if end < 0:
-                raise _Unreadable("a quote is not closed")
-            pieces.append(_check_quoted(text[position + 1 : end], character))
-            quoted = True
-            position = end + 1
-        else:
-            _check_plain(character, "".join(pieces[-1:]))
-            pieces.append(character)
-            position += 1
-    return _Word("".join(pieces), quoted), position
-
-
-def _check_quoted(inner: str, quote: str) -> str:
-    for character in inner:
-        if quote == '"' and character in "$`\\!":
-            raise _Unreadable(_MEANINGS[character])
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-            raise _Unreadable(_meaning(character))
-    return inner
-
-
-def _check_plain(character: str, before: str) -> None:
-    # a tilde is only expanded at the start of a word and after `:` or `=`
-    if character == "~" and before and before[-1] not in ":=":
-        return
-    if character not in _PLAIN and not character.isalnum():
-        raise _Unreadable(_meaning(character))
-
-
-def _meaning(character: str) -> str:
-    return _MEANINGS.get(character, f"it contains the character U+{ord(character):04X}")
-
-
-def _parse(tokens: list[_Word | _Operator]) -> tuple[Step, ...]:
-    steps: list[Step] = []
-    joiner = Joiner.ALWAYS
-    pipeline: list[Argv] = []
-    argv: list[_Word] = []
-    if tokens and tokens[-1] != _Operator(";"):
-        tokens = [*tokens, _Operator(";")]
-    for token in tokens:
-        if isinstance(token, _Word):
-            argv.append(token)
-            continue
-        if not argv:
-            raise _Unreadable(f"a command is missing before `{token.text}`")
-        pipeline.append(_check_command(argv))
-        argv = []
-        if token.text != "|":
-            steps.append(Step(joiner, tuple(pipeline)))
-            pipeline, joiner = [], Joiner(token.text)
-    return tuple(steps)
-
-
-def _check_command(words: list[_Word]) -> Argv:
-    first = words[0]
-    if not first.text:
-        raise _Unreadable("a command has an empty name")
-    if not first.quoted and first.text in _RESERVED:
-        raise _Unreadable(f"`{first.text}` is a word of the shell's language")
-    if _ASSIGNMENT.match(first.text):
-        raise _Unreadable(f"`{first.text}` sets a variable")
-    return tuple(word.text for word in words)
+    def argv(self) -> Argv:
+        return tuple(word for layer in self.layers for word in layer)
 
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """Every program is known to be harmless; `command` is what to run, without a shell."""
+    """It may run unasked. `command` is read completely; where it is None, only a shell can read the text."""
 
-    command: Analysed
+    segments: tuple[Argv, ...]
+    because: str
+    command: Analysed | None
+    grounds: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """A person must be asked; `because` says why."""
+    """A person must be asked; `because` says why.
 
+    `remember` are the patterns that "always" would store, none where nothing may be stored. `listed` tells that the
+    rules would allow it, and a person is asked all the same.
+    """
+
+    segments: tuple[Argv, ...]
     because: str
+    command: Analysed | None = None
+    remember: tuple[ArgvPattern, ...] = ()
+    listed: bool = False
+    grounds: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,37 +75,128 @@ class Deny:
     """It cannot be run, whoever agrees."""
 
     because: str
+    segments: tuple[Argv, ...] = ()
 
 
 Decision = Allow | Consult | Deny
 
 
-def judge(text: str) -> Decision:
-    """Whether a command line may run unasked, after asking, or not at all."""
+def judge(text: str, rules: CommandRules | None = None, place: Place = NOWHERE) -> Decision:
+    """Whether a command line may run under these rules, in this place."""
+    impossible = refuse_text(text)
+    return Deny(impossible) if impossible else decide(analyse(text, place), rules or CommandRules())
+
+
+def refuse_text(text: str) -> str | None:
+    """Why no shell and no rule could make anything of a text; None for what can be read."""
+    if len(text) > MAX_BYTES:
+        return f"The command is longer than {MAX_BYTES:,} bytes. Write it to a script file and run that."
     if not text.strip():
-        return Deny("The command is empty.")
+        return "The command is empty."
     if "\0" in text:
-        return Deny("A command cannot contain a NUL character.")
+        return "A command cannot contain a NUL character."
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        return Deny("The command is not valid Unicode text.")
+        return "The command is not valid Unicode text."
     if size > MAX_BYTES:
-        return Deny(f"The command is longer than {MAX_BYTES:,} bytes. Write it to a script file and run that.")
-    return decide(analyse(text))
+        return f"The command is longer than {MAX_BYTES:,} bytes. Write it to a script file and run that."
+    return None
 
 
-def decide(reading: Analysed | NotAnalysable) -> Allow | Consult:
-    """Whether what was read is known to be harmless; what is allowed comes back ready to run."""
-    match reading:
-        case NotAnalysable(because):
-            return Consult(f"it cannot be analysed: {because}")
-        case Analysed(steps):
-            for argv in reading.commands:
-                reason = objection(argv)
-                if reason is not None:
-                    return Consult(reason)
-            return Allow(Analysed(tuple(Step(step.joiner, tuple(map(harden, step.pipeline))) for step in steps)))
+def decide(reading: Analysed | NotAnalysable, rules: CommandRules) -> Decision:
+    """Whether what was read may run; what is allowed comes back ready to run."""
+    segments = reading.commands if isinstance(reading, Analysed) else ()
+    findings = [_find_ground(argv, rules) for argv in segments]
+    command = reading if isinstance(reading, Analysed) else None
+    match rules.security:
+        case Security.DENY:
+            return Deny("Commands are switched off (`tools.exec.security` is `deny`).", segments)
+        case Security.FULL:
+            miss = next((found for found in findings if isinstance(found, _Miss) and found.inline_code), None)
+            miss = miss if rules.strict_inline_eval and rules.ask is not AskWhen.OFF else None
+            grounds = tuple(Segment((argv,), Ground.FULL) for argv in segments)
+        case Security.ALLOWLIST:
+            miss = next((found for found in findings if isinstance(found, _Miss)), None)
+            if isinstance(reading, NotAnalysable):
+                miss = _Miss(f"it cannot be analysed: {reading.because}")
+            grounds = tuple(found for found in findings if isinstance(found, Segment))
+            if command is not None and miss is None:
+                command = command.with_commands(tuple(map(_hardened, grounds)))
+        case unknown:
+            assert_never(unknown)
+    if miss is None and rules.ask is not AskWhen.ALWAYS:
+        return Allow(segments, _reasons(grounds), command, grounds)
+    if miss is not None and rules.ask is AskWhen.OFF:
+        return Deny(
+            f"The command was not run, and nobody is asked (`tools.exec.ask` is `off`): {miss.because}.", segments
+        )
+    because = miss.because if miss is not None else "every command is asked about"
+    remember = () if isinstance(reading, NotAnalysable) or miss is None else _to_remember(segments, findings)
+    return Consult(segments, because, command, remember, listed=miss is None, grounds=grounds if miss is None else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Miss:
+    """Why no rule allows a program; `storable` tells that a person could allow exactly this for ever."""
+
+    because: str
+    inline_code: bool = False
+    storable: bool = False
+
+
+def _find_ground(argv: Argv, rules: CommandRules) -> Segment | _Miss:
+    layers = unwrap(argv)
+    if isinstance(layers, Refused):
+        return _Miss(layers.because)
+    inner = layers[-1]
+    complaint = objection(inner)
+    if complaint is None:
+        return Segment(layers, Ground.HARMLESS)
+    if inner[0] in rules.safe_bins:
+        complaint = safe_objection(inner, rules)
+        if complaint is None and inline_code(inner) is None:
+            return Segment(layers, Ground.SAFE_BIN)
+    refused = shell_only(inner)
+    code = inline_code(inner)
+    if code is not None and not (code.inline_code and not rules.strict_inline_eval):
+        refused = code
+    if refused is not None:
+        return _Miss(refused.because, refused.inline_code)
+    pattern = _matching(argv, inner, rules)
+    if pattern is not None:
+        return Segment(layers, Ground.PATTERN, pattern)
+    if inner[0] in rules.skill_bins:
+        return Segment(layers, Ground.SKILL)
+    storable = code is None and ("/" not in argv[0] or argv[0].startswith("/"))
+    return _Miss(complaint or f"`{inner[0]}` is not allowed", storable=storable)
+
+
+def _matching(argv: Argv, inner: Argv, rules: CommandRules) -> ArgvPattern | None:
+    """The pattern that allows a command; one around a wrapper counts only where it leaves nothing open."""
+    whole = ArgvPattern.exactly(argv)
+    return next((pattern for pattern in rules.patterns if pattern.matches(inner) or pattern == whole), None)
+
+
+def _hardened(segment: Segment) -> Argv:
+    if segment.ground is not Ground.HARMLESS:
+        return segment.argv
+    return tuple(word for layer in (*segment.layers[:-1], harden(segment.layers[-1])) for word in layer)
+
+
+def _to_remember(segments: tuple[Argv, ...], findings: list[Segment | _Miss]) -> tuple[ArgvPattern, ...]:
+    misses = [(argv, found) for argv, found in zip(segments, findings, strict=True) if isinstance(found, _Miss)]
+    if not all(found.storable for _, found in misses):
+        return ()
+    return tuple(dict.fromkeys(ArgvPattern.exactly(argv) for argv, _ in misses))
+
+
+def _reasons(grounds: tuple[Segment, ...]) -> str:
+    reasons = dict.fromkeys(
+        f"`{segment.layers[-1][0]}` {segment.ground.value}" + (f" as `{segment.pattern}`" if segment.pattern else "")
+        for segment in grounds
+    )
+    return "; ".join(reasons) or Ground.FULL.value
 
 
 def show_exactly(text: str) -> str:

@@ -16,6 +16,8 @@ from retinue.core.messages import Image, Text
 from retinue.core.model import ToolSpec
 from retinue.core.trust import Trust
 from retinue.storage.files import Root
+from retinue.storage.provenance import AgentWrites
+from retinue.tools.elevated import Elevation
 
 
 class Arguments(BaseModel):
@@ -48,7 +50,10 @@ async def _no_report(text: str) -> None:
 class ToolContext:
     """What a running tool may know and use: the workspace, who asked, and how to ask a person.
 
-    `readable` are further folders that may be read, such as those of skills and of the documentation.
+    `readable` are further folders that may be read, such as those of skills and of the documentation. `outside` is the
+    whole machine, where file tools may leave the workspace. `elevated` is what was lifted for this call: where it is
+    not `off`, commands run outside the sandbox. A request is `tainted` where any part of it came from outside; `writes`
+    is where tools note what such a request puts into files.
     """
 
     agent: AgentId
@@ -60,13 +65,20 @@ class ToolContext:
     environment: Mapping[str, str] = field(default_factory=dict)
     tainted: bool = False
     owner: bool = True
+    elevated: Elevation = Elevation.OFF
+    outside: Root | None = None
+    writes: AgentWrites | None = None
     ask: Ask = nobody_to_ask
     report: Callable[[str], Awaitable[None]] = _no_report
 
 
 @dataclass(frozen=True)
 class Tool(Generic[A]):
-    """A tool the model may call. `run` raises `ToolFailed` with a message that the model can act on."""
+    """A tool the model may call. `run` raises `ToolFailed` with a message that the model can act on.
+
+    Where the policy says that a person must agree to a call, a tool that `asks` does it itself, because it has more to
+    show than the arguments; for the others the loop asks.
+    """
 
     name: str
     summary: str
@@ -76,6 +88,7 @@ class Tool(Generic[A]):
     deferred: bool = False
     parallel: bool = True
     owner_only: bool = False
+    asks: bool = False
 
     @cached_property
     def spec(self) -> ToolSpec:

@@ -1,73 +1,17 @@
-"""The tools an agent has, by name, and which of them a session may use."""
+"""The tools there are, by name, and how much of a result the model gets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
 from retinue.core.model import ToolSpec
+from retinue.tools.names import ALIASES, CALL
 from retinue.tools.tool import Tool
-
-GROUPS: dict[str, tuple[str, ...]] = {
-    "group:fs": ("read", "write", "edit", "apply_patch", "grep", "find", "ls"),
-    "group:runtime": ("exec", "process"),
-    "group:web": ("web_search", "web_fetch"),
-    "group:memory": ("memory_*",),
-    "group:sessions": ("sessions_*", "subagents", "agents_list", "session_status"),
-    "group:automation": ("cron",),
-    "group:messaging": ("message",),
-    "group:ui": ("browser", "canvas"),
-    "group:nodes": ("nodes",),
-}
-"""Names that stand for several tools; members may be patterns, so that a group grows with its tools."""
-
-ALIASES = {
-    "bash": "exec",
-    "shell": "exec",
-    "code_run": "exec",
-    "apply-patch": "apply_patch",
-    "file_read": "read",
-    "file_write": "write",
-    "file_delete": "apply_patch",
-    "web_browse": "browser",
-    "cron_create": "cron",
-    "webhook_create": "cron",
-    "channel_send": "message",
-    "dm_send": "message",
-    "node_list": "nodes",
-    "node_command": "nodes",
-}
-"""Other names for our tools, as configurations written for OpenClaw use them."""
-
-PROFILES: dict[str, tuple[str, ...]] = {
-    "minimal": ("group:memory", "session_status"),
-    "coding": (
-        *("group:fs", "group:runtime", "group:web", "group:memory", "group:sessions", "group:automation"),
-        *("image", "update_plan"),
-    ),
-    "messaging": ("group:memory", "group:messaging", "group:sessions"),
-    "full": ("*",),
-}
-
-SEARCH, CALL = "tool_search", "tool_call"
-"""The two tools that lead to deferred ones; they are no permission of their own."""
-
-
-def expand(names: Iterable[str]) -> tuple[str, ...]:
-    """Names as patterns over tool names: groups opened, aliases replaced, lower case."""
-    out: list[str] = []
-    for name in names:
-        lowered = name.strip().lower()
-        out += GROUPS.get(lowered) or (ALIASES.get(lowered, lowered),)
-    return tuple(dict.fromkeys(out))
-
-
-def is_named(tool: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the expanded names stands for a tool."""
-    return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 class Toolset(Mapping[str, Tool[Any]]):
@@ -99,21 +43,16 @@ class Toolset(Mapping[str, Tool[Any]]):
         """Tools that the model finds by `tool_search`."""
         return tuple(tool for tool in self._tools.values() if tool.deferred)
 
-    def select(self, *, profile: str = "full", allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Toolset:
-        """The tools that a profile and two lists leave; deny wins, an empty `allow` allows all of the profile."""
-        base, allowed, denied = expand(PROFILES[profile]), expand(allow), expand(deny)
-        if "write" in allowed:
-            allowed = (*allowed, "apply_patch")
-        return Toolset(
-            tool
-            for name, tool in self._tools.items()
-            if is_named(name, base) and (not allowed or is_named(name, allowed)) and not is_named(name, denied)
-        )
-
 
 def unwrap_call(call: ToolCall) -> ToolCall:
-    """The call that a `tool_call` stands for, with the same id; any other call as it is."""
+    """The call that a `tool_call` stands for, with the same id; any other call as it is.
+
+    Some models write the inner arguments as JSON text.
+    """
     name, arguments = call.arguments.get("name"), call.arguments.get("arguments", {})
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments)
     if call.name != CALL or not isinstance(name, str) or not isinstance(arguments, Mapping):
         return call
     return ToolCall(call.id, name, arguments, call.signature)

@@ -32,7 +32,7 @@ def daily_notes(root: Root, today: date, settings: StartupContextSettings) -> st
     """
     blocks: list[str] = []
     left = settings.max_total_chars - len(_INTRODUCTION)
-    for path in _note_paths(root, today, settings.daily_memory_days):
+    for path in note_paths(root, today, settings.daily_memory_days):
         text = _read_note(root, path, settings)
         block = _quote(path, text, settings.max_file_chars, left) if text else ""
         if block:
@@ -41,7 +41,7 @@ def daily_notes(root: Root, today: date, settings: StartupContextSettings) -> st
     return _INTRODUCTION + "".join(blocks) if blocks else ""
 
 
-def _note_paths(root: Root, today: date, days: int) -> Iterator[str]:
+def note_paths(root: Root, today: date, days: int) -> Iterator[str]:
     """Newest day first; each day's own note before the named ones, such as `2026-01-31-trip.md`."""
     try:
         entries = [entry for entry in root.entries(NOTES_FOLDER) if entry.kind is EntryKind.FILE]

@@ -9,12 +9,12 @@ from pydantic import ConfigDict, field_validator, model_validator
 from retinue.config.sections.automation import HeartbeatSettings
 from retinue.config.sections.memory import MemorySearchSettings
 from retinue.config.sections.prompt import ContextLimits, Identity, PromptSettings
-from retinue.config.sections.routing import GroupChatSettings, HumanDelay
-from retinue.config.sections.sandbox import SandboxSettings
 from retinue.config.sections.tools import AgentTools
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, parse_agent_id
+from retinue.dispatch.settings import GroupChatSettings, HumanDelay
+from retinue.sandbox.settings import SandboxSettings
 from retinue.sessions.settings import BudgetSettings
 from retinue.settings import Settings, key
 from retinue.workspace.settings import ContextInjection, WorkspaceSettings
@@ -64,30 +64,30 @@ class ModelEntry(Settings):
 class AgentSubagents(Settings):
     """What an agent may delegate."""
 
-    allow_agents: list[str] = key([], pending=True)
+    allow_agents: list[str] = key([])
     """Agents it may start besides itself; `*` is any."""
     model: SpecialModel | None = key(None)
     """Another model for its sub-agents."""
     delegation_mode: Literal["suggest", "prefer"] = key("suggest")
     """Whether the agent is told that it can delegate, or that it should."""
-    require_agent_id: bool = key(False, pending=True)
+    require_agent_id: bool = key(False)
     """Whether it must say which agent it starts."""
 
 
 class SubagentDefaults(AgentSubagents):
     """What agents may delegate, and within which limits."""
 
-    thinking: Thinking | None = key(None, pending=True)
+    thinking: Thinking | None = key(None)
     """How much sub-agents reason."""
-    max_concurrent: int = key(8, pending=True, ge=1)
+    max_concurrent: int = key(8, reload="restart", ge=1)
     """How many run at once."""
-    max_spawn_depth: int = key(1, pending=True, ge=1, le=5)
+    max_spawn_depth: int = key(1, ge=1, le=5)
     """How deep sub-agents may start sub-agents; 1 is not at all."""
-    max_children_per_agent: int = key(5, pending=True, ge=1, le=20)
+    max_children_per_agent: int = key(5, ge=1, le=20)
     """How many one session may have."""
-    archive_after_minutes: int = key(60, pending=True, ge=0)
+    archive_after_minutes: int = key(60, ge=0)
     """When a finished one is put away; 0 is never."""
-    run_timeout_seconds: int = key(0, pending=True, ge=0)
+    run_timeout_seconds: int = key(0, ge=0)
     """How long one may take; 0 is as long as it likes."""
     announce_timeout_ms: int = key(120_000, pending=True, ge=1)
     """How long its parent is waited for, in milliseconds."""
@@ -116,7 +116,7 @@ class AgentDefaults(WorkspaceSettings, PromptSettings):
     """Whether reasoning is shown."""
     verbose_default: Literal["off", "on", "full"] = key("off")
     """How much of tool results the chat shows."""
-    elevated_default: Literal["off", "on", "ask", "full"] = key("off", pending=True)
+    elevated_default: Literal["off", "on", "ask", "full"] = key("off")
     """Whether sessions start with commands outside the sandbox."""
     context_tokens: int | None = key(None, pending=True, ge=1024)
     """A smaller window than the model's own."""

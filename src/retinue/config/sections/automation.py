@@ -11,34 +11,34 @@ from retinue.settings import Duration, Settings, key
 class ActiveHours(Settings):
     """When the heartbeat may run."""
 
-    start: str | None = key(None, pending=True, pattern=r"^([01]?\d|2[0-3]):[0-5]\d$")
+    start: str | None = key(None, pattern=r"^([01]?\d|2[0-3]):[0-5]\d$")
     """The first minute, as in `08:00`."""
-    end: str | None = key(None, pending=True, pattern=r"^(([01]?\d|2[0-3]):[0-5]\d|24:00)$")
+    end: str | None = key(None, pattern=r"^(([01]?\d|2[0-3]):[0-5]\d|24:00)$")
     """The first minute that is too late, as in `24:00`."""
-    timezone: str = key("user", pending=True)
+    timezone: str = key("user")
     """`user`, `local` or a zone such as `Europe/Berlin`."""
 
 
 class HeartbeatSettings(Settings):
     """How an agent wakes up by itself to look after things."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether there is a heartbeat at all."""
     every: Duration = key("30m", validate_default=True)
     """How often, as in `30m`; `0m` is never."""
     prompt: str | None = key(None)
     """What the agent is asked; without it, to follow HEARTBEAT.md."""
-    target: str = key("last", pending=True)
+    target: str = key("last")
     """Where the answer goes: `last` (the last chat), `none`, or a channel."""
-    to: str | None = key(None, pending=True)
+    to: str | None = key(None)
     """The recipient on that channel."""
     account_id: str | None = key(None, pending=True)
     """The account that sends it, where a channel has several."""
-    model: str | None = key(None, pending=True)
+    model: str | None = key(None)
     """Another model for heartbeats."""
-    session: str = key("main", pending=True)
+    session: str = key("main")
     """The session that heartbeats belong to."""
-    ack_max_chars: int = key(300, pending=True, ge=0)
+    ack_max_chars: int = key(300, ge=0)
     """An answer with HEARTBEAT_OK and at most this much more is not delivered."""
     active_hours: ActiveHours = key(ActiveHours)
     """When the heartbeat may run."""
@@ -46,30 +46,30 @@ class HeartbeatSettings(Settings):
     """Whether heartbeats may answer into direct chats."""
     light_context: bool = key(False, pending=True)
     """Whether a heartbeat sees HEARTBEAT.md alone of the workspace's files."""
-    isolated_session: bool = key(False, pending=True)
+    isolated_session: bool = key(False)
     """Whether each heartbeat starts a fresh session."""
     include_reasoning: bool = key(False, pending=True)
     """Whether the reasoning is delivered too."""
     include_system_prompt_section: bool = key(True)
     """Whether the system prompt tells the agent about heartbeats."""
-    skip_when_busy: bool = key(True, pending=True)
+    skip_when_busy: bool = key(True)
     """Whether a heartbeat is left out while the agent works."""
-    timeout_seconds: int | None = key(None, pending=True, ge=1)
+    timeout_seconds: int | None = key(None, ge=1)
     """How long a heartbeat may take; without it the interval, at most 600."""
 
 
 class CronSettings(Settings):
     """Jobs that run at set times."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True, reload="restart")
     """Whether jobs run."""
     store: str | None = key(None, pending=True)
     """Another place for the jobs; the original's key."""
-    max_concurrent_runs: int = key(1, pending=True, ge=1)
+    max_concurrent_runs: int = key(1, reload="restart", ge=1)
     """How many jobs may run at once."""
     session_retention: Duration | Literal[False] = key("24h", pending=True, validate_default=True)
     """How long the session of a finished run is kept; `false` keeps it for good."""
-    webhook_token: SecretValue | None = key(None, pending=True)
+    webhook_token: SecretValue | None = key(None)
     """The token sent along when a job reports to an address."""
 
 
@@ -103,40 +103,40 @@ class InternalHooks(Settings):
 class HookMatch(Settings):
     """Which requests a mapping is for."""
 
-    path: str | None = key(None, pending=True)
+    path: str | None = key(None)
     """The part of the address behind the hooks' path."""
-    source: str | None = key(None, pending=True)
+    source: str | None = key(None)
     """The `source` field of the request."""
 
 
 class HookMapping(Settings):
     """What becomes of a request to `/hooks/<name>`."""
 
-    id: str | None = key(None, pending=True)
+    id: str | None = key(None)
     """A name for the mapping."""
     match: HookMatch = key(HookMatch)
     """Which requests it is for."""
-    action: Literal["wake", "agent"] = key("agent", pending=True)
+    action: Literal["wake", "agent"] = key("agent")
     """`wake` nudges the main session, `agent` runs a turn of its own."""
-    agent_id: str | None = key(None, pending=True)
+    agent_id: str | None = key(None)
     """Which agent takes it."""
     wake_mode: Literal["now", "next-heartbeat"] = key("now", pending=True)
     """When the agent looks at it."""
-    name: str | None = key(None, pending=True)
+    name: str | None = key(None)
     """What the event is called in the session."""
-    session_key: str | None = key(None, pending=True)
+    session_key: str | None = key(None)
     """The session it goes to."""
-    message_template: str | None = key(None, pending=True)
+    message_template: str | None = key(None)
     """The message, with fields of the request as in `{{payload.subject}}`."""
-    text_template: str | None = key(None, pending=True)
+    text_template: str | None = key(None)
     """The text of a `wake`, likewise."""
-    deliver: bool = key(True, pending=True)
+    deliver: bool = key(True)
     """Whether the answer is delivered."""
     channel: str | None = key(None, pending=True)
     """Where the answer goes."""
     to: str | None = key(None, pending=True)
     """To whom it goes there."""
-    model: str | None = key(None, pending=True)
+    model: str | None = key(None)
     """Another model for this."""
     thinking: str | None = key(None, pending=True)
     """How much the model reasons about it."""
@@ -144,28 +144,28 @@ class HookMapping(Settings):
     """How long the turn may take."""
     transform: dict[str, Any] | None = key(None, pending=True)
     """Code that turns the request into a message."""
-    allow_unsafe_external_content: bool = key(False, pending=True)
+    allow_unsafe_external_content: bool = key(False)
     """Whether the text of the request is trusted like the owner's."""
 
 
 class HooksSettings(Settings):
     """Hook folders and webhooks."""
 
-    enabled: bool = key(False, pending=True)
+    enabled: bool = key(False)
     """Whether webhooks are served."""
-    token: SecretValue | None = key(None, pending=True)
+    token: SecretValue | None = key(None)
     """The token that requests must carry."""
     path: str = key("/hooks", pending=True, reload="restart")
     """Where webhooks are served."""
-    default_session_key: str | None = key(None, pending=True)
+    default_session_key: str | None = key(None)
     """The session of requests that name none."""
-    allow_request_session_key: bool = key(False, pending=True)
+    allow_request_session_key: bool = key(False)
     """Whether a request may choose its session."""
-    allowed_session_key_prefixes: list[str] = key([], pending=True)
+    allowed_session_key_prefixes: list[str] = key([])
     """How a chosen session must start."""
-    allowed_agent_ids: list[str] | None = key(None, pending=True)
+    allowed_agent_ids: list[str] | None = key(None)
     """The agents that requests may reach; without it all."""
-    max_body_bytes: int = key(262_144, pending=True, ge=1)
+    max_body_bytes: int = key(262_144, ge=1)
     """The largest request."""
     presets: list[str] = key([], pending=True)
     """Ready-made mappings to use."""

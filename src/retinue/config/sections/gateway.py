@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 
+from retinue.core.errors import ConfigError
 from retinue.providers.settings import SecretValue
+from retinue.security.redaction import compile_pattern
 from retinue.settings import Settings, key
 
 
 class RateLimit(Settings):
     """How often somebody may fail to sign in."""
 
-    max_attempts: int = key(10, pending=True, ge=1)
+    max_attempts: int = key(10, ge=1)
     """Failures within the window."""
-    window_ms: int = key(60_000, pending=True, ge=1)
+    window_ms: int = key(60_000, ge=1)
     """The window, in milliseconds."""
-    lockout_ms: int = key(300_000, pending=True, ge=0)
+    lockout_ms: int = key(300_000, ge=0)
     """How long nothing is accepted afterwards, in milliseconds."""
-    exempt_loopback: bool = key(True, pending=True)
+    exempt_loopback: bool = key(True)
     """Whether this machine itself is never locked out."""
 
 
 class GatewayAuth(Settings):
     """Who may use the gateway."""
 
-    mode: Literal["token", "password", "none", "trusted-proxy"] = key("token", pending=True, reload="restart")
+    mode: Literal["token", "password", "none", "trusted-proxy"] = key("token", reload="restart")
     """How a client proves itself."""
-    token: SecretValue | None = key(None, pending=True)
-    """The token; without one Retinue makes its own."""
-    password: SecretValue | None = key(None, pending=True)
+    token: SecretValue | None = key(None)
+    """A token that may do everything, besides those that `retinue gateway token` makes."""
+    password: SecretValue | None = key(None)
     """The password."""
     allow_tailscale: bool = key(False, pending=True)
     """Whether identities of a tailnet are accepted."""
@@ -41,20 +43,20 @@ class GatewayAuth(Settings):
 class ControlUi(Settings):
     """The control page."""
 
-    enabled: bool = key(True, pending=True, reload="restart")
+    enabled: bool = key(True)
     """Whether it is served."""
     base_path: str = key("/", pending=True, reload="restart")
     """Where it is served."""
     root: str | None = key(None, pending=True, reload="restart")
     """Another folder with the page's files."""
-    allowed_origins: list[str] = key([], pending=True)
+    allowed_origins: list[str] = key([])
     """More origins that may open a connection."""
 
 
 class HttpEndpoint(Settings):
     """One OpenAI-compatible endpoint."""
 
-    enabled: bool = key(False, pending=True, reload="restart")
+    enabled: bool = key(True)
     """Whether it is served."""
 
 
@@ -77,18 +79,18 @@ class HttpSettings(Settings):
 class ReloadSettings(Settings):
     """What happens when the configuration changes."""
 
-    mode: Literal["hybrid", "hot", "restart", "off"] = key("hybrid", pending=True)
+    mode: Literal["hybrid", "hot", "restart", "off"] = key("hybrid")
     """`hybrid` takes over what it can and restarts for the rest."""
-    debounce_ms: int = key(300, pending=True, ge=0)
+    debounce_ms: int = key(300, ge=0)
     """How long to wait for more changes, in milliseconds."""
 
 
 class GatewayTools(Settings):
     """Tools that may be called over HTTP."""
 
-    allow: list[str] = key([], pending=True)
+    allow: list[str] = key([])
     """Tools taken off the usual list of refused ones."""
-    deny: list[str] = key([], pending=True)
+    deny: list[str] = key([])
     """Tools added to it."""
 
 
@@ -97,11 +99,11 @@ class GatewaySettings(Settings):
 
     mode: Literal["local", "remote"] = key("local", pending=True, reload="restart")
     """Whether the gateway runs here or elsewhere."""
-    port: int = key(18_789, pending=True, reload="restart", ge=1, le=65_535)
+    port: int = key(18_790, reload="restart", ge=1, le=65_535)
     """The port of socket and pages."""
-    bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = key("loopback", pending=True, reload="restart")
+    bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = key("loopback", reload="restart")
     """Who can reach the port: this machine, the local network, a tailnet."""
-    custom_bind_host: str | None = key(None, pending=True, reload="restart")
+    custom_bind_host: str | None = key(None, reload="restart")
     """The address of `custom`."""
     auth: GatewayAuth = key(GatewayAuth)
     """Who may use the gateway."""
@@ -200,18 +202,30 @@ class PluginsSettings(Settings):
 class LoggingSettings(Settings):
     """What is written down about the program's work."""
 
-    level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info", pending=True)
+    level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info")
     """How much goes to the log file."""
+    format: Literal["text", "json"] = key("text")
+    """How it is written there: lines for people, or a JSON object per line."""
     file: str | None = key(None, pending=True, reload="restart")
     """Another log file."""
     console_level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info", pending=True)
     """How much goes to the terminal."""
     console_style: Literal["pretty", "compact", "json"] = key("pretty", pending=True)
     """How it looks there."""
-    redact_sensitive: Literal["off", "tools"] = key("tools", pending=True)
-    """Whether secrets are taken out of what tools log."""
-    redact_patterns: list[str] = key([], pending=True)
-    """More patterns of secrets."""
+    redact_sensitive: Literal["off", "tools"] = key("tools")
+    """Whether what only looks like a key is taken out of logs, errors and exports too; known secrets always are."""
+    redact_patterns: list[str] = key([])
+    """More patterns of secrets, as regular expressions; of one with a group, only what the group found is taken out."""
+
+    @field_validator("redact_patterns")
+    @classmethod
+    def _can_be_used(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                compile_pattern(pattern)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return patterns
 
 
 class ShellEnv(Settings):

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import model_validator
 
-from retinue.config.sections.routing import SenderId
+from retinue.dispatch.settings import SenderId
 from retinue.settings import Settings, key
 from retinue.toolkit.settings import ExecSettings, FetchSettings, Profile, ToolsSettings, WebSettings
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 class AllowRules(Settings):
     """Which tools there are, as one layer of the policy."""
 
-    allow: list[str] = key([], pending=True)
+    allow: list[str] = key([])
     """Only these tools, by name, `*` pattern or `group:…`; empty means all."""
-    also_allow: list[str] = key([], pending=True)
-    """These tools on top of the profile's."""
-    deny: list[str] = key([], pending=True)
+    also_allow: list[str] = key([])
+    """These tools on top of the profile's; not together with `allow`."""
+    deny: list[str] = key([])
     """Never these tools; wins over everything else."""
 
     @model_validator(mode="after")
@@ -38,52 +38,43 @@ def refuse_both(rules: T, allow: list[str], also_allow: list[str]) -> T:
 class ProviderRules(AllowRules):
     """Other rules for one provider or model."""
 
-    profile: Profile | None = key(None, pending=True)
+    profile: Profile | None = key(None)
     """The set of tools to start from."""
 
 
 class SafeBinProfile(Settings):
     """How a safe program may be called."""
 
-    min_positional: int = key(0, pending=True, ge=0)
+    min_positional: int = key(0, ge=0)
     """The least number of operands."""
-    max_positional: int = key(0, pending=True, ge=0)
-    """The largest number of operands."""
-    allowed_value_flags: list[str] = key([], pending=True)
-    """Flags that may take a value."""
-    denied_flags: list[str] = key([], pending=True)
-    """Flags that are refused."""
-
-
-class ApplyPatchSettings(Settings):
-    """The tool that applies patches."""
-
-    enabled: bool = key(True, pending=True)
-    """Whether it exists."""
-    workspace_only: bool = key(True, pending=True)
-    """Whether it stays inside the workspace."""
-    allow_models: list[str] = key([], pending=True)
-    """Only for these models; empty means all."""
+    max_positional: int = key(0, ge=0)
+    """The largest number of operands; they are no file names."""
+    allowed_flags: list[str] = key([])
+    """Flags that stand alone."""
+    allowed_value_flags: list[str] = key([])
+    """Flags that take a value, in the next word or after `=`."""
+    denied_flags: list[str] = key([])
+    """Flags that are refused although the program is known to take them."""
 
 
 class ExecPolicy(Settings):
     """Which commands may run."""
 
-    security: Literal["deny", "allowlist", "full"] | None = key(None, pending=True)
+    security: Literal["deny", "allowlist", "full"] | None = key(None)
     """`deny` runs nothing, `allowlist` what is allowed, `full` everything; without it `allowlist`."""
-    ask: Literal["off", "on-miss", "always"] | None = key(None, pending=True)
+    ask: Literal["off", "on-miss", "always"] | None = key(None)
     """When a person is asked: never, for what is not allowed, always; without it `on-miss`."""
-    allowlist: list[str] = key([], pending=True)
+    allowlist: list[str] = key([])
     """Command patterns that need no asking, word by word, as in `git diff *`."""
-    safe_bins: list[str] | None = key(None, pending=True)
+    safe_bins: list[str] | None = key(None)
     """Programs that may always filter standard input; without it cut, uniq, head, tail, tr and wc."""
-    safe_bin_trusted_dirs: list[str] = key([], pending=True)
+    safe_bin_trusted_dirs: list[str] = key([])
     """More folders that safe programs may come from."""
     safe_bin_profiles: dict[str, SafeBinProfile] = key({})
     """How safe programs may be called."""
-    strict_inline_eval: bool = key(True, pending=True)
+    strict_inline_eval: bool = key(True)
     """Whether code on the command line, as in `python -c`, always asks."""
-    auto_allow_skills: bool = key(False, pending=True)
+    auto_allow_skills: bool = key(False)
     """Whether programs that skills name are allowed."""
 
 
@@ -94,24 +85,10 @@ class ExecSection(ExecSettings, ExecPolicy):
     """Where commands run."""
     node: str | None = key(None, pending=True)
     """The node that runs them."""
-    ask_fallback: Literal["deny", "allowlist", "full"] = key("deny", pending=True)
+    ask_fallback: Literal["deny", "allowlist", "full"] = key("deny")
     """What holds where nobody answers."""
-    approval_timeout_ms: int = key(1_800_000, pending=True, ge=1)
+    approval_timeout_ms: int = key(1_800_000, ge=1)
     """How long an approval is waited for, in milliseconds."""
-    background_ms: int | None = key(None, pending=True, ge=0)
-    """The original's name for `yieldMs`."""
-    timeout_sec: int | None = key(None, pending=True, ge=1)
-    """The original's name for `timeoutSeconds`."""
-    cleanup_ms: int = key(1_800_000, pending=True, ge=0)
-    """How long the output of a finished command is kept, in milliseconds."""
-    notify_on_exit: bool = key(True, pending=True)
-    """Whether a background command that ends wakes the agent."""
-    notify_on_exit_empty_success: bool = key(False, pending=True)
-    """Whether also where it succeeded without output."""
-    path_prepend: list[str] = key([], pending=True)
-    """Folders that come first when a program is looked for."""
-    apply_patch: ApplyPatchSettings = key(ApplyPatchSettings)
-    """The tool that applies patches."""
 
 
 class FetchSection(FetchSettings):
@@ -139,8 +116,8 @@ class WebSection(WebSettings):
 class FilesPolicy(Settings):
     """Where file tools may go."""
 
-    workspace_only: bool = key(False, pending=True)
-    """Whether they stay inside the workspace."""
+    workspace_only: bool = key(True)
+    """Whether they stay inside the workspace and the folders of skills; `false` opens the rest of the machine."""
 
 
 class LoopDetection(Settings):
@@ -163,10 +140,10 @@ class LoopDetection(Settings):
 class ElevatedSettings(Settings):
     """Who may let a sandboxed agent run commands outside the sandbox."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether anybody may."""
-    allow_from: dict[str, list[SenderId]] = key({}, pending=True)
-    """Who may, per channel."""
+    allow_from: dict[str, list[SenderId]] = key({})
+    """Who may besides the owner, per channel; `*` is every channel, or everybody on it."""
 
 
 class LayerTools(Settings):
@@ -179,23 +156,23 @@ class LayerTools(Settings):
 class AgentToAgentTools(Settings):
     """Whether agents may talk to each other."""
 
-    enabled: bool = key(False, pending=True)
+    enabled: bool = key(False)
     """Whether they may."""
-    allow: list[str] = key([], pending=True)
+    allow: list[str] = key([])
     """Which agents may."""
 
 
 class SessionTools(Settings):
     """Which sessions the session tools see."""
 
-    visibility: Literal["self", "tree", "agent", "all"] = key("tree", pending=True)
+    visibility: Literal["self", "tree", "agent", "all"] = key("tree")
     """Its own, its own and its sub-agents', all of the agent, or all."""
 
 
 class ToolsSection(ToolsSettings):
     """Which tools agents have and how far each may go."""
 
-    also_allow: list[str] = key([], pending=True)
+    also_allow: list[str] = key([])
     """These tools on top of the profile's; not together with `allow`."""
     by_provider: dict[str, ProviderRules] = key({})
     """Other rules per provider or model, as in `openai` or `openai/gpt-5`."""
@@ -232,12 +209,8 @@ class AgentExec(ExecPolicy):
 class AgentTools(AllowRules):
     """The tools of one agent."""
 
-    allow: list[str] = key([])
-    """Only these tools, by name, `*` pattern or `group:…`; empty means all."""
-    deny: list[str] = key([])
-    """Never these tools; wins over everything else."""
     profile: Profile | None = key(None)
-    """The set of tools to start from."""
+    """The set of tools to start from, in the place of `tools.profile`."""
     by_provider: dict[str, ProviderRules] = key({})
     """Other rules per provider or model."""
     exec: AgentExec = key(AgentExec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from retinue.context.prompt.build import Block, Part, Record, SystemPrompt, TurnBlock
+from retinue.security.literals import passage
 
 SOURCE = "plugins"
 
@@ -22,11 +23,15 @@ def change_system(prompt: SystemPrompt, *, stable: str = "", before: str = "", a
 
 
 def change_turn(turn: TurnBlock, *, before: str = "", after: str = "") -> TurnBlock:
-    """The block in front of a message with texts before and after it."""
-    head = (_record("addition_before_message", Part.TURN, before),) if before else ()
-    tail = (_record("addition_after_message", Part.TURN, after),) if after else ()
+    """The block in front of a message with texts before and after it, told apart from what the sender wrote."""
+    head = (_record("addition_before_message", Part.TURN, _labelled(before)),) if before else ()
+    tail = (_record("addition_after_message", Part.TURN, _labelled(after)),) if after else ()
     return TurnBlock((*head, *turn.records, *tail))
 
 
+def _labelled(text: str) -> str:
+    return f"[Added by a plugin, not written by the sender]\n{text}\n[End of the addition]"
+
+
 def _record(name: str, part: Part, text: str) -> Record:
-    return Record(name, part, SOURCE, text)
+    return Record(name, part, SOURCE, passage(text))

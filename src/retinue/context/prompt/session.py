@@ -20,7 +20,7 @@ def _routes(inputs: SessionInputs) -> Iterator[str]:
     elif elsewhere:
         yield f"Replies go to this chat; {', '.join(elsewhere)}."
     if "subagents" in inputs.tools:
-        yield "Steer sub-agents with `subagents`; retell their results in your words."
+        yield "Retell sub-agents' results in your words."
 
 
 _TARGETS = {"message": "`message` reaches other chats", "sessions_send": "`sessions_send` other sessions"}

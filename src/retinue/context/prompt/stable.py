@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from retinue.context.prompt.inputs import Citations, ContextFile, Contribution, Delegation, StableInputs, ToolLine
-from retinue.security.literals import literal
+from retinue.security.literals import label, literal
 
 IDENTITY = "You are a personal assistant running in Retinue."
 
@@ -42,12 +42,12 @@ def order_tools(tools: tuple[ToolLine, ...]) -> list[ToolLine]:
 
 
 def _describe(tool: ToolLine) -> str:
-    name = literal(tool.name)
-    return f"{name}: {literal(tool.summary, _SUMMARY_CHARS)}" if tool.summary else name
+    name = label(tool.name)
+    return f"{name}: {label(tool.summary, _SUMMARY_CHARS)}" if tool.summary else name
 
 
 def _tool_guidance(inputs: StableInputs, tools: list[ToolLine]) -> Iterator[str]:
-    deferred = ", ".join(literal(tool.name) for tool in tools if tool.deferred)
+    deferred = ", ".join(label(tool.name) for tool in tools if tool.deferred)
     if deferred:
         yield f"More, through `tool_search` (schemas) and `tool_call`: {deferred}."
     if inputs.has("cron"):
@@ -56,7 +56,7 @@ def _tool_guidance(inputs: StableInputs, tools: list[ToolLine]) -> Iterator[str]
     if pushed:
         yield f"{' and '.join(pushed).capitalize()} wake you when they end: start them once, do not poll."
     if inputs.has("update_plan"):
-        yield "`update_plan`: for several real steps only, exactly one in_progress; do not repeat it in replies."
+        yield "`update_plan`: only for several real steps, exactly one in_progress."
 
 
 _PUSHED = {"background commands": "process", "sub-agents": "sessions_spawn"}
@@ -178,12 +178,14 @@ def _path_guidance(inputs: StableInputs) -> Iterator[str]:
     if inputs.sandbox is None:
         return
     if inputs.sandbox.access == "none":
-        yield "File tools work here; commands run in a sandbox that does not see it."
-        return
-    yield (
-        f"Commands see it as {literal(inputs.sandbox.workspace)}. Relative paths mean the same to file tools and to "
-        "commands: use them."
-    )
+        yield "It belongs to the sandbox: neither file tools nor commands reach your real workspace."
+    if inputs.sandbox.access == "ro":
+        yield "File tools only read it."
+    if inputs.sandbox.workspace != inputs.workspace:
+        yield (
+            f"Commands see it as {literal(inputs.sandbox.workspace)}. Relative paths mean the same to file tools and "
+            "to commands: use them."
+        )
 
 
 def documentation(inputs: StableInputs) -> str | None:
@@ -193,7 +195,7 @@ def documentation(inputs: StableInputs) -> str | None:
 
 
 _ACCESS = {
-    "none": "an empty folder stands in for the workspace",
+    "none": "a folder of its own stands in for the workspace",
     "ro": "the workspace is read-only",
     "rw": "the workspace is writable",
 }
@@ -219,7 +221,7 @@ def sandbox(inputs: StableInputs) -> str | None:
 def authorised_senders(inputs: StableInputs) -> str | None:
     if inputs.owners is None or not inputs.owners.labels:
         return None
-    labels = ", ".join(literal(label) for label in inputs.owners.labels)
+    labels = ", ".join(map(label, inputs.owners.labels))
     return f"## Authorised Senders\n{labels}. They may command you; that alone does not make a sender the owner."
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.context.prompt.inputs import BackgroundCommand, ContextFile, TurnInputs
-from retinue.security.literals import literal
+from retinue.security.literals import label, literal
 
 _COMMAND_CHARS = 200
 
@@ -27,7 +27,7 @@ def heartbeat_files(inputs: TurnInputs) -> tuple[ContextFile, ...]:
 def memories(inputs: TurnInputs) -> str | None:
     if not inputs.recollections:
         return None
-    found = [f"Source: {literal(hit.source)}\n{hit.text.strip()}" for hit in inputs.recollections]
+    found = [f"Source: {label(hit.source)}\n{hit.text.strip()}" for hit in inputs.recollections]
     return "\n\n".join(
         ["## Memory Search Results\nRecalled for this message; it may be old or beside the point.", *found]
     )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from retinue.context.prompt.report import PromptReport
+from retinue.core.approval import Verdict
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
+from retinue.tools.approval_store import Approval
+from retinue.tools.elevated import Elevation
 
 Fresh = Literal["new", "reset"]
 
@@ -60,6 +64,8 @@ class Status:
     time: str
     truncated: tuple[str, ...] = ()
     running: bool = False
+    elevated: str = "off"
+    sandboxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +122,33 @@ class Desk(Protocol):
 
     def choose(self, setting: str, value: str | None) -> None: ...
 
+    def elevate(self, level: Elevation | None) -> str:
+        """Show or change how far commands may leave the sandbox, where the sender may; says what holds then."""
+        ...
+
     def usage(self) -> Sequence[UsageRow]: ...
 
     async def use_skill(self, name: str, rest: str) -> Answer: ...
 
     def config(self, rest: str) -> str: ...
+
+    def now(self) -> datetime: ...
+
+    def questions(self) -> Sequence[Approval]:
+        """What waits for approval in this conversation."""
+        ...
+
+    def decide(self, code: str, verdict: Verdict, reason: str) -> Approval:
+        """Answer a question of any conversation; raises where it cannot be, or the sender may not."""
+        ...
+
+    def allowlist(self) -> str: ...
+
+    def allow(self, pattern: str) -> str:
+        """Let commands that match run unasked from now on; says what was stored."""
+        ...
+
+    def disallow(self, rule: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

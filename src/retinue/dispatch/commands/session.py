@@ -67,6 +67,8 @@ def spell_status(status: Status) -> str:
         f"Workspace {status.workspace}",
         f"Time {status.time}",
     ]
+    if status.sandboxed or status.elevated != "off":
+        lines.append(f"Commands: {'sandboxed' if status.sandboxed else 'not sandboxed'}; elevated {status.elevated}")
     if status.truncated:
         lines.append(f"Shortened in the prompt: {', '.join(status.truncated)}")
     return "\n".join(lines)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from retinue.dispatch.commands import context, help, model, session  # noqa: A004
+from retinue.dispatch.commands import approvals, context, help, model, rights, session  # noqa: A004
 from retinue.dispatch.commands.command import Answer, Desk, SlashCommand, parse_command
 
-COMMANDS: tuple[SlashCommand, ...] = (*help.COMMANDS, *session.COMMANDS, *model.COMMANDS, *context.COMMANDS)
+COMMANDS: tuple[SlashCommand, ...] = (
+    *help.COMMANDS,
+    *session.COMMANDS,
+    *model.COMMANDS,
+    *context.COMMANDS,
+    *approvals.COMMANDS,
+    *rights.COMMANDS,
+)
 
 _BY_NAME = {command.name: command for command in COMMANDS}
 RESERVED = frozenset(_BY_NAME)
 """Names that a skill cannot take."""
+
+CONTROLS = frozenset({"approve", "allowlist", "stop", "status", "queue", "help", "commands"})
+"""Commands that wait for nothing: they act while a turn runs, which may be waiting for them."""
+
+
+def is_control(text: str) -> bool:
+    """Whether a message is a command that acts at once, whatever runs."""
+    typed = parse_command(text)
+    return typed is not None and typed.name in CONTROLS
 
 
 async def run_command(text: str, desk: Desk) -> Answer | None:

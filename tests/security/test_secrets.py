@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ConfigError
+from retinue.security.redaction import Redactor
 from retinue.security.secrets import (
     EnvSecret,
-    Redactor,
     Secret,
     Secrets,
     describe_secret,
@@ -80,7 +80,7 @@ def test_no_shell_reads_the_command(tmp_path: Path) -> None:
 
 def test_a_keyring_that_is_not_installed_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(ConfigError, match="pip install keyring"):
+    with pytest.raises(ConfigError, match=r"retinue\[keyring\]"):
         Secrets({}).resolve(parse_secret({"source": "keyring", "id": "openai"}))
 
 

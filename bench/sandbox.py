@@ -1,0 +1,88 @@
+"""What a sandbox adds to a command: from the call to its end, by what enforces it."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from bench.measure import Sheet, median_ms
+from retinue.core.clock import SystemClock, random_id
+from retinue.core.keys import DEFAULT_AGENT, SessionKey
+from retinue.sandbox.sandboxes import Enclosure, Sandboxes, built_in
+from retinue.sandbox.settings import SandboxSettings
+from retinue.toolkit.environment import base_environment
+from retinue.toolkit.running import CommandTable, Launch
+from retinue.tools.syntax import Joiner, Step
+
+SESSION = SessionKey.main(DEFAULT_AGENT)
+ENVIRONMENT = base_environment({"LANG": "C.UTF-8"})
+TRUE = ("/usr/bin/true",)
+
+
+def run(*, full: bool) -> None:
+    sheet = Sheet("sandbox")
+    runs = 200 if full else 40
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        (home / "workspace").mkdir()
+        sandboxes = _sandboxes(home)
+        sheet.row("deciding what a session's sandbox is", median_ms(lambda: sandboxes.draw(SESSION)), "ms")
+        plain = anyio.run(_time, home, None, TRUE, runs)
+        sheet.row("a command, unconfined", plain, "ms")
+        for backend in built_in():
+            began = time.perf_counter()
+            problem = backend.find_problem(sandboxes.draw(SESSION))
+            tried = (time.perf_counter() - began) * 1000
+            if problem is not None:
+                print(f"  {backend.name} is left out: {problem}")
+                continue
+            sheet.row(f"{backend.name}: found out to work, once per process", tried, "ms")
+            _measure(sheet, home, backend.name, plain, runs)
+    sheet.save()
+
+
+def _measure(sheet: Sheet, home: Path, name: str, plain: float, runs: int) -> None:
+    confined = anyio.run(_time, home, _enter(home, backend=name), TRUE, runs)
+    sheet.row(f"{name}: a command", confined, "ms", f"{confined - plain:+.1f} ms")
+    three = anyio.run(_time, home, _enter(home, backend=name), (*TRUE, *TRUE, *TRUE), runs // 2)
+    sheet.row(f"{name}: three programs in a pipeline", three, "ms")
+    if name == "bubblewrap":
+        proxied = anyio.run(_time, home, _enter(home, backend=name, network="proxy"), TRUE, runs)
+        sheet.row(f"{name}: a command with the checked proxy", proxied, "ms", f"{proxied - plain:+.1f} ms")
+
+
+def _sandboxes(home: Path, **values: Any) -> Sandboxes:
+    settings = SandboxSettings.model_validate({"mode": "all", "workspaceAccess": "rw", **values})
+    return Sandboxes(home, lambda agent: settings, lambda agent: home / "workspace", SystemClock().now)
+
+
+def _enter(home: Path, **values: Any) -> Enclosure:
+    sandboxes = _sandboxes(home, **values)
+    confinement = sandboxes.draw(SESSION)
+    sandboxes.open(confinement, SESSION)
+    return sandboxes.enclose(confinement, SESSION)
+
+
+async def _time(home: Path, enclosure: Enclosure | None, programs: tuple[str, ...], runs: int) -> float:
+    """The median of a command's time, in milliseconds."""
+    step = Step(Joiner.ALWAYS, tuple((program,) for program in programs))
+    launch = Launch(DEFAULT_AGENT, SESSION, "true", (step,), ENVIRONMENT, 60.0, enclosure=enclosure)
+    folder = os.open(home / "workspace", os.O_RDONLY)
+    times = []
+    try:
+        async with CommandTable(SystemClock(), random_id) as table:
+            for _ in range(runs):
+                began = time.perf_counter()
+                command = await table.start(launch, folder)
+                if not await command.wait(60) or command.end is None or command.end.code != 0:
+                    raise RuntimeError(f"the command failed: {command.output.text}")
+                times.append(time.perf_counter() - began)
+    finally:
+        os.close(folder)
+    return statistics.median(times) * 1000

@@ -1,0 +1,147 @@
+"""What an inspection looks at, gathered before anything is judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from retinue.config.load import LoadedConfig
+from retinue.core.keys import AgentId
+from retinue.providers.profiles import ProfileSummary
+from retinue.sandbox.sandboxes import Candidate
+from retinue.sessions.checking import Report
+from retinue.skills.discovery import Discovery
+from retinue.skills.library import Judged
+from retinue.storage.home import Home
+from retinue.storage.instance import InstanceFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A file of which the prompt holds only a part."""
+
+    name: str
+    raw: int
+    injected: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceFacts:
+    """An agent's folder. `problem` is why it cannot be opened at all."""
+
+    path: Path
+    problem: str | None = None
+    missing: tuple[str, ...] = ()
+    truncated: tuple[Truncation, ...] = ()
+    faults: tuple[str, ...] = ()
+    leftover_ritual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFacts:
+    """The skills an agent finds, and those that did not fit into its prompt."""
+
+    judged: tuple[Judged, ...]
+    found: Discovery
+    omitted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Who answers for an agent. `failures` are attempts that did not work, where models were asked."""
+
+    chosen: str | None
+    problem: str | None = None
+    ready: bool = True
+    """Whether there is a credential, or none is needed."""
+    profiles: tuple[ProfileSummary, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    asked: bool = False
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFacts:
+    """An agent's index. `problem` is why it could not be opened."""
+
+    path: Path
+    exists: bool = True
+    dirty: bool = False
+    files: int = 0
+    provider: str | None = None
+    wants_vectors: bool = True
+    reason: str | None = None
+    unreadable: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxFacts:
+    """What was tried to confine an agent's sessions; `works` where something can, or nothing has to."""
+
+    works: bool
+    because: str = ""
+    candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """One agent."""
+
+    id: AgentId
+    workspace: WorkspaceFacts
+    sessions: Report
+    model: ModelFacts
+    sandbox: SandboxFacts
+    skills: SkillFacts | None = None
+    memory: MemoryFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayFacts:
+    """The server: whether one runs and answers, and whether its port is somebody else's."""
+
+    instance: InstanceFacts | None = None
+    answers: bool = False
+    problems: tuple[str, ...] = ()
+    port: int = 0
+    port_taken: bool = False
+    local_token: bool = False
+    unused_tokens: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder of Retinue's own state."""
+
+    path: Path
+    is_dir: bool
+    mode: int
+    mine: bool
+    size: int
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything about a home at one moment."""
+
+    home: Home
+    loaded: LoadedConfig
+    now: datetime
+    agents: tuple[AgentFacts, ...]
+    gateway: GatewayFacts
+    entries: tuple[Entry, ...]
+    dead_presences: tuple[Path, ...]
+    free_bytes: int
+    zone: str
+    """The time zone in effect, "" where neither the configuration nor the machine names one."""
+    zone_known: bool = True
+    tracing_missing: bool = False
+    """Whether traces are wanted and the packages that send them are not installed."""
+    state_whole: bool = True
+    """Whether `state.sqlite` can be read."""
+    audit_damage: tuple[str, ...] = ()
+    """What is wrong with the chain of the audit log."""

@@ -1,0 +1,30 @@
+"""What a channel is: a way for parcels to reach people."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from retinue.core.errors import RetinueError
+from retinue.core.parcel import Capabilities, Parcel
+
+
+class NotTaken(RetinueError):
+    """A parcel did not arrive; `final` tells that it never will."""
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+class Channel(Protocol):
+    """One account of a place where people talk.
+
+    Bringing messages in is not its job: whoever listens there hands them to the gateway.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def send(self, parcel: Parcel) -> None:
+        """Hand a parcel over; returns once the other side has confirmed it, and raises `NotTaken` otherwise."""
+        ...

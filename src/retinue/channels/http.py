@@ -1,0 +1,92 @@
+"""The generic channel: answers leave as signed HTTP requests to one configured address."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from retinue.channels.channel import NotTaken
+from retinue.core.clock import Clock
+from retinue.core.parcel import Attachment, Capabilities, Parcel
+from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, Outgoing, fetch, parse_url
+
+NAME = "http"
+TIMEOUT_SECONDS = 20.0
+MOST_ANSWER_BYTES = 65_536
+FINAL_STATUS = frozenset({400, 410, 413, 422})
+"""Answers that mean the receiver will not take this parcel, however often it comes."""
+
+SIGNATURE, TIMESTAMP, KEY = "x-retinue-signature", "x-retinue-timestamp", "idempotency-key"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpChannel:
+    """Sends to a webhook. Without a secret the requests are not signed."""
+
+    url: str
+    secret: str | None
+    clock: Clock
+    capabilities: Capabilities
+
+    async def send(self, parcel: Parcel) -> None:
+        body = json.dumps(encode_parcel(parcel), ensure_ascii=True).encode()
+        stamp = str(int(self.clock.now().timestamp()))
+        headers = {"content-type": "application/json", KEY: parcel.key, TIMESTAMP: stamp}
+        if self.secret is not None:
+            headers[SIGNATURE] = sign(self.secret, stamp, body)
+        try:
+            answer = await fetch(
+                self.url,
+                policy=OPERATOR,
+                max_bytes=MOST_ANSWER_BYTES,
+                timeout=TIMEOUT_SECONDS,
+                send=Outgoing("POST", headers, body),
+            )
+        except AddressRefused as error:
+            raise NotTaken(str(error), final=True) from error
+        except NetworkFailed as error:
+            raise NotTaken(str(error)) from error
+        if answer.url != str(parse_url(self.url)):
+            # A redirect turns the request into another one, whose answer confirms nothing.
+            raise NotTaken(f"{self.url} redirects to {answer.url}. Configure the final address.")
+        if not 200 <= answer.status < 300:
+            raise NotTaken(f"{self.url} answered {answer.status}.", final=answer.status in FINAL_STATUS)
+
+
+def sign(secret: str, stamp: str, body: bytes) -> str:
+    """The signature over the time and the body, as the receiver computes it too."""
+    digest = hmac.new(secret.encode(), stamp.encode() + b"." + body, hashlib.sha256)
+    return f"sha256={digest.hexdigest()}"
+
+
+def encode_parcel(parcel: Parcel) -> dict[str, Any]:
+    """A parcel as the webhook gets it, without what does not apply."""
+    to = parcel.to
+    facts: dict[str, Any] = {
+        "key": parcel.key,
+        "type": "reaction" if parcel.reaction is not None else "message",
+        "account": to.account,
+        "peer": {"kind": to.kind.value, "id": to.peer},
+        "guild": to.guild,
+        "team": to.team,
+        "thread": to.thread,
+        "text": parcel.text,
+        "media": [_encode_attachment(each) for each in parcel.media],
+        "replyTo": None if parcel.reaction is not None else parcel.reply_to,
+        "buttons": [list(row) for row in parcel.buttons],
+        "voice": parcel.voice,
+        "sessionKey": parcel.session,
+        "runId": parcel.run,
+    }
+    if parcel.reaction is not None:
+        facts["reaction"] = {"emoji": parcel.reaction, "messageId": parcel.reply_to}
+    return {name: value for name, value in facts.items() if value}
+
+
+def _encode_attachment(attachment: Attachment) -> dict[str, str]:
+    if attachment.url:
+        return {"url": attachment.url}
+    return {"name": attachment.name, "mimeType": attachment.media_type, "data": attachment.data}

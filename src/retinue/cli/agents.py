@@ -1,0 +1,173 @@
+"""`retinue agents`: who there is, which messages go to whom, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.core.origin import Origin
+    from retinue.dispatch.settings import BindingMatch
+    from retinue.runtime.routing import Destination
+
+
+@click.group(cls=Group)
+def agents() -> None:
+    """List agents and bindings, and say which agent a message would go to."""
+
+
+@agents.command("list")
+@pass_invocation
+def list_agents(invocation: Invocation) -> None:
+    """List the agents."""
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.rooms import locate_workspace
+
+    foundation = lay_foundation(invocation.home)
+    config = foundation.config
+    rows = []
+    for agent in config.agents.ids:
+        settings = config.agents.resolve(agent)
+        rows.append(
+            {
+                "id": agent,
+                "default": settings.is_default,
+                "name": settings.identity.name or settings.name,
+                "model": settings.model.primary,
+                "workspace": str(locate_workspace(foundation, agent)),
+                "bindings": sum(binding.agent_id.strip().lower() == agent for binding in config.bindings),
+            }
+        )
+    invocation.show(
+        rows,
+        lambda: table(
+            [
+                (
+                    f"{'*' if row['default'] else ' '} {row['id']}",
+                    row["name"] or "",
+                    row["model"] or "",
+                    row["bindings"],
+                )
+                for row in rows
+            ],
+            header=("  agent", "name", "model", "bindings"),
+        ),
+    )
+
+
+@agents.command()
+@pass_invocation
+def bindings(invocation: Invocation) -> None:
+    """List the bindings, the most specific first, as they are tried."""
+    from retinue.dispatch.router import tier_of
+    from retinue.runtime.foundation import lay_foundation
+
+    config = lay_foundation(invocation.home).config
+    rows: list[dict[str, Any]] = [
+        {
+            "index": index,
+            "agent": binding.agent_id,
+            "tier": tier_of(binding.match).name.lower(),
+            "match": binding.match.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True),
+            "comment": binding.comment,
+            "known": binding.agent_id.strip().lower() in config.agents.ids,
+        }
+        for index, binding in sorted(enumerate(config.bindings), key=lambda item: (tier_of(item[1].match), item[0]))
+    ]
+    spelled = [
+        (
+            f"[{row['index']}]",
+            row["tier"],
+            _spell_match(config.bindings[row["index"]].match),
+            f"{row['agent']}{'' if row['known'] else ' (no such agent)'}",
+            row["comment"] or "",
+        )
+        for row in rows
+    ]
+    default = f"Everything else goes to '{config.agents.default_id}'."
+    invocation.show(rows, "\n".join(filter(None, (table(spelled), default))))
+
+
+def _spell_match(match: BindingMatch) -> str:
+    peer = match.peer
+    facts = (
+        ("channel", match.channel),
+        ("account", match.account_id),
+        ("peer", " ".join(filter(None, (peer.kind, peer.id))) if peer else None),
+        ("guild", match.guild_id),
+        ("team", match.team_id),
+        ("roles", "|".join(match.roles)),
+    )
+    return ", ".join(f"{name} {value}" for name, value in facts if value)
+
+
+@agents.command()
+@click.option("--channel", required=True, metavar="NAME", help="The channel, as in http.")
+@click.option("--account", default="default", metavar="ID", help="The account on the channel.")
+@click.option("--kind", type=click.Choice(["direct", "group", "channel"]), default="direct", help="The kind of chat.")
+@click.option("--peer", required=True, metavar="ID", help="The chat: a person, a group or a channel.")
+@click.option("--sender", metavar="ID", help="Who writes (default: the peer of a direct chat).")
+@click.option("--guild", metavar="ID", help="The server.")
+@click.option("--team", metavar="ID", help="The workspace.")
+@click.option("--thread", metavar="ID", help="The thread.")
+@click.option("--role", "roles", multiple=True, metavar="NAME", help="A role of the sender; can be repeated.")
+@pass_invocation
+def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts: str | None) -> None:
+    """Say which agent and session a message would go to, and why."""
+    from retinue.core.origin import Origin, PeerKind
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.routing import find_destination
+
+    origin = Origin(
+        channel=(facts["channel"] or "").lower(),
+        account=facts["account"] or "",
+        kind=PeerKind(kind),
+        peer=facts["peer"] or "",
+        guild=facts["guild"],
+        team=facts["team"],
+        thread=facts["thread"],
+        sender=facts["sender"],
+        roles=roles,
+    )
+    found = find_destination(lay_foundation(invocation.home).config, origin)
+    invocation.show(_describe(found), lambda: _spell_route(found, origin))
+
+
+def _describe(found: Destination) -> dict[str, Any]:
+    return {
+        "agent": found.route.agent,
+        "sessionKey": found.session.text,
+        "tier": found.route.tier.name.lower(),
+        "binding": found.route.binding,
+        "because": found.route.because,
+        "owner": found.owner,
+        "refused": found.refused,
+        "mayCommand": found.may_command,
+        "needsMention": found.needs_mention,
+        "considered": [
+            {"binding": each.index, "agent": each.agent, "fits": each.tier is not None, "why": each.why}
+            for each in found.route.considered
+        ],
+    }
+
+
+def _spell_route(found: Destination, origin: Origin) -> str:
+    which = "no binding" if found.route.binding is None else f"bindings[{found.route.binding}]"
+    writer = "the owner" if found.owner else "not the owner"
+    lines = [
+        f"Agent    {found.route.agent} ({which}: {found.route.because})",
+        f"Session  {found.session}",
+        f"Sender   {origin.writer or 'unknown'}, {writer}; commands {'allowed' if found.may_command else 'refused'}",
+        f"Answered {_spell_admission(found)}",
+    ]
+    tried = [(f"  [{each.index}]", each.agent, each.why) for each in found.route.considered]
+    return "\n".join([*lines, *(["Bindings", table(tried)] if tried else [])])
+
+
+def _spell_admission(found: Destination) -> str:
+    if found.refused is not None:
+        return f"no: {found.refused}"
+    return "when the agent is called" if found.needs_mention else "yes"

@@ -1,0 +1,135 @@
+"""`retinue approvals`: what agents ask to do, from any terminal, and what they may do unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation
+
+if TYPE_CHECKING:
+    from retinue.core.approval import Verdict
+    from retinue.runtime.approvals import Permissions
+    from retinue.tools.approval_store import Approval
+    from retinue.tools.approvals import Approver
+
+MOST_SHOWN = 50
+
+
+@click.group(cls=Group)
+def approvals() -> None:
+    """Answer what agents ask to do, and see what they may do unasked."""
+
+
+@approvals.command("list")
+@click.option("--all", "everything", is_flag=True, help=f"Also those that ended, the newest {MOST_SHOWN}.")
+@pass_invocation
+def list_(invocation: Invocation, everything: bool) -> None:
+    """List what waits for an answer."""
+    from retinue.tools.approval_view import approval_json, spell_approval
+
+    with _opened(invocation) as permissions:
+        book, now = permissions.approvals, permissions.foundation.clock.now()
+        found = book.recent(MOST_SHOWN) if everything else book.pending()
+        invocation.show(
+            [approval_json(item) for item in found],
+            lambda: "\n\n".join(spell_approval(item, now) for item in found) or "Nothing waits for approval.",
+        )
+
+
+@approvals.command()
+@click.argument("id", required=False)
+@click.option("--always", is_flag=True, help="Allow this exact command from now on.")
+@click.option("--binding", metavar="HASH", help="Only if the question still has this binding, as `list --json` has it.")
+@pass_invocation
+def allow(invocation: Invocation, id: str | None, always: bool, binding: str | None) -> None:  # noqa: A002
+    """Allow what waits under ID; without ID the only one that waits."""
+    from retinue.core.approval import Verdict
+
+    _decide(invocation, id, Verdict.ALLOW_ALWAYS if always else Verdict.ALLOW_ONCE, binding=binding)
+
+
+@approvals.command()
+@click.argument("id", required=False)
+@click.option("--reason", metavar="TEXT", default="", help="What the agent is told.")
+@pass_invocation
+def deny(invocation: Invocation, id: str | None, reason: str) -> None:  # noqa: A002
+    """Deny what waits under ID; without ID the only one that waits."""
+    from retinue.core.approval import Verdict
+
+    _decide(invocation, id, Verdict.DENY, reason=reason)
+
+
+@approvals.command()
+@click.option("--agent", "agent_id", metavar="ID", help="Only this agent's; with --add the agent it is for.")
+@click.option("--add", metavar="PATTERN", help="Let commands that match run unasked, as in 'git diff *'.")
+@click.option("--remove", metavar="ID", help="Forget a remembered rule.")
+@pass_invocation
+def rules(invocation: Invocation, agent_id: str | None, add: str | None, remove: str | None) -> None:
+    """List command patterns that run unasked, and when each was last used."""
+    from retinue.core.errors import UsageError
+
+    if add is not None and remove is not None:
+        raise UsageError("Use --add or --remove, not both.")
+    with _opened(invocation) as permissions:
+        book = permissions.rulebook
+        agent = permissions.foundation.agent_id(agent_id) if agent_id or add else None
+        if add is not None and agent is not None:
+            added = book.add(agent, add, _person(permissions))
+            invocation.show({"added": added.to_json()}, f"Added {added}")
+        elif remove is not None:
+            removed = book.remove(remove, _person(permissions), agent)
+            invocation.show({"removed": removed.to_json()}, f"Removed {removed}")
+        else:
+            found = book.listing(agent)
+            none = "No command patterns are allowed. `retinue approvals rules --add PATTERN` adds one."
+            invocation.show([rule.to_json() for rule in found], lambda: "\n".join(map(str, found)) or none)
+
+
+def _decide(
+    invocation: Invocation, code: str | None, verdict: Verdict, *, reason: str = "", binding: str | None = None
+) -> None:
+    from retinue.tools.approval_view import approval_json
+    from retinue.tools.approvals import spell_end
+
+    with _opened(invocation) as permissions:
+        chosen = code or _only(permissions).id
+        decided = permissions.approvals.decide(chosen, verdict, _person(permissions), reason=reason, binding=binding)
+        invocation.show(approval_json(decided), f"{decided.id} is {spell_end(decided)}.")
+
+
+def _only(permissions: Permissions) -> Approval:
+    """The one question that waits."""
+    from retinue.core.errors import UsageError
+
+    waiting = permissions.approvals.pending()
+    if len(waiting) != 1:
+        listed = "; ".join(f"{item.id} ({item.request.title})" for item in waiting)
+        raise UsageError(f"Say which one: {listed}." if waiting else "Nothing waits for approval.")
+    return waiting[0]
+
+
+def _person(permissions: Permissions) -> Approver:
+    """Whoever has the home's files in their hands owns the assistant."""
+    import getpass
+
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = "somebody"
+    return permissions.approver(f"{name} at the command line")
+
+
+@contextmanager
+def _opened(invocation: Invocation) -> Iterator[Permissions]:
+    from retinue.runtime.approvals import open_permissions
+    from retinue.runtime.foundation import lay_foundation
+
+    foundation = lay_foundation(invocation.home)
+    for problem in foundation.loaded.problems:
+        invocation.note(str(problem))
+    with open_permissions(foundation) as permissions:
+        yield permissions

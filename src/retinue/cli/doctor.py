@@ -1,0 +1,113 @@
+"""`retinue doctor`: what is wrong with this home, why it matters, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Command, Invocation, pass_invocation
+
+if TYPE_CHECKING:
+    from retinue.audit.facts import GatewayFacts
+    from retinue.audit.finding import Finding
+    from retinue.runtime.foundation import Foundation
+
+UNUSED_DAYS = 90
+PATIENCE_SECONDS = 3.0
+SIGNS = {"problem": "✗", "warning": "!", "note": "·"}
+
+
+@click.command(cls=Command)
+@click.option("--fix", is_flag=True, help="Put right what can be put right without losing anything.")
+@click.option("--deep", is_flag=True, help="Also ask the models, which needs the network and may cost something.")
+@pass_invocation
+def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
+    """Look everything over and say what to do.
+
+    Without --fix nothing is changed. The exit code is 1 where a problem is left.
+    """
+    import anyio
+
+    from retinue.audit.doctor import examine
+    from retinue.audit.finding import Severity
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.remedies import carry_out
+    from retinue.runtime.survey import survey_home
+
+    async def look(foundation: Foundation) -> tuple[Finding, ...]:
+        return examine(await survey_home(foundation, see_gateway(foundation), deep=deep))
+
+    foundation = lay_foundation(invocation.home)
+    findings = anyio.run(look, foundation)
+    fixed: tuple[str, ...] = ()
+    if fix and any(finding.remedies for finding in findings):
+        fixed = carry_out(foundation, findings)
+        findings = anyio.run(look, foundation)
+    problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
+    data = {
+        "ok": not problems,
+        "problems": problems,
+        "home": str(invocation.home.path),
+        "fixed": list(fixed),
+        "findings": [_describe(finding) for finding in findings],
+    }
+    invocation.show(data, lambda: _spell(findings, fixed, problems))
+    return 1 if problems else 0
+
+
+def see_gateway(foundation: Foundation) -> GatewayFacts:
+    """The server as it looks from here."""
+    from datetime import timedelta
+
+    from retinue.audit.facts import GatewayFacts
+    from retinue.audit.glance import list_idle_tokens
+    from retinue.cli.status import ask_gateway
+    from retinue.storage.instance import find_instance, read_local_token
+
+    home, settings = foundation.home, foundation.config.gateway
+    instance = find_instance(home)
+    status = ask_gateway(home, instance, PATIENCE_SECONDS) if instance else None
+    now = foundation.clock.now()
+    return GatewayFacts(
+        instance=instance,
+        answers=status is not None,
+        problems=tuple(status["configProblems"]) if status else (),
+        port=settings.port,
+        port_taken=instance is None and _is_taken(settings.port),
+        local_token=read_local_token(home) is not None,
+        unused_tokens=list_idle_tokens(home, now, now - timedelta(days=UNUSED_DAYS)),
+    )
+
+
+def _is_taken(port: int) -> bool:
+    """Whether somebody answers at a port of this machine."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _describe(finding: Finding) -> dict[str, Any]:
+    return {
+        "area": finding.area,
+        "severity": str(finding.severity),
+        "what": finding.what,
+        "why": finding.why,
+        "todo": finding.todo,
+        "fixable": bool(finding.remedies),
+    }
+
+
+def _spell(findings: tuple[Finding, ...], fixed: tuple[str, ...], problems: int) -> str:
+    lines = list(fixed)
+    for finding in findings:
+        lines.append(f"{SIGNS[finding.severity]} {finding.area}: {finding.what}")
+        lines.append(f"    {finding.why} {finding.todo}")
+        if finding.remedies:
+            lines.append("    `retinue doctor --fix` does it.")
+    verdict = "No problem" if not problems else "1 problem" if problems == 1 else f"{problems} problems"
+    others = len(findings) - problems
+    remarks = f", {others} remark{'s' if others != 1 else ''}" if others else ""
+    return "\n".join([*lines, f"{verdict}{remarks}."])

@@ -1,0 +1,310 @@
+"""`retinue gateway`: run the server, see how it is doing, and say who may use it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, keep_logs, pass_invocation, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from retinue.gateway.tokens import TokenBook, TokenRecord
+    from retinue.storage.home import Home
+    from retinue.storage.instance import InstanceFacts
+    from retinue.wire.protocol import Scope
+    from retinue.wire.system import Status
+
+START_SECONDS = 20.0
+STOP_SECONDS = 40.0
+STATUS_SECONDS = 2.0
+PORT_VARIABLE = "RETINUE_GATEWAY_PORT"
+SCOPES = ("read", "write", "approve", "pair", "admin")
+
+_SCOPES = click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    multiple=True,
+    default=("read", "write"),
+    show_default=True,
+    help="What it allows; may be repeated.",
+)
+
+
+@click.group(cls=Group)
+def gateway() -> None:
+    """Run the server that clients and channels talk to, and say who may use it."""
+
+
+@gateway.command()
+@click.option("--port", type=click.IntRange(0, 65_535), envvar=PORT_VARIABLE, help="The port; 0 takes a free one.")
+@pass_invocation
+def run(invocation: Invocation, port: int | None) -> int:
+    """Run the gateway in the foreground until it is told to end.
+
+    SIGTERM lets running turns come to their end, SIGHUP reads the configuration again.
+    """
+    import anyio
+
+    from retinue.gateway.server import run_gateway
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.storage.files import make_private_dir
+
+    make_private_dir(invocation.home.path)
+    keep_logs(invocation.home)
+    foundation = lay_foundation(invocation.home)
+    for problem in foundation.loaded.problems:
+        invocation.note(str(problem))
+    ending = anyio.run(run_gateway, foundation, port)
+    if ending.restart:
+        # A new process: what the configuration changed is read at a start.
+        os.execv(sys.executable, [sys.executable, "-m", "retinue", *sys.argv[1:]])  # noqa: S606
+    return 0
+
+
+@gateway.command()
+@click.option("--port", type=click.IntRange(0, 65_535), envvar=PORT_VARIABLE, help="The port; 0 takes a free one.")
+@pass_invocation
+def start(invocation: Invocation, port: int | None) -> None:
+    """Start the gateway in the background, where it does not run yet."""
+    facts = start_gateway(invocation.home, port)
+    invocation.show({"pid": facts.pid, "url": facts.url}, f"The gateway runs at {facts.url} (pid {facts.pid}).")
+
+
+@gateway.command()
+@pass_invocation
+def stop(invocation: Invocation) -> int:
+    """End the gateway; turns that run come to their end first."""
+    from retinue.core.errors import RetinueError
+    from retinue.storage.instance import find_instance
+
+    facts = find_instance(invocation.home)
+    if facts is None:
+        invocation.show({"stopped": False}, "No gateway runs here.")
+        return 0
+    os.kill(facts.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while find_instance(invocation.home) is not None:
+        if time.monotonic() > deadline:
+            raise RetinueError(f"The gateway (pid {facts.pid}) has not ended yet. Look at its log, or end it yourself.")
+        time.sleep(0.02)
+    invocation.show({"stopped": True, "pid": facts.pid}, f"The gateway (pid {facts.pid}) has ended.")
+    return 0
+
+
+@gateway.command()
+@pass_invocation
+def status(invocation: Invocation) -> int:
+    """Say whether a gateway runs, where, and what it does. The exit code is 1 where none does."""
+    from retinue.storage.instance import find_instance
+
+    facts = find_instance(invocation.home)
+    if facts is None:
+        invocation.show({"running": False}, "No gateway runs here. Start one with `retinue gateway start`.")
+        return 1
+    found = ask_status(invocation.home)
+    data: dict[str, Any] = {"running": True, "pid": facts.pid, "url": facts.url}
+    if found is not None:
+        data |= found.model_dump(mode="json", by_alias=True)
+    rows = [(name, value) for name, value in data.items() if value not in ([], None)]
+    invocation.show(data, lambda: table(rows))
+    return 0
+
+
+@gateway.command()
+@click.option("--print", "only_print", is_flag=True, help="Print the file and change nothing.")
+@pass_invocation
+def install(invocation: Invocation, only_print: bool) -> None:
+    """Write the file with which systemd or launchd keeps the gateway running."""
+    from retinue.cli.service import service_file
+    from retinue.storage.files import write_atomic
+
+    user_home = Path(os.environ.get("HOME") or Path.home())
+    path, text, switch_on = service_file(invocation.home, sys.platform, user_home)
+    data = {"file": str(path), "content": text, "enable": switch_on, "written": not only_print}
+    if only_print:
+        invocation.show(data, text.rstrip("\n"))
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, text.encode())
+    invocation.show(data, f"Wrote {path}. Switch it on with:\n  {switch_on}")
+
+
+@gateway.group()
+def token() -> None:
+    """Make, list and revoke the tokens that let clients in."""
+
+
+@token.command("create")
+@click.option("--name", required=True, metavar="NAME", help="What the token is for, as lists show it.")
+@_SCOPES
+@click.option("--days", type=click.IntRange(1, 3_650), help="How long it is valid (default: until it is revoked).")
+@pass_invocation
+def create_token(invocation: Invocation, name: str, scopes: tuple[str, ...], days: int | None) -> None:
+    """Make a token and print it; it cannot be shown again."""
+    from datetime import timedelta
+
+    with _book(invocation.home) as book:
+        lifetime = timedelta(days=days) if days else None
+        record, text = book.create(name, _parse_scopes(scopes), lifetime=lifetime)
+    _audit(invocation, "gateway_token_created", record)
+    invocation.show({**_describe(record), "token": text}, text)
+
+
+@token.command("list")
+@pass_invocation
+def list_tokens(invocation: Invocation) -> None:
+    """List tokens and paired devices."""
+    with _book(invocation.home) as book:
+        rows = [_describe(record) for record in book.list()]
+    header = ("id", "name", "kind", "scopes", "created", "last used", "state")
+    cells = [
+        (
+            row["id"],
+            row["name"],
+            row["kind"],
+            " ".join(row["scopes"]),
+            row["createdAt"][:16],
+            (row["usedAt"] or "never")[:16],
+            row["state"],
+        )
+        for row in rows
+    ]
+    invocation.show(rows, lambda: table(cells, header=header) if cells else "There are no tokens yet.")
+
+
+@token.command("revoke")
+@click.argument("which")
+@pass_invocation
+def revoke_token(invocation: Invocation, which: str) -> None:
+    """End the token WHICH (its id or name); who is connected with it is thrown out within a second."""
+    with _book(invocation.home) as book:
+        record = book.revoke(which)
+    _audit(invocation, "gateway_token_revoked", record)
+    invocation.show({"id": record.id, "revoked": True}, f"Revoked {record.id} ({record.name}).")
+
+
+@gateway.command()
+@_SCOPES
+@pass_invocation
+def pair(invocation: Invocation, scopes: tuple[str, ...]) -> None:
+    """Print a code with which one device can get a token of its own, for ten minutes."""
+    from retinue.gateway.tokens import CODE_MINUTES
+
+    code = make_pairing_code(invocation.home, scopes)
+    invocation.show(
+        {"code": code, "scopes": list(scopes), "minutes": CODE_MINUTES},
+        f"{code}\nEnter it on the device within {CODE_MINUTES} minutes; it works once.",
+    )
+
+
+def make_pairing_code(home: Home, scopes: tuple[str, ...]) -> str:
+    """A code for one device, in the spelling that is easy to type."""
+    with _book(home) as book:
+        code = book.make_code(_parse_scopes(scopes))
+    return f"{code[:4]}-{code[4:]}"
+
+
+def start_gateway(home: Home, port: int | None = None) -> InstanceFacts:
+    """The gateway of a home, started in the background where none runs."""
+    import subprocess
+
+    from retinue.cli.service import gateway_command
+    from retinue.core.errors import RetinueError
+    from retinue.storage.files import make_private_dir
+    from retinue.storage.instance import find_instance
+
+    make_private_dir(home.path / "logs")
+    output = home.path / "logs" / "gateway.out"
+    with output.open("ab") as file:
+        output.chmod(0o600)
+        began = output.stat().st_size
+        found = find_instance(home)
+        if found is None:
+            command = gateway_command(home) + (["--port", str(port)] if port is not None else [])
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd=home.path
+            )
+        else:
+            process = None
+    deadline = time.monotonic() + START_SECONDS
+    while (found := find_instance(home)) is None or not found.url:
+        failed = process is not None and process.poll() is not None
+        if failed or time.monotonic() > deadline:
+            told = output.read_bytes()[began:].decode("utf-8", "replace").strip()
+            raise RetinueError(f"The gateway did not start: {told[-2_000:] or f'see {output}'}")
+        time.sleep(0.01)
+    if process is not None:
+        process.returncode = 0  # it lives on without us, so nobody needs to wait for it
+    return found
+
+
+def ask_status(home: Home) -> Status | None:
+    """What the running gateway says about itself; None where it does not answer in a moment."""
+    import anyio
+
+    from retinue.client import open_local_client
+    from retinue.core.errors import RetinueError
+    from retinue.wire import system
+    from retinue.wire.frames import Nothing
+
+    async def ask() -> Status | None:
+        async with open_local_client(home) as client:
+            return await client.call(system.STATUS, Nothing(), patience=STATUS_SECONDS) if client else None
+
+    try:
+        return anyio.run(ask)
+    except RetinueError:
+        return None
+
+
+def _parse_scopes(scopes: tuple[str, ...]) -> list[Scope]:
+    from retinue.wire.protocol import Scope
+
+    return [Scope(name) for name in scopes]
+
+
+def _audit(invocation: Invocation, kind: str, record: TokenRecord) -> None:
+    from retinue.runtime.foundation import lay_foundation
+
+    details = {"id": record.id, "name": record.name, "scopes": list(record.scopes)}
+    lay_foundation(invocation.home).audit.record(kind, "the owner at the terminal", details)
+
+
+def _describe(record: TokenRecord) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    valid = record.is_valid(datetime.now(UTC))
+    return {
+        "id": record.id,
+        "name": record.name,
+        "kind": record.kind,
+        "scopes": list(record.scopes),
+        "createdAt": record.created_at.isoformat(),
+        "expiresAt": record.expires_at.isoformat() if record.expires_at else None,
+        "usedAt": record.used_at.isoformat() if record.used_at else None,
+        "state": "valid" if valid else "revoked" if record.revoked_at else "expired",
+    }
+
+
+@contextmanager
+def _book(home: Home) -> Iterator[TokenBook]:
+    """The tokens of a home, for the length of a block."""
+    from retinue.core.clock import SystemClock
+    from retinue.gateway.tokens import TokenBook
+    from retinue.storage.database import DATABASE_NAME, Database
+
+    database = Database(home.path / DATABASE_NAME)
+    try:
+        yield TokenBook(database, SystemClock())
+    finally:
+        database.close()

@@ -1,0 +1,106 @@
+"""`retinue heartbeat`: when agents wake up by themselves, and what came of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.automation.beatbook import Beat
+    from retinue.core.keys import AgentId
+    from retinue.runtime.foundation import Foundation
+
+
+@click.group(cls=Group)
+def heartbeat() -> None:
+    """See when agents wake up by themselves. Hearts beat while the gateway runs."""
+
+
+@heartbeat.command()
+@pass_invocation
+def status(invocation: Invocation) -> None:
+    """Show every agent's heartbeat: how often, when next, and the last one."""
+    import anyio
+
+    from retinue.runtime.foundation import lay_foundation
+
+    found = anyio.run(_status, lay_foundation(invocation.home))
+    rows = [(row["agent"], row["every"], row["next"] or "never", row["last"] or "-") for row in found]
+    invocation.show(found, lambda: table(rows, header=("AGENT", "EVERY", "NEXT", "LAST")))
+
+
+@heartbeat.command()
+@click.option("--agent", "agent_id", metavar="ID", help="Which agent (default: the default one).")
+@pass_invocation
+def run(invocation: Invocation, agent_id: str | None) -> None:
+    """Wake an agent now, and tell what came of it."""
+    import anyio
+
+    from retinue.automation.beatbook import describe_beat
+    from retinue.core.errors import first_cause
+    from retinue.runtime.foundation import lay_foundation
+
+    foundation = lay_foundation(invocation.home)
+    try:
+        beat = anyio.run(_run, foundation, foundation.agent_id(agent_id))
+    except ExceptionGroup as errors:
+        raise first_cause(errors) from errors
+    invocation.show(describe_beat(beat), f"{beat.outcome}: {beat.detail}" if beat.detail else beat.outcome)
+    if beat.outcome == "failed":
+        raise click.exceptions.Exit(1)
+
+
+@heartbeat.command("log")
+@click.option("--agent", "agent_id", metavar="ID", help="Only this agent's.")
+@click.option("--limit", default=20, show_default=True, help="How many.")
+@pass_invocation
+def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
+    """Show the latest heartbeats, newest first: why each came and what it did."""
+    from retinue.automation.beatbook import BeatBook, describe_beat
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.storage.database import DATABASE_NAME, Database
+
+    foundation = lay_foundation(invocation.home)
+    agent = foundation.agent_id(agent_id) if agent_id else None
+    database = Database(foundation.home.path / DATABASE_NAME, durable=foundation.durable, newer="aside")
+    try:
+        found = BeatBook(database, foundation.clock).log(agent, limit)
+    finally:
+        database.close()
+    rows = [
+        (f"{beat.at.astimezone():%m-%d %H:%M}", beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found
+    ]
+    invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "No heartbeat yet.")
+
+
+async def _status(foundation: Foundation) -> list[dict[str, Any]]:
+    from retinue.runtime.heartbeats import open_heart
+    from retinue.runtime.runtime import open_runtime
+    from retinue.settings import format_duration
+
+    async with open_runtime(foundation) as runtime, open_heart(runtime) as heart:
+        found = []
+        for agent in heart.agents():
+            settings = foundation.config.agents.resolve(agent).heartbeat
+            due, last = heart.due(agent), heart.book.last(agent)
+            found.append(
+                {
+                    "agent": agent,
+                    "every": format_duration(settings.every) if settings.enabled else "off",
+                    "next": due.isoformat(timespec="minutes") if due else None,
+                    "last": f"{last.at.isoformat(timespec='minutes')} {last.outcome}" if last else None,
+                }
+            )
+        return found
+
+
+async def _run(foundation: Foundation, agent: AgentId) -> Beat:
+    from retinue.automation.heartbeat import Wake
+    from retinue.runtime.heartbeats import open_heart
+    from retinue.runtime.runtime import open_runtime
+
+    async with open_runtime(foundation) as runtime, open_heart(runtime) as heart:
+        return await heart.beat(agent, Wake.MANUAL)

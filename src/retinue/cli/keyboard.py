@@ -1,0 +1,51 @@
+"""One keyboard, several readers: the line of a chat, and questions, which come first."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+
+class _Interrupted(Exception):
+    """A question needs the keyboard."""
+
+
+class Keyboard:
+    """Who reads what is typed at this terminal; one reader at a time."""
+
+    def __init__(self) -> None:
+        self._reading = anyio.Lock()
+        self._reader: PromptSession[str] | None = None
+
+    async def read(self, reader: PromptSession[str], prompt: str) -> str:
+        """Read a line; where a question comes in between, what was typed so far is there again after it."""
+        from prompt_toolkit.patch_stdout import patch_stdout
+
+        draft = ""
+        while True:
+            async with self._reading:
+                self._reader = reader
+                try:
+                    with patch_stdout(raw=True):
+                        return await reader.prompt_async(prompt, default=draft)
+                except _Interrupted:
+                    draft = reader.default_buffer.text
+                finally:
+                    self._reader = None
+                    reader.app.erase_when_done = False
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """Have the keyboard for oneself, also where somebody is typing a line."""
+        reader = self._reader
+        if reader is not None and reader.app.is_running and not reader.app.is_done:
+            reader.app.erase_when_done = True
+            reader.app.exit(exception=_Interrupted())
+        async with self._reading:
+            yield

@@ -1,0 +1,239 @@
+"""`retinue tools`: which tools a session has, and why something may or may not be done; nothing is run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.core.envelope import Inbound
+    from retinue.core.keys import SessionKey
+    from retinue.runtime.explaining import Explained, Standing
+    from retinue.runtime.foundation import Foundation
+    from retinue.tools.policy import Decision
+    from retinue.tools.tool import Tool
+
+
+@click.group(cls=Group)
+def tools() -> None:
+    """List a session's tools and say why something may or may not be done."""
+
+
+def _which(command: Any) -> Any:
+    """The options that say for whom is asked."""
+    for option in (
+        click.option("--sender", metavar="CHANNEL:ID", help="For a message of this sender (default: the owner)."),
+        click.option("--model", metavar="REF", help="With this model (default: the one the session would use)."),
+        click.option("--session", metavar="KEY", help="In this session (default: the agent's main one)."),
+        click.option("--agent", metavar="ID", help="Which agent (default: the default agent)."),
+    ):
+        command = option(command)
+    return command
+
+
+@tools.command("list")
+@_which
+@pass_invocation
+def list_tools(
+    invocation: Invocation, agent: str | None, session: str | None, model: str | None, sender: str | None
+) -> None:
+    """List the tools of a session, and those it does not have with the reason."""
+    from retinue.runtime.explaining import every_tool
+
+    standing = _stand(invocation, agent, session, model, sender, needs_model=True)
+    judged = [
+        (tool, standing.judge_listed(tool.name, owner_only=tool.owner_only))
+        for tool in every_tool(standing.foundation).values()
+    ]
+    given = [(tool, decision) for tool, decision in judged if not decision.denied]
+    denied = [(tool, decision) for tool, decision in judged if decision.denied]
+    invocation.show(
+        {
+            "agent": standing.session.agent,
+            "session": str(standing.session),
+            "model": str(standing.model) if standing.model else None,
+            "tools": [_row(tool, decision) for tool, decision in given],
+            "denied": [_row(tool, decision) for tool, decision in denied],
+        },
+        lambda: _spell_list(given, denied),
+    )
+
+
+def _row(tool: Tool[Any], decision: Decision) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "summary": tool.summary,
+        "deferred": tool.deferred,
+        "ownerOnly": tool.owner_only,
+        "decision": str(decision.effect),
+        "layer": str(decision.layer),
+        "because": decision.because,
+    }
+
+
+def _spell_list(given: list[tuple[Tool[Any], Decision]], denied: list[tuple[Tool[Any], Decision]]) -> str:
+    rows = [(tool.name, tool.summary + (" (deferred)" if tool.deferred else "")) for tool, _ in given]
+    text = table(rows) or "This session has no tools."
+    if denied:
+        missing = [(tool.name, decision.layer, decision.because) for tool, decision in denied]
+        text += f"\n\nNot in this session:\n{table(missing, indent='  ')}"
+    return f"{text}\n\n`retinue tools explain TOOL` shows every layer."
+
+
+@tools.command()
+@click.argument("tool")
+@_which
+@click.option("--command", "line", metavar="TEXT", help="Whether `exec` would run this command.")
+@click.option(
+    "--commands-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="The same for one command a line, as JSON lines; `-` reads standard input.",
+)
+@click.option("--url", metavar="URL", help="Whether `web_fetch` would fetch this URL; its host is looked up.")
+@click.option("--path", metavar="PATH", help="Whether `read` or `write` would use this file.")
+@pass_invocation
+def explain(
+    invocation: Invocation,
+    /,
+    tool: str,
+    agent: str | None,
+    session: str | None,
+    model: str | None,
+    sender: str | None,
+    **about: str | None,
+) -> None:
+    """Show what every layer of the policy says of TOOL, or what would become of one call of it."""
+    from retinue.core.errors import UsageError
+    from retinue.tools.names import canonical
+
+    name = canonical(tool)
+    given = {option: value for option, value in about.items() if value is not None}
+    if len(given) > 1:
+        raise UsageError("Ask about one thing: --command, --commands-file, --url or --path.")
+    standing = _stand(invocation, agent, session, model, sender)
+    if not given:
+        _explain_layers(invocation, name, standing)
+        return
+    [(option, value)] = given.items()
+    _require(name, option)
+    if option == "commands_file":
+        for explained in _judge_lines(standing, value):
+            click.echo(json.dumps(explained.to_json()))
+        return
+    explained = _explain_call(standing, name, option, value)
+    invocation.show(explained.to_json(), f"{explained.effect}: {explained.because}")
+
+
+def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> None:
+    from retinue.core.errors import UsageError
+    from retinue.runtime.explaining import every_tool
+    from retinue.tools.names import GROUPS, expand
+    from retinue.tools.policy import OWNER_TOOLS
+
+    known = every_tool(standing.foundation)
+    found = known.get(name)
+    if found is None and name not in {*expand(GROUPS), *OWNER_TOOLS}:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, n=1)
+        hint = f"Did you mean '{near[0]}'?" if near else "`retinue tools list` shows them."
+        raise UsageError(f"There is no tool '{name}'. {hint}")
+    decision = standing.judge_tool(name, owner_only=found.owner_only if found else False)
+    findings = [{"layer": f.layer, "decision": f.effect, "because": f.because} for f in decision.findings]
+    absent = "" if found else f" ('{name}' does not exist yet; this is what would hold.)"
+    invocation.show(
+        {
+            "tool": name,
+            "exists": found is not None,
+            "agent": standing.session.agent,
+            "session": str(standing.session),
+            "model": str(standing.model) if standing.model else None,
+            "decision": decision.effect,
+            "layer": decision.layer,
+            "because": decision.because,
+            "layers": findings,
+        },
+        lambda: (
+            f"{table([(f.layer, f.effect, f.because) for f in decision.findings])}\n\n"
+            f"{name}: {decision.effect}, {decision.because} ({decision.layer}).{absent}"
+        ),
+    )
+
+
+_TAKES = {"line": ("exec",), "commands_file": ("exec",), "url": ("web_fetch",)}
+_SPELLED = {"line": "--command", "commands_file": "--commands-file", "url": "--url", "path": "--path"}
+
+
+def _require(name: str, option: str) -> None:
+    from retinue.core.errors import UsageError
+    from retinue.runtime.explaining import READING, WRITING
+
+    takes = _TAKES.get(option) or (*sorted(READING), *sorted(WRITING))
+    if name not in takes:
+        example = f"retinue tools explain {takes[0]} {_SPELLED[option]} …"
+        raise UsageError(f"{_SPELLED[option]} goes with {' or '.join(takes)}, not with {name}: `{example}`.")
+
+
+def _explain_call(standing: Standing, name: str, option: str, value: str) -> Explained:
+    match option:
+        case "line":
+            with standing.commands() as judge:
+                return judge(value)
+        case "url":
+            import anyio
+
+            return anyio.run(standing.judge_url, name, value)
+        case _:
+            return standing.judge_path(name, value)
+
+
+def _judge_lines(standing: Standing, file: str) -> Iterator[Explained]:
+    with click.open_file(file, "rb") as lines, standing.commands() as judge:
+        for line in lines:
+            yield judge(line.removesuffix(b"\n").decode("utf-8", "surrogateescape"))
+
+
+def _stand(
+    invocation: Invocation,
+    agent: str | None,
+    session: str | None,
+    model: str | None,
+    sender: str | None,
+    *,
+    needs_model: bool = False,
+) -> Standing:
+    from retinue.cli.session_lookup import read_foundation
+    from retinue.runtime.explaining import choose_model, depends_on_model, take_stand
+
+    foundation = read_foundation(invocation)
+    key = foundation.session_key(session, agent)
+    chosen = None
+    if needs_model or model or depends_on_model(foundation, key):
+        import anyio
+
+        chosen = anyio.run(choose_model, foundation, key, model)
+    if chosen is not None and not chosen.tools:
+        invocation.note(f"The model {chosen.ref} calls no tools, so a turn with it gets none.")
+    return take_stand(
+        foundation, key, model=chosen.ref if chosen else None, sender=_read_sender(foundation, key, sender)
+    )
+
+
+def _read_sender(foundation: Foundation, key: SessionKey, text: str | None) -> Inbound | None:
+    """A message of the sender that a person named; whoever the configuration calls the owner is the owner."""
+    from retinue.core.envelope import Inbound
+    from retinue.core.errors import UsageError
+
+    if text is None:
+        return None
+    channel, colon, name = text.partition(":")
+    if not colon or not channel or not name:
+        raise UsageError(f"'{text}' is no sender. Write channel and id, as in telegram:12345.")
+    owners = {entry.strip().lower() for entry in foundation.config.commands.owner_allow_from}
+    return Inbound("", key, sender=name, channel=channel.lower(), owner=text.strip().lower() in owners)

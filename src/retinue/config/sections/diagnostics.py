@@ -1,0 +1,28 @@
+"""Settings of what Retinue tells other programs about its work."""
+
+from __future__ import annotations
+
+from retinue.providers.settings import SecretValue
+from retinue.settings import Settings, key
+
+
+class OtelSettings(Settings):
+    """Traces for an OpenTelemetry collector; needs the extra `otel`. What is said is never part of a trace."""
+
+    enabled: bool = key(False, reload="restart")
+    """Whether traces are sent."""
+    endpoint: str = key("http://127.0.0.1:4318/v1/traces", reload="restart", pattern=r"^https?://")
+    """Where they are sent, as OTLP over HTTP."""
+    headers: dict[str, SecretValue] = key({}, reload="restart")
+    """Headers that the collector wants, such as a key."""
+    service_name: str = key("retinue", reload="restart")
+    """The name under which they appear."""
+    sample_rate: float = key(1.0, reload="restart", ge=0, le=1)
+    """Which part of all turns is traced."""
+
+
+class DiagnosticsSettings(Settings):
+    """What Retinue tells other programs about its work."""
+
+    otel: OtelSettings = key(OtelSettings)
+    """Traces for an OpenTelemetry collector."""

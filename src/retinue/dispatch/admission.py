@@ -1,0 +1,143 @@
+"""Who may write to the agents on a channel, who may command them, and when an agent in a group is meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from retinue.core.origin import Origin, PeerKind
+from retinue.dispatch.settings import ChatAccess, GroupChatSettings, GroupRules
+
+EVERYBODY = "*"
+
+AckScope = Literal["group-mentions", "group-all", "direct", "all", "off"]
+
+
+def is_listed(origin: Origin, listed: Iterable[str]) -> bool:
+    """Whether a list names the writer of a message, as `channel:id` or by the id alone."""
+    return EVERYBODY in listed or is_named(origin, listed)
+
+
+def is_named(origin: Origin, listed: Iterable[str]) -> bool:
+    """Whether a list names the writer themselves, and not only everybody."""
+    writer = origin.writer.strip().lower()
+    names = {writer, f"{origin.channel}:{writer}".lower()}
+    return bool(writer) and any(entry.strip().lower() in names for entry in listed)
+
+
+def is_owner(origin: Origin, owners: Iterable[str]) -> bool:
+    """Whether the configuration calls the writer an owner; only a full `channel:id` does."""
+    address = f"{origin.channel}:{origin.writer}".strip().lower()
+    return bool(origin.writer) and any(entry.strip().lower() == address for entry in owners)
+
+
+def refuse_writer(origin: Origin, access: ChatAccess, *, owner: bool) -> str | None:
+    """Why a message is not for the agents; None where its writer may write there."""
+    if owner:
+        return None
+    if origin.kind is PeerKind.DIRECT:
+        return _refuse_direct(origin, access)
+    return _refuse_group(origin, access)
+
+
+def _refuse_direct(origin: Origin, access: ChatAccess) -> str | None:
+    match access.dm_policy:
+        case "open":
+            return None
+        case "disabled":
+            return "direct messages are switched off here"
+        case "allowlist" | "pairing":
+            if is_listed(origin, access.allow_from):
+                return None
+            known = f"; the owner can add '{origin.channel}:{origin.writer}' to allowFrom"
+            return "the sender is not known here" + (known if access.dm_policy == "pairing" else "")
+        case _:
+            assert_never(access.dm_policy)
+
+
+def _refuse_group(origin: Origin, access: ChatAccess) -> str | None:
+    rules = group_rules(origin, access.groups)
+    if access.group_policy == "disabled":
+        return "groups are switched off here"
+    if access.groups and rules is None:
+        return "this group is not one of those that are answered"
+    if access.group_policy == "open":
+        return None
+    listed = (*(access.group_allow_from or access.allow_from), *(rules.allow_from if rules else ()))
+    if not listed and rules is not None:
+        return None
+    return None if is_listed(origin, listed) else "the sender is not known in groups here"
+
+
+def group_rules(origin: Origin, groups: Mapping[str, GroupRules]) -> GroupRules | None:
+    """What is set for the group of a message, by its id or for every group."""
+    by_id = {name.strip().lower(): rules for name, rules in groups.items()}
+    return by_id.get(origin.peer.strip().lower()) or by_id.get(EVERYBODY)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRights:
+    """Who may use commands besides the owner: those of `allow_from`, else those whom the channel names."""
+
+    allow_from: Mapping[str, Collection[str]]
+    use_access_groups: bool = True
+
+    def may_command(self, origin: Origin, access: ChatAccess) -> bool:
+        """Whether a writer who was let in may use commands."""
+        if self.allow_from:
+            listed = [
+                entry
+                for channel, entries in self.allow_from.items()
+                if channel.strip().lower() in (origin.channel, EVERYBODY)
+                for entry in entries
+            ]
+            return is_listed(origin, listed)
+        if not self.use_access_groups:
+            return True
+        rules = group_rules(origin, access.groups) if origin.kind.is_shared else None
+        group = (*access.group_allow_from, *(rules.allow_from if rules else ())) if origin.kind.is_shared else ()
+        return is_named(origin, (*access.allow_from, *group))
+
+
+def needs_mention(origin: Origin, access: ChatAccess, *layers: GroupChatSettings | None) -> bool:
+    """Whether an agent answers only when called: by the group's rules, else the agent's, else the general ones."""
+    if not origin.kind.is_shared:
+        return False
+    rules = group_rules(origin, access.groups)
+    answers = [rules.require_mention if rules else None, *(layer.require_mention for layer in layers if layer)]
+    return next((answer for answer in answers if answer is not None), True)
+
+
+def mentions(text: str, patterns: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a text calls the agent: by a pattern, or where there are none, by one of its names."""
+    wanted = [_compile(pattern) for pattern in patterns] or [
+        re.compile(rf"(?<!\w)@?{re.escape(name.strip())}(?!\w)", re.IGNORECASE) for name in names if name.strip()
+    ]
+    return any(pattern.search(text) for pattern in wanted)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """A pattern of the configuration; what is no regular expression is taken as it is written."""
+    try:
+        return re.compile(pattern, re.IGNORECASE)
+    except re.error:
+        return re.compile(re.escape(pattern), re.IGNORECASE)
+
+
+def wants_ack(scope: AckScope, origin: Origin, *, mentioned: bool) -> bool:
+    """Whether a message gets the reaction that says it was seen."""
+    match scope:
+        case "off":
+            return False
+        case "all":
+            return True
+        case "direct":
+            return not origin.kind.is_shared
+        case "group-all":
+            return origin.kind.is_shared
+        case "group-mentions":
+            return origin.kind.is_shared and mentioned
+        case _:
+            assert_never(scope)

@@ -1,0 +1,75 @@
+"""Commands about what agents may do: answering questions, and the commands that need none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from retinue.core.approval import Verdict
+from retinue.core.errors import RetinueError
+from retinue.dispatch.commands.command import Answer, Desk, SlashCommand
+from retinue.tools.approval_store import Approval
+from retinue.tools.approval_view import approval_json, spell_approval
+from retinue.tools.approvals import spell_end
+
+APPROVE_USAGE = "/approve [id] allow-once|allow-always|deny"
+ALLOWLIST_USAGE = "/allowlist list | add <pattern> | remove <id>"
+
+_WORDS = {
+    Verdict.ALLOW_ONCE: ("allow-once", "once", "allow", "yes", "y"),
+    Verdict.ALLOW_ALWAYS: ("allow-always", "always", "a"),
+    Verdict.DENY: ("deny", "no", "n", "reject"),
+}
+_VERDICTS = {word: verdict for verdict, words in _WORDS.items() for word in words}
+
+
+async def _approve(desk: Desk, rest: str) -> Answer:
+    words = rest.split()
+    code = words.pop(0) if words and words[0].lower() not in _VERDICTS else None
+    verdict = _VERDICTS.get(words[0].lower()) if words else None
+    if words and verdict is None:
+        return Answer(f"'{words[0]}' is no verdict. Usage: {APPROVE_USAGE}")
+    waiting = desk.questions() if desk.owner else ()
+    if verdict is None or (code is None and len(waiting) != 1):
+        return _show(desk, waiting, code)
+    try:
+        decided = desk.decide(code or waiting[0].id, verdict, " ".join(words[1:]))
+    except RetinueError as error:
+        return Answer(str(error))
+    return Answer(f"{decided.id} is {spell_end(decided)}.", approval_json(decided))
+
+
+def _show(desk: Desk, waiting: Sequence[Approval], code: str | None) -> Answer:
+    """The question with that code, or all that wait in this conversation."""
+    if not desk.owner:
+        return Answer("/approve is only for the owner of this assistant.")
+    if code is not None:
+        found = next((item for item in waiting if item.id == code.lower()), None)
+        if found is None:
+            return Answer(f"'{code}' is neither a verdict nor waits in this conversation. Usage: {APPROVE_USAGE}")
+        waiting = (found,)
+    if not waiting:
+        return Answer(f"Nothing waits for approval in this conversation. Usage: {APPROVE_USAGE}", [])
+    text = "\n\n".join(spell_approval(item, desk.now()) for item in waiting)
+    return Answer(text, [approval_json(item) for item in waiting])
+
+
+async def _allowlist(desk: Desk, rest: str) -> Answer:
+    verb, _, words = rest.partition(" ")
+    words = words.strip()
+    try:
+        match verb.lower() or "list":
+            case "list" if not words:
+                return Answer(desk.allowlist())
+            case "add" if words:
+                return Answer(desk.allow(words))
+            case "remove" if words:
+                return Answer(desk.disallow(words))
+    except RetinueError as error:
+        return Answer(str(error))
+    return Answer(f"Usage: {ALLOWLIST_USAGE}")
+
+
+COMMANDS = (
+    SlashCommand("approve", "Answer what an agent asks to do.", _approve, APPROVE_USAGE),
+    SlashCommand("allowlist", "Commands that run unasked.", _allowlist, ALLOWLIST_USAGE, owner_only=True),
+)

@@ -1,0 +1,193 @@
+"""The durable outbox: what is to leave for a chat stays here until the other side has confirmed it.
+
+Parcels of one chat leave in their order. The answer to a message of the inbox counts as delivered in the same
+transaction in which the last of its parcels was confirmed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from retinue.core.clock import Clock
+from retinue.core.envelope import Inbound, Outbound
+from retinue.core.keys import RunId
+from retinue.core.parcel import Attachment, Parcel
+from retinue.dispatch.envelope_codec import decode_inbound, decode_origin, decode_outbound, encode_origin
+from retinue.storage.database import Database
+
+FIRST_PAUSE = timedelta(seconds=0.5)
+LONGEST_PAUSE = timedelta(minutes=5)
+MOST_ATTEMPTS = 300
+"""About a day of trying; what did not arrive by then is given up, and its answer stays in the inbox."""
+
+_RESULTS = """
+SELECT payload, result FROM inbox
+WHERE account = ? AND result IS NOT NULL AND delivered_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = inbox.run)
+ORDER BY id
+"""
+
+# What was set off in a session of the channel by something else than a message: a command that ended, a sub-agent.
+_BY_THEMSELVES = """
+SELECT payload, result, session, agent FROM inbox
+WHERE session LIKE ? AND result IS NOT NULL AND delivered_at IS NULL AND account IS NULL
+    AND json_valid(payload) AND json_extract(payload, '$.source') <> 'chat'
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = inbox.run)
+ORDER BY id
+"""
+
+_LAST_HEARD = """
+SELECT payload FROM inbox WHERE session = ? AND agent = ? AND account = ? ORDER BY id DESC LIMIT 1
+"""
+
+_PUT = """
+INSERT OR IGNORE INTO outbox (key, channel, account, chat, run, body, due_at, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting')
+"""
+
+_HEADS = """
+SELECT key, chat, body, attempts, due_at FROM outbox
+WHERE id IN (SELECT min(id) FROM outbox WHERE state = 'waiting' GROUP BY channel, account, chat) ORDER BY id
+"""
+
+_SENT = "UPDATE outbox SET state = 'sent', body = '', error = NULL WHERE key = ? AND state = 'waiting'"
+
+_ANSWERED = """
+UPDATE inbox SET delivered_at = ? WHERE run = ? AND result IS NOT NULL AND delivered_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = inbox.run AND state <> 'sent')
+"""
+
+_MISSED = "UPDATE outbox SET attempts = attempts + 1, due_at = ?, state = ?, error = ? WHERE key = ?"
+
+_PRUNE = "DELETE FROM outbox WHERE state <> 'waiting' AND due_at < ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The next parcel of a chat, when it is due, and how often it was tried."""
+
+    parcel: Parcel
+    chat: str
+    due: datetime
+    attempts: int
+
+
+class Outbox:
+    """What is to leave, for all chats of a home."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def results(self, channel: str, account: str) -> tuple[tuple[Inbound, Outbound], ...]:
+        """Answers for the chats of an account that were not taken up yet, oldest first.
+
+        What a session of the channel said by itself goes to the chat that was last heard in it.
+        """
+        through = f"{channel}/{account}"
+        found = [_read_result(row) for row in self._database.read(_RESULTS, (through,))]
+        for row in self._database.read(_BY_THEMSELVES, (f"agent:%:{channel}:%",)):
+            heard = self._database.read(_LAST_HEARD, (row["session"], row["agent"], through))
+            found += [_read_result(row, last["payload"]) for last in heard]
+        return tuple(filter(None, found))
+
+    def put(self, parcels: Iterable[Parcel], pauses: Iterable[float] = ()) -> None:
+        """Keep parcels; one with a key that is known is not kept again. Each may wait some seconds after the last."""
+        due = self._clock.now()
+        waits = iter(pauses)
+        with self._database.change() as base:
+            for parcel in parcels:
+                due += timedelta(seconds=next(waits, 0.0))
+                to = parcel.to
+                chat = json.dumps([to.channel, to.account, to.kind.value, to.peer, to.thread])
+                values = (parcel.key, to.channel, to.account, chat, parcel.run, _encode(parcel), _format(due))
+                base.execute(_PUT, values)
+
+    def heads(self) -> tuple[Head, ...]:
+        """The next parcel of every chat, due or not."""
+        return tuple(filter(None, map(self._read_head, self._database.read(_HEADS))))
+
+    def sent(self, parcel: Parcel) -> None:
+        """Record that a parcel was confirmed, and with the last of an answer, that the answer was delivered."""
+        with self._database.change() as base:
+            base.execute(_SENT, (parcel.key,))
+            if parcel.run is not None:
+                base.execute(_ANSWERED, (_format(self._clock.now()), parcel.run))
+
+    def missed(self, head: Head, why: str, *, final: bool) -> bool:
+        """Record a failed try; false where the parcel is given up."""
+        gives_up = final or head.attempts + 1 >= MOST_ATTEMPTS
+        due = self._clock.now() + pause_after(head.attempts)
+        with self._database.change() as base:
+            base.execute(_MISSED, (_format(due), "failed" if gives_up else "waiting", why[:500], head.parcel.key))
+        return not gives_up
+
+    def prune(self, older_than: datetime) -> int:
+        """Forget parcels that ended before a moment."""
+        with self._database.change() as base:
+            return base.execute(_PRUNE, (_format(older_than),)).rowcount
+
+    def _read_head(self, row: sqlite3.Row) -> Head | None:
+        try:
+            parcel = _decode(row["key"], json.loads(row["body"]))
+        except (ValueError, KeyError, TypeError) as error:
+            with self._database.change() as base:
+                base.execute(_MISSED, (row["due_at"], "failed", f"damaged on disk: {error}", row["key"]))
+            return None
+        return Head(parcel, row["chat"], datetime.fromisoformat(row["due_at"]), row["attempts"])
+
+
+def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, Outbound] | None:
+    """A message and its answer; what cannot be read stays in the inbox, whose own reading says so."""
+    with suppress(ValueError):
+        inbound = decode_inbound(row["payload"])
+        if heard is not None:
+            chat = decode_inbound(heard).origin
+            inbound = replace(inbound, origin=replace(chat, message_id=None) if chat else None)
+        return inbound, decode_outbound(row["result"])
+    return None
+
+
+def pause_after(attempts: int) -> timedelta:
+    """How long to wait after a failed try: twice as long each time, up to five minutes."""
+    return min(FIRST_PAUSE * (1 << min(attempts, 20)), LONGEST_PAUSE)
+
+
+def _encode(parcel: Parcel) -> str:
+    facts = {
+        "to": encode_origin(parcel.to),
+        "text": parcel.text,
+        "media": [asdict(each) for each in parcel.media],
+        "reply_to": parcel.reply_to,
+        "reaction": parcel.reaction,
+        "buttons": parcel.buttons,
+        "run": parcel.run,
+        "session": parcel.session,
+        "voice": parcel.voice,
+    }
+    return json.dumps(facts, ensure_ascii=True)
+
+
+def _decode(key: str, data: dict[str, Any]) -> Parcel:
+    return Parcel(
+        key=key,
+        to=decode_origin(data["to"]),
+        text=data["text"],
+        media=tuple(Attachment(**each) for each in data["media"]),
+        reply_to=data["reply_to"],
+        reaction=data["reaction"],
+        buttons=tuple(tuple(row) for row in data["buttons"]),
+        run=RunId(data["run"]) if data["run"] else None,
+        session=data["session"],
+        voice=data["voice"],
+    )
+
+
+def _format(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,220 @@
+"""Which agent a message goes to, and which of the agent's sessions it belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import assert_never
+from urllib.parse import quote
+
+from retinue.core.keys import AgentId, SessionKey
+from retinue.core.origin import Origin, PeerKind
+from retinue.dispatch.settings import Binding, BindingMatch, PeerMatch
+from retinue.sessions.settings import DmScope, SendMatch, SendPolicySettings
+
+ANY = "*"
+LONGEST_PART = 150
+
+
+class Tier(IntEnum):
+    """How specific a binding is, the most specific first; inside a tier the order of the file decides."""
+
+    PEER = 1
+    PEER_KIND = 2
+    GUILD_ROLES = 3
+    GUILD = 4
+    TEAM = 5
+    ACCOUNT = 6
+    CHANNEL = 7
+    DEFAULT = 8
+
+
+_BECAUSE = {
+    Tier.PEER: "it names this chat",
+    Tier.PEER_KIND: "it names this kind of chat",
+    Tier.GUILD_ROLES: "it names this server and a role of the sender",
+    Tier.GUILD: "it names this server",
+    Tier.TEAM: "it names this workspace",
+    Tier.ACCOUNT: "it names this account",
+    Tier.CHANNEL: "it names this channel",
+    Tier.DEFAULT: "no binding fits, so the default agent answers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """What became of one binding: why it did not fit, or the tier it fits in."""
+
+    index: int
+    agent: str
+    tier: Tier | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The agent for a message, and how it was found; `binding` is an index of the list, None for the default."""
+
+    agent: AgentId
+    tier: Tier
+    binding: int | None
+    considered: tuple[Considered, ...]
+
+    @property
+    def because(self) -> str:
+        return _BECAUSE[self.tier]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRules:
+    """How sessions are told apart: which direct chats share one, and who is the same person."""
+
+    dm_scope: DmScope = "main"
+    identity_links: Mapping[str, Collection[str]] | None = None
+
+
+def choose_agent(origin: Origin, bindings: Sequence[Binding], agents: Collection[AgentId], default: AgentId) -> Route:
+    """The agent of the most specific binding that fits; a binding to an agent that is not there is passed over."""
+    considered = tuple(_consider(index, binding, origin, agents) for index, binding in enumerate(bindings))
+    fitting = [each for each in considered if each.tier is not None]
+    if not fitting:
+        return Route(default, Tier.DEFAULT, None, considered)
+    best = min(fitting, key=lambda each: (each.tier, each.index))
+    assert best.tier is not None
+    return Route(AgentId(best.agent), best.tier, best.index, considered)
+
+
+def _consider(index: int, binding: Binding, origin: Origin, agents: Collection[AgentId]) -> Considered:
+    agent = binding.agent_id.strip().lower()
+    if agent not in agents:
+        return Considered(index, agent, None, f"there is no agent '{agent}'")
+    misfit = _find_misfit(binding.match, origin)
+    if misfit is not None:
+        return Considered(index, agent, None, misfit)
+    tier = tier_of(binding.match)
+    return Considered(index, agent, tier, _BECAUSE[tier])
+
+
+def tier_of(match: BindingMatch) -> Tier:
+    """How specific a binding is, by the most specific thing it names."""
+    if match.peer is not None and match.peer.id not in (None, ANY):
+        return Tier.PEER
+    if match.peer is not None:
+        return Tier.PEER_KIND
+    if match.guild_id is not None:
+        return Tier.GUILD_ROLES if match.roles else Tier.GUILD
+    if match.team_id is not None:
+        return Tier.TEAM
+    if match.account_id not in (None, ANY):
+        return Tier.ACCOUNT
+    return Tier.CHANNEL
+
+
+def _find_misfit(match: BindingMatch, origin: Origin) -> str | None:
+    """What a binding names that the message has not; None where all of it fits."""
+    wanted = (
+        ("channel", match.channel, origin.channel),
+        ("account", match.account_id, origin.account),
+        ("server", match.guild_id, origin.guild),
+        ("workspace", match.team_id, origin.team),
+    )
+    for what, asked, given in wanted:
+        if asked not in (None, ANY) and not _same(asked, given):
+            return f"the {what} is not '{asked}'"
+    if match.peer is not None:
+        misfit = _find_peer_misfit(match.peer, origin)
+        if misfit is not None:
+            return misfit
+    if match.roles and not {role.lower() for role in match.roles} & {role.lower() for role in origin.roles}:
+        return "the sender has none of the roles"
+    return None
+
+
+def _find_peer_misfit(peer: PeerMatch, origin: Origin) -> str | None:
+    kind = "direct" if peer.kind == "dm" else peer.kind
+    if kind is not None and kind != origin.kind:
+        return f"the chat is not a {kind} one"
+    if peer.id not in (None, ANY) and not _same(peer.id, origin.peer):
+        return f"the chat is not '{peer.id}'"
+    return None
+
+
+def _same(asked: str | None, given: str | None) -> bool:
+    return asked is not None and given is not None and asked.strip().lower() == given.strip().lower()
+
+
+def session_of(agent: AgentId, origin: Origin, rules: SessionRules) -> SessionKey:
+    """The session that a message belongs to; a group always has its own, so that nothing private is shown there."""
+    channel, peer = _part(origin.channel), _part(origin.peer)
+    match origin.kind:
+        case PeerKind.DIRECT:
+            peer = _part(find_person(origin, rules.identity_links or {}) or origin.peer)
+            parts = _direct_parts(rules.dm_scope, channel, _part(origin.account), peer)
+        case PeerKind.GROUP | PeerKind.CHANNEL:
+            parts = [channel, origin.kind.value, peer]
+        case _:
+            assert_never(origin.kind)
+    suffix = ["thread", _part(origin.thread)] if origin.thread else []
+    return SessionKey.parse(":".join(["agent", agent, *parts, *suffix]))
+
+
+def _direct_parts(scope: DmScope, channel: str, account: str, peer: str) -> list[str]:
+    match scope:
+        case "main":
+            return ["main"]
+        case "per-peer":
+            return ["direct", peer]
+        case "per-channel-peer":
+            return [channel, "direct", peer]
+        case "per-account-channel-peer":
+            return [channel, account, "direct", peer]
+        case _:
+            assert_never(scope)
+
+
+def find_person(origin: Origin, links: Mapping[str, Collection[str]]) -> str | None:
+    """The name under which somebody known from several channels has their sessions."""
+    address = f"{origin.channel}:{origin.peer}".strip().lower()
+    for name, addresses in links.items():
+        if address in {each.strip().lower() for each in addresses}:
+            return name
+    return None
+
+
+_STRUCTURE = frozenset({"direct", "dm", "group", "channel", "thread", "topic", "main", "subagent", "cron", "hook"})
+"""Words that mean something in a session key, and so cannot be anybody's id as they are."""
+
+
+def _part(text: str) -> str:
+    """An id as one part of a session key. Ids that differ in more than case never give the same part."""
+    lowered = text.strip().lower()
+    if lowered in _STRUCTURE:
+        return f"%{ord(lowered[0]):02x}{lowered[1:]}"
+    spelled = "".join(char if _is_plain(char) else quote(char, safe="", errors="backslashreplace") for char in lowered)
+    if not spelled or len(spelled) > LONGEST_PART:
+        return f"%{hashlib.sha256(spelled.encode()).hexdigest()[:40]}"
+    return spelled.lower()
+
+
+def _is_plain(char: str) -> bool:
+    return char.isprintable() and not char.isspace() and char not in ":%"
+
+
+def may_send(policy: SendPolicySettings, session: SessionKey, channel: str, kind: PeerKind) -> bool:
+    """Whether answers of a session may leave; a rule that denies wins over one that allows."""
+    actions = {rule.action for rule in policy.rules if _is_about(rule.match, session, channel, kind)}
+    if "deny" in actions:
+        return False
+    return "allow" in actions or policy.default == "allow"
+
+
+def _is_about(match: SendMatch, session: SessionKey, channel: str, kind: PeerKind) -> bool:
+    bare = session.text.removeprefix(f"agent:{session.agent}:")
+    return (
+        (match.channel is None or _same(match.channel, channel))
+        and (match.chat_type is None or match.chat_type == kind)
+        and (match.key_prefix is None or bare.startswith(match.key_prefix.lower()))
+        and (match.raw_key_prefix is None or session.text.startswith(match.raw_key_prefix.lower()))
+    )

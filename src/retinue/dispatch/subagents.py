@@ -1,0 +1,141 @@
+"""Sub-agents: what may be started, how a child stands, and what its parent is told. Values and pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
+from retinue.core.messages import Usage
+from retinue.security.literals import literal
+from retinue.settings import format_duration
+
+MOST_UNTOLD = 50
+"""Results that may wait for one parent; more children are refused until it has them."""
+
+
+class ChildState(StrEnum):
+    """How a child stands."""
+
+    RUNNING = "running"
+    DONE = "completed"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnOrder:
+    """What an agent asks for when it starts another."""
+
+    task: str
+    label: str = ""
+    agent: AgentId | None = None
+    model: str | None = None
+    thinking: str | None = None
+    timeout: timedelta | None = None
+    context: Literal["isolated", "fork"] = "isolated"
+    cleanup: Literal["keep", "delete"] = "keep"
+    sandbox: Literal["inherit", "require"] = "inherit"
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFacts:
+    """What decides whether a child may be started."""
+
+    parent: SessionKey
+    agents: Sequence[AgentId]
+    allowed: Sequence[str]
+    children: int
+    untold: int
+    deepest: int
+    most_children: int
+    must_name_agent: bool
+    parent_confined: bool
+    child_confined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A sub-agent: what it was asked, by whom, and what became of it."""
+
+    run: RunId
+    parent: SessionKey
+    session: SessionKey
+    task: str
+    label: str
+    owner: bool
+    asked_at: datetime
+    timeout: timedelta | None = None
+    cleanup: Literal["keep", "delete"] = "keep"
+    model: str | None = None
+    state: ChildState = ChildState.RUNNING
+    ended_at: datetime | None = None
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    told_at: datetime | None = None
+    archived_at: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.label or literal(self.task, 60)
+
+
+def depth_of(session: SessionKey) -> int:
+    """How many sub-agents stand between a session and a conversation with a person."""
+    return session.text.split(":").count(SessionKind.SUBAGENT)
+
+
+def key_for_child(parent: SessionKey, agent: AgentId, name: str) -> SessionKey:
+    """The session of a new child; a child of a child carries its whole line."""
+    line = parent.text.partition(f":{SessionKind.SUBAGENT}:")[2] if depth_of(parent) else ""
+    before = f"{SessionKind.SUBAGENT}:{line}:" if line else ""
+    return SessionKey.parse(f"agent:{agent}:{before}{SessionKind.SUBAGENT}:{name}")
+
+
+def find_refusal(order: SpawnOrder, facts: SpawnFacts) -> str | None:
+    """Why a child may not be started; None where it may."""
+    if not order.task.strip():
+        return "A sub-agent needs a task."
+    if depth_of(facts.parent) >= facts.deepest:
+        return f"Sub-agents may not be nested deeper than {facts.deepest}. Do it yourself, or tell your parent."
+    if facts.children >= facts.most_children:
+        return f"{facts.children} sub-agents of this session are at work already. Wait for one to end."
+    if facts.untold >= MOST_UNTOLD:
+        return f"{facts.untold} results wait to be read already. Read them before you start more."
+    if order.agent is None and facts.must_name_agent:
+        return f"Say which agent is to do it (agentId): {', '.join(facts.agents)}."
+    target = order.agent or facts.parent.agent
+    if target not in facts.agents:
+        return f"There is no agent '{literal(target, 60)}'. Agents: {', '.join(facts.agents)}."
+    if target != facts.parent.agent and not {"*", target} & set(facts.allowed):
+        return f"This agent may not start '{target}'. Its `subagents.allowAgents` does not name it."
+    if facts.parent_confined and not facts.child_confined:
+        return "A sandboxed session cannot start a sub-agent outside the sandbox."
+    if order.sandbox == "require" and not facts.child_confined:
+        return f"The agent '{target}' is not sandboxed, and the sandbox was required."
+    return None
+
+
+def compose_task(order: SpawnOrder) -> str:
+    """The first message of a child."""
+    return f"[Sub-agent task]\n{order.task.strip()}"
+
+
+def announce(child: Child, transcript: str) -> str:
+    """What a parent is told when a child has ended: labelled, so that nobody takes it for a person's words."""
+    lasted = format_duration(
+        timedelta(seconds=round(((child.ended_at or child.asked_at) - child.asked_at).total_seconds()))
+    )
+    cost = f", ${child.usage.cost:.4f}" if child.usage.cost else ""
+    return "\n".join(
+        [
+            f"[Sub-agent {child.run} ({literal(child.name, 80)}) {child.state}; not written by a person]",
+            child.text.strip() or "(it said nothing)",
+            f"[{lasted}, {child.usage.total:,} tokens{cost}; session {child.session}; transcript {transcript}]",
+        ]
+    )

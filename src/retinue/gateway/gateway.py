@@ -1,0 +1,127 @@
+"""A running gateway: the runtime behind it, who is connected, and one way to call a method."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from retinue.automation.cron import JobRunner
+from retinue.core.errors import ConfigError, RetinueError, SessionError, UsageError
+from retinue.core.events import TurnEvent, TurnFinished, TurnStarted
+from retinue.core.keys import RunId, SessionKey
+from retinue.dispatch.inbox import InboxFull, UnknownRun
+from retinue.dispatch.lanes import LaneFull
+from retinue.gateway.connection import Connection
+from retinue.gateway.gate import Gate, Principal, Refused
+from retinue.gateway.hub import Hub
+from retinue.gateway.meters import Meters
+from retinue.gateway.reload import Reloader
+from retinue.runtime.courier import Courier
+from retinue.runtime.heartbeats import Heart
+from retinue.runtime.runtime import Runtime
+from retinue.runtime.spawning import Spawner
+from retinue.runtime.switchboard import Switchboard, SwitchboardClosed, TooBusy
+from retinue.security.redaction import redact_everything
+from retinue.tools.approval_store import Approval
+from retinue.tools.approvals import AlreadySettled, NotAnApprover, UnknownApproval
+from retinue.wire.events import ApprovalsChanged, SessionsChanged, TurnPayload, encode_event
+from retinue.wire.frames import Failure
+from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope
+
+log = logging.getLogger(__name__)
+
+_CODES: tuple[tuple[type[RetinueError], ErrorCode], ...] = (
+    (SwitchboardClosed, ErrorCode.SHUTTING_DOWN),
+    (TooBusy, ErrorCode.BUSY),
+    (InboxFull, ErrorCode.BUSY),
+    (LaneFull, ErrorCode.BUSY),
+    (UnknownRun, ErrorCode.NOT_FOUND),
+    (UnknownApproval, ErrorCode.NOT_FOUND),
+    (AlreadySettled, ErrorCode.CONFLICT),
+    (NotAnApprover, ErrorCode.FORBIDDEN),
+    (UsageError, ErrorCode.BAD_REQUEST),
+    (SessionError, ErrorCode.NOT_FOUND),
+    (ConfigError, ErrorCode.CONFLICT),
+)
+
+
+@dataclass
+class Gateway:
+    """Everything that methods and routes may use."""
+
+    runtime: Runtime
+    gate: Gate
+    hub: Hub
+    started_at: datetime
+    address: str = ""
+    draining: bool = False
+    ready: bool = False
+    meters: Meters = field(default_factory=Meters)
+    connections: dict[str, Connection] = field(default_factory=dict)
+    switchboard: Switchboard = field(init=False)
+    spawner: Spawner = field(init=False)
+    jobs: JobRunner = field(init=False)
+    heart: Heart = field(init=False)
+    reloader: Reloader = field(init=False)
+    courier: Courier = field(init=False)
+
+    def publish_turn(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
+        """Tell whoever follows a session what happens in its turn."""
+        self.hub.publish(session.text, "turn", TurnPayload(runs=list(runs), event=encode_event(event)))
+        if isinstance(event, TurnStarted | TurnFinished):
+            self.meters.count_turn(event, self.runtime.foundation.clock.monotonic())
+            self.courier.wake()
+            reason = "started" if isinstance(event, TurnStarted) else "finished"
+            self.hub.publish(
+                GATEWAY_STREAM, "sessions.changed", SessionsChanged(session_key=session.text, reason=reason)
+            )
+
+    def somebody_may_decide(self) -> bool:
+        """Whether a client is connected that may answer a question."""
+        return any(each.client.asks and Scope.APPROVE in each.principal.scopes for each in self.connections.values())
+
+    def tell_of_question(self, approval: Approval) -> None:
+        """Tell all clients that a question was asked or has ended."""
+        request = approval.request
+        changed = ApprovalsChanged(id=request.id, pending=approval.is_pending, session_key=request.session.text)
+        self.hub.publish(GATEWAY_STREAM, "approvals.changed", changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a method: by whom, and over which connection where it came over one."""
+
+    gateway: Gateway
+    principal: Principal
+    connection: Connection | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.gateway.runtime
+
+    def session(self, name: str | None, agent: str | None) -> SessionKey:
+        """The session that a caller named."""
+        return self.runtime.foundation.session_key(name, agent)
+
+
+def explain_failure(error: Exception, what: str) -> Failure:
+    """What a caller is told about an error; one that nobody foresaw is logged and says nothing of the inside."""
+    match error:
+        case Refused(code=code, retry_after_ms=later):
+            return Failure.of(code, redact_everything(str(error)), retry_after_ms=later)
+        case ValidationError():
+            return Failure.of(ErrorCode.BAD_REQUEST, _spell_problems(error))
+        case RetinueError():
+            code = next((code for kind, code in _CODES if isinstance(error, kind)), ErrorCode.FAILED)
+            return Failure.of(code, redact_everything(str(error)))
+    log.error("%s crashed", what, exc_info=error)
+    return Failure.of(ErrorCode.INTERNAL, f"{what} failed in an unforeseen way; the gateway's log has the details.")
+
+
+def _spell_problems(error: ValidationError) -> str:
+    found: list[Any] = error.errors(include_url=False, include_input=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'params'}: {each['msg']}" for each in found[:5])

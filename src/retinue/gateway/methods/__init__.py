@@ -1,0 +1,1 @@
+"""What carries out the methods of the wire, one module per noun."""

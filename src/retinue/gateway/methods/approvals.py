@@ -1,0 +1,34 @@
+"""Questions to a person."""
+
+from __future__ import annotations
+
+from retinue.gateway.gateway import Call
+from retinue.gateway.registry import Registry
+from retinue.tools.approvals import spell_end
+from retinue.wire import approvals as wire
+from retinue.wire.frames import Nothing
+from retinue.wire.values import WireApproval
+
+registry = Registry()
+
+
+@registry.carries_out(wire.LIST)
+async def list_pending(call: Call, params: Nothing) -> wire.PendingList:
+    return wire.PendingList(
+        approvals=[
+            wire.Pending(
+                request=WireApproval.of(approval.request), asked_at=approval.asked_at, expires_at=approval.expires_at
+            )
+            for approval in call.runtime.permissions.approvals.pending()
+        ]
+    )
+
+
+@registry.carries_out(wire.RESOLVE)
+async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
+    permissions = call.runtime.permissions
+    approver = permissions.approver(call.principal.name)
+    settled = permissions.approvals.decide(
+        params.id, params.verdict, approver, reason=params.reason, binding=params.binding
+    )
+    return wire.Resolved(id=settled.id, told=spell_end(settled))

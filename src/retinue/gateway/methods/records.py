@@ -1,0 +1,94 @@
+"""What is known and what was done: models, costs, prompts, the audit log."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+
+import anyio
+
+from retinue.context.prompt.inputs import Mode
+from retinue.context.prompt.report import report_prompt
+from retinue.gateway.gateway import Call
+from retinue.gateway.registry import Registry
+from retinue.sessions.usage import UsageRecord, group, total
+from retinue.wire import records as wire
+from retinue.wire.agents import OfAgent
+from retinue.wire.values import WireUsage
+
+registry = Registry()
+
+_GROUPS: dict[str, Callable[[UsageRecord], str]] = {
+    "day": lambda record: f"{record.at:%Y-%m-%d}",
+    "model": lambda record: record.model,
+    "source": lambda record: record.source.value,
+    "session": lambda record: record.session,
+    "agent": lambda record: record.session.split(":")[1] if record.session.startswith("agent:") else record.session,
+}
+
+
+@registry.carries_out(wire.MODELS_LIST)
+async def list_models(call: Call, params: OfAgent) -> wire.ModelList:
+    access = call.runtime.model_access(call.runtime.foundation.agent_id(params.agent))
+    chosen = await access.choose()
+    known = {ref: access.info(ref) for ref in access.known()}
+    return wire.ModelList(
+        models=[
+            wire.ModelRow(
+                ref=str(ref),
+                window=info.window,
+                tools=info.tools,
+                reasoning=info.reasoning,
+                is_chosen=chosen is not None and chosen.ref == ref,
+            )
+            for ref, info in known.items()
+        ],
+        aliases=dict(access.aliases),
+    )
+
+
+@registry.carries_out(wire.USAGE)
+async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
+    foundation = call.runtime.foundation
+    agents = (foundation.agent_id(params.agent),) if params.agent else foundation.config.agents.ids
+    since = foundation.clock.now() - timedelta(days=params.days)
+    records = [record for agent in agents for record in call.runtime.agent(agent).store.usage(since)]
+    sums = group(records, _GROUPS[params.by])
+    return wire.UsageSums(
+        total=WireUsage.of(total(records)), groups={name: WireUsage.of(spent) for name, spent in sums.items()}
+    )
+
+
+@registry.carries_out(wire.PROMPT_SHOW)
+async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
+    key = call.session(params.session_key, params.agent)
+    prompt, tools = await call.runtime.conversation(key).planner.preview(Mode(params.mode))
+    report = report_prompt(prompt.system, turn=prompt.turn, tools=tools)
+    return wire.Prompt(
+        sections=[
+            wire.PromptSection(
+                name=record.name,
+                part=record.part,
+                source=record.source,
+                hash=record.hash,
+                chars=record.chars,
+                tokens=record.tokens,
+                text=record.text,
+            )
+            for record in (*prompt.system.records, *prompt.turn.records)
+        ],
+        report=report.to_json(),
+    )
+
+
+@registry.carries_out(wire.AUDIT_LOG)
+async def read_audit(call: Call, params: wire.ReadAudit) -> wire.AuditLines:
+    log = call.runtime.audit
+
+    def read() -> wire.AuditLines:
+        wanted = (entry for entry in log.entries() if params.kind in (None, entry.get("kind")))
+        damage = [str(each) for each in log.verify()]
+        return wire.AuditLines(entries=list(deque(wanted, maxlen=params.limit)), damage=damage)
+
+    return await anyio.to_thread.run_sync(read)

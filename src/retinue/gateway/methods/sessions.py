@@ -1,0 +1,177 @@
+"""Conversations: listing, reading, changing and following them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from retinue.core.envelope import Inbound
+from retinue.core.errors import UsageError
+from retinue.core.keys import SessionKey
+from retinue.core.model import Thought
+from retinue.gateway.gate import Refused
+from retinue.gateway.gateway import Call
+from retinue.gateway.registry import Registry
+from retinue.runtime.desk import ConversationDesk
+from retinue.sessions.entries import Entry, MessageAdded
+from retinue.sessions.export import export_json
+from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
+from retinue.sessions.tail import read_whole
+from retinue.wire import sessions as wire
+from retinue.wire.agent import OfSession
+from retinue.wire.events import SessionsChanged
+from retinue.wire.frames import Done
+from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode
+from retinue.wire.values import WireUsage
+
+registry = Registry()
+
+
+def _session(call: Call, params: OfSession) -> SessionKey:
+    return call.session(params.session_key, params.agent)
+
+
+def _row(call: Call, session: Session) -> wire.SessionRow:
+    return wire.SessionRow(
+        key=session.key.text,
+        session_id=session.id,
+        agent=session.key.agent,
+        kind=session.key.kind,
+        label=session.label,
+        model=str(session.model) if session.model else None,
+        messages=session.messages,
+        compactions=session.compactions,
+        context_tokens=session.context_tokens,
+        usage=WireUsage.of(session.usage),
+        started_at=session.started_at,
+        updated_at=session.updated_at,
+        running=call.gateway.switchboard.is_active(session.key),
+    )
+
+
+@registry.carries_out(wire.LIST)
+async def list_sessions(call: Call, params: wire.ListSessions) -> wire.SessionList:
+    foundation = call.runtime.foundation
+    agents = (foundation.agent_id(params.agent),) if params.agent else foundation.config.agents.ids
+    found = [session for agent in agents for session in call.runtime.agent(agent).store.list()]
+    found.sort(key=lambda session: session.updated_at, reverse=True)
+    return wire.SessionList(sessions=[_row(call, session) for session in found[: params.limit]])
+
+
+@registry.carries_out(wire.GET)
+async def get_session(call: Call, params: OfSession) -> wire.FoundSession:
+    key = _session(call, params)
+    session = call.runtime.agent(key.agent).store.peek(key)
+    return wire.FoundSession(key=key.text, agent=key.agent, session=_row(call, session) if session else None)
+
+
+@registry.carries_out(wire.HISTORY)
+async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
+    key = _session(call, params)
+    parts = call.runtime.agent(key.agent)
+    # The number is taken first: an event that comes meanwhile is then told twice rather than never.
+    seq = call.gateway.hub.position(key.text)
+    session = parts.store.peek(key)
+    entries: list[dict[str, Any]] = []
+    total = 0
+    if session is not None:
+        path, redact = parts.store.path_of(session.id), parts.tools.redact
+        entries, total = await anyio.to_thread.run_sync(lambda: _read_messages(path, params.limit, redact))
+    return wire.History(
+        session_key=key.text,
+        session_id=session.id if session else None,
+        entries=entries,
+        total=total,
+        epoch=call.gateway.hub.epoch,
+        seq=seq,
+    )
+
+
+registry.carries_out(wire.CHAT_HISTORY)(read_history)
+
+
+def _read_messages(path: Path, limit: int, redact: Any) -> tuple[list[dict[str, Any]], int]:
+    _, tree = read_whole(path)
+    messages = [entry for entry in tree.path if isinstance(entry.body, MessageAdded)]
+    return _plain(messages[-limit:], redact), len(messages)
+
+
+def _plain(entries: Iterable[Entry], redact: Any) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = json.loads(export_json(None, entries, redact=redact))["entries"]
+    return lines
+
+
+@registry.carries_out(wire.RESET)
+async def reset(call: Call, params: OfSession) -> wire.Fresh:
+    key = _session(call, params)
+    fresh = await call.runtime.conversation(key).restart("reset")
+    call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", SessionsChanged(session_key=key.text, reason="reset"))
+    return wire.Fresh(session_id=fresh)
+
+
+@registry.carries_out(wire.COMPACT)
+async def compact(call: Call, params: wire.CompactSession) -> wire.Told:
+    key = _session(call, params)
+    return wire.Told(text=await call.runtime.conversation(key).compact(params.focus))
+
+
+@registry.carries_out(wire.PATCH)
+async def patch(call: Call, params: wire.PatchSession) -> wire.FoundSession:
+    key = _session(call, params)
+    desk = ConversationDesk(call.runtime.conversation(key), Inbound("", key))
+    given = params.model_fields_set
+    if "thinking" in given:
+        if params.thinking is not None and params.thinking not in list(Thought):
+            raise UsageError(f"'{params.thinking}' is no level. Levels: {', '.join(Thought)}.")
+        desk.choose_thinking(params.thinking)
+    if "model" in given:
+        await desk.choose_model(params.model)
+    for name in (LABEL, VERBOSE, REASONING):
+        if name in given:
+            desk.choose(name, getattr(params, name))
+    changed = SessionsChanged(session_key=key.text, reason="patched")
+    call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", changed)
+    return await get_session(call, OfSession(session_key=key.text))
+
+
+@registry.carries_out(wire.SUBSCRIBE)
+async def subscribe(call: Call, params: wire.Subscribe) -> wire.Subscribed:
+    if call.connection is None:
+        raise Refused(ErrorCode.BAD_REQUEST, "Events come over a WebSocket; connect to one to follow a session.")
+    stream = GATEWAY_STREAM if params.gateway else _session(call, params).text
+    call.connection.require_room(stream)
+    joined = call.connection.follow(stream, params.after, params.epoch)
+    return wire.Subscribed(
+        stream=stream, epoch=call.gateway.hub.epoch, seq=joined.seq, replayed=len(joined.frames), gap=joined.gap
+    )
+
+
+@registry.carries_out(wire.UNSUBSCRIBE)
+async def unsubscribe(call: Call, params: wire.Subscribe) -> Done:
+    if call.connection is not None:
+        call.connection.unfollow(GATEWAY_STREAM if params.gateway else _session(call, params).text)
+    return Done()
+
+
+@registry.carries_out(wire.INTRODUCE)
+async def introduce(call: Call, params: OfSession) -> wire.Introduction:
+    key = _session(call, params)
+    greeting = await call.runtime.greet(key)
+    display = await call.runtime.display(key)
+    return wire.Introduction(
+        name=greeting.name,
+        workspace=greeting.workspace,
+        messages=greeting.messages,
+        model=greeting.model,
+        because=greeting.because,
+        how_to_change=greeting.how_to_change,
+        is_tiny=greeting.is_tiny,
+        advice=greeting.advice,
+        shows_thinking=display.thinking,
+        verbose=display.verbose,
+        commands=list(await call.runtime.commands(key)),
+    )

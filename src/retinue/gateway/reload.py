@@ -1,0 +1,167 @@
+"""Taking over a changed configuration while everything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from retinue.config.explain import plain_config
+from retinue.config.keypath import Step, parse_path, spell_path
+from retinue.config.keys import find_key
+from retinue.config.schema import Config
+from retinue.config.sources import Located
+from retinue.runtime.foundation import Foundation, lay_foundation
+from retinue.runtime.runtime import Retired
+from retinue.wire.config import Changed
+from retinue.wire.events import ConfigChanged
+from retinue.wire.protocol import GATEWAY_STREAM
+
+if TYPE_CHECKING:
+    from retinue.gateway.gateway import Gateway
+
+log = logging.getLogger(__name__)
+
+RETIRE_POLL_SECONDS = 5.0
+
+Stamp = tuple[int, int, int] | None
+
+
+class Reloader:
+    """Reads the configuration again and swaps the runtime's parts. One that cannot be used changes nothing."""
+
+    def __init__(self, gateway: Gateway, tasks: TaskGroup, restart: Callable[[str], None]) -> None:
+        self._gateway = gateway
+        self._tasks = tasks
+        self._restart = restart
+        self._lock = anyio.Lock()
+        self._stamps = self._look()
+        self.hash = self.file_hash()
+        self.problems: tuple[str, ...] = tuple(map(str, self._foundation.loaded.problems))
+
+    @property
+    def _foundation(self) -> Foundation:
+        return self._gateway.runtime.foundation
+
+    def file_hash(self) -> str:
+        """The hash of the configuration file as it is now; that of nothing where there is none."""
+        with suppress(OSError):
+            return hashlib.sha256(self._foundation.home.config_file.read_bytes()).hexdigest()
+        return hashlib.sha256(b"").hexdigest()
+
+    async def apply(self) -> Changed:
+        """Read the file and take over what it says; turns that run keep what they began with."""
+        async with self._lock:
+            self._stamps = self._look()
+            before = self._foundation
+            fresh = lay_foundation(before.home, environment=before.environment, clock=before.clock)
+            self.hash = self.file_hash()
+            self.problems = tuple(map(str, fresh.loaded.problems))
+            if fresh.loaded.errors:
+                log.error("the configuration was not taken over: %s", "; ".join(self.problems))
+                self._tell(applied=False, needs_restart=[])
+                return Changed(hash=self.hash, changed=[], needs_restart=[], problems=list(self.problems))
+            changed = sorted(changed_keys(before.config, fresh.config))
+            waiting = [name for name in changed if needs_restart(name)]
+            if changed:
+                self._swap(fresh)
+                log.info("a new configuration holds; changed: %s", ", ".join(changed))
+            self._tell(applied=True, needs_restart=waiting)
+        self._consider_restart(changed, waiting)
+        return Changed(hash=self.hash, changed=changed, needs_restart=waiting, problems=list(self.problems))
+
+    async def apply_for_agent(self) -> dict[str, Any]:
+        """The same for an agent, whose turn goes on with what it began with."""
+        return (await self.apply()).model_dump(by_alias=True)
+
+    def _swap(self, fresh: Foundation) -> None:
+        retired = self._gateway.runtime.renew(fresh)
+        self._gateway.gate.settings = fresh.config.gateway
+        self._tasks.start_soon(_close_when_unused, retired)
+
+    def _consider_restart(self, changed: list[str], waiting: list[str]) -> None:
+        mode = self._foundation.config.gateway.reload.mode
+        if (mode == "restart" and changed) or (mode == "hybrid" and waiting):
+            self._restart(f"the configuration changed: {', '.join(waiting or changed)}")
+
+    def _tell(self, *, applied: bool, needs_restart: list[str]) -> None:
+        payload = ConfigChanged(
+            applied=applied, hash=self.hash, needs_restart=needs_restart, problems=list(self.problems)
+        )
+        self._gateway.hub.publish(GATEWAY_STREAM, "config.changed", payload)
+
+    async def notice_changes(self) -> None:
+        """Apply the file if it, or one that it includes, is not the one that was read; called now and then."""
+        settings = self._foundation.config.gateway.reload
+        seen = self._look()
+        if settings.mode == "off" or seen == self._stamps:
+            return
+        while True:
+            await anyio.sleep(settings.debounce_ms / 1000)
+            again = self._look()
+            if again == seen:
+                break
+            seen = again
+        await self.apply()
+
+    def _look(self) -> dict[Path, Stamp]:
+        loaded = self._foundation.loaded
+        files = {self._foundation.home.config_file, *_files_of(loaded.tree)}
+        return {file: _stamp(file) for file in files}
+
+
+async def _close_when_unused(retired: Retired) -> None:
+    while True:
+        await anyio.sleep(RETIRE_POLL_SECONDS)
+        if not retired.in_use:
+            await retired.close()
+            return
+
+
+def changed_keys(before: Config, after: Config) -> set[str]:
+    """The keys whose value is another one now."""
+    old, new = dict(_leaves(plain_config(before))), dict(_leaves(plain_config(after)))
+    return {spell_path(path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
+
+
+def needs_restart(name: str) -> bool:
+    """Whether a key, or a section around it, takes effect only at a start."""
+    path = parse_path(name)
+    keys = (find_key(Config, path[: length + 1]) for length in range(len(path)))
+    return any(key is not None and key.reload == "restart" for key in keys)
+
+
+def _leaves(value: Any, path: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Any]]:
+    if isinstance(value, dict) and value:
+        for name, below in value.items():
+            yield from _leaves(below, (*path, name))
+    elif isinstance(value, list) and value:
+        for index, below in enumerate(value):
+            yield from _leaves(below, (*path, index))
+    else:
+        yield path, value
+
+
+def _files_of(tree: Located) -> Iterator[Path]:
+    yield tree.file
+    below = tree.value
+    if isinstance(below, dict):
+        for child in below.values():
+            yield from _files_of(child)
+    elif isinstance(below, list):
+        for child in below:
+            yield from _files_of(child)
+
+
+def _stamp(file: Path) -> Stamp:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

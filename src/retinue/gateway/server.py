@@ -1,0 +1,326 @@
+"""Running a gateway: one instance per home, a port, signals, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import anyio
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from retinue.config.sections.gateway import GatewaySettings
+from retinue.core.background import run_logged
+from retinue.core.clock import random_id
+from retinue.core.errors import ConfigError, RetinueError
+from retinue.gateway.app import make_app
+from retinue.gateway.border import Border
+from retinue.gateway.gate import Gate
+from retinue.gateway.gateway import Gateway
+from retinue.gateway.hub import Hub
+from retinue.gateway.questions import ask_connected
+from retinue.gateway.registry import load_methods
+from retinue.gateway.reload import Reloader
+from retinue.gateway.socket import ABORT, Sockets
+from retinue.gateway.tokens import TokenBook
+from retinue.runtime.boot import boot_agents
+from retinue.runtime.courier import Courier
+from retinue.runtime.foundation import Foundation
+from retinue.runtime.heartbeats import make_heart
+from retinue.runtime.jobs import make_job_runner
+from retinue.runtime.runtime import open_runtime
+from retinue.runtime.spawning import open_spawner
+from retinue.runtime.stewardship import Driving
+from retinue.runtime.switchboard import open_switchboard
+from retinue.storage.instance import InstanceFacts, InstanceLock
+from retinue.wire.events import Shutdown
+from retinue.wire.protocol import GATEWAY_STREAM, MOST_FRAME_BYTES, TICK_SECONDS, CloseCode
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 0.4
+DRAIN_SECONDS = 20.0
+IDLE_SECONDS = 60
+CLOSE_SECONDS = 2
+TIDY_SECONDS = 6 * 3600.0
+KEPT_DAYS = 30
+"""How long the inbox remembers messages that were answered."""
+
+
+class _HttpProtocol(H11Protocol):
+    """HTTP for which the clock runs from the first moment: a connection that sends no whole request is closed."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if getattr(self, "cycle", None) is None and self.transport.get_protocol() is self:
+            self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def _arm(self) -> None:
+        if self.timeout_keep_alive_task is None and not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(IDLE_SECONDS, self.timeout_keep_alive_handler)
+
+
+class _SocketProtocol(WebSocketsSansIOProtocol):
+    """WebSockets that can be cut off: closing waits for a client that does not read, aborting does not."""
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):
+            extensions: dict[str, Any] = self.scope["extensions"]
+            extensions[ABORT] = self.transport.abort
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to us."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Ending:
+    """How the gateway is told to end, and what comes after."""
+
+    asked: anyio.Event = field(default_factory=anyio.Event)
+    reason: str = ""
+    restart: bool = False
+    at_once: bool = False
+
+    def ask(self, reason: str, *, restart: bool = False) -> None:
+        if self.asked.is_set():
+            self.at_once = True
+        self.reason, self.restart = self.reason or reason, restart
+        self.asked.set()
+
+
+def choose_host(settings: GatewaySettings) -> str:
+    """The address to listen on; raises `ConfigError` for one that others can reach while anybody may come in."""
+    match settings.bind:
+        case "loopback" | "auto":
+            host = "127.0.0.1"
+        case "lan":
+            host = "0.0.0.0"  # noqa: S104 - the owner asked for it, and auth is demanded below
+        case "custom":
+            if settings.custom_bind_host is None:
+                raise ConfigError("gateway.bind is 'custom' without an address. Set gateway.customBindHost.")
+            host = settings.custom_bind_host
+        case "tailnet":
+            raise ConfigError("gateway.bind 'tailnet' is not supported yet. Use 'custom' with the tailnet address.")
+    if settings.auth.mode == "trusted-proxy":
+        raise ConfigError("gateway.auth.mode 'trusted-proxy' is not supported yet. Use 'token'.")
+    if settings.auth.mode == "password" and settings.auth.password is None:
+        raise ConfigError("gateway.auth.mode is 'password' and there is none. Set gateway.auth.password.")
+    if settings.auth.mode == "none" and not _is_loopback_host(host):
+        raise ConfigError(
+            f"The gateway would listen on {host} without any auth. Set gateway.auth.mode to 'token', or "
+            "gateway.bind to 'loopback'."
+        )
+    return host
+
+
+def _is_loopback_host(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; raises `RetinueError` where the address cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named in full, because asyncio switches off the delay of small packets only where it sees that it is TCP.
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, port))
+    except OSError as error:
+        opened.close()
+        raise RetinueError(
+            f"The gateway cannot listen on {host}:{port}: {error.strerror}. End what uses the port, or choose another "
+            "with --port or gateway.port."
+        ) from error
+    opened.setblocking(False)
+    return opened
+
+
+def address_of(opened: socket.socket) -> str:
+    """Where the page of a listening socket is."""
+    host, port = opened.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the reverse of binding to it
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def run_gateway(foundation: Foundation, port: int | None = None, ended: Ending | None = None) -> Ending:
+    """Serve until told to end; returns how that was. Raises `AlreadyRunning` where another gateway has the home."""
+    ending = ended or Ending()
+    settings = foundation.config.gateway
+    host = choose_host(settings)
+    lock = InstanceLock(foundation.home)
+    try:
+        opened = listen(host, settings.port if port is None else port)
+        async with open_gateway(foundation, ending) as gateway:
+            gateway.address = address_of(opened)
+            await _serve(gateway, opened, lock, ending)
+    finally:
+        lock.release()
+    return ending
+
+
+@asynccontextmanager
+async def open_gateway(foundation: Foundation, ending: Ending) -> AsyncIterator[Gateway]:
+    """A gateway with everything behind it, but without a port."""
+    async with open_runtime(foundation) as runtime:
+        book = TokenBook(runtime.database, foundation.clock)
+        book.ensure_local(foundation.home)
+        gate = Gate(foundation.config.gateway, book, runtime.secrets, foundation.clock)
+        gateway = Gateway(runtime, gate, Hub(random_id()), foundation.clock.now())
+        async with anyio.create_task_group() as tasks:
+            gateway.courier = Courier(runtime)
+            tasks.start_soon(gateway.courier.run)
+            gateway.reloader = Reloader(gateway, tasks, partial(ending.ask, restart=True))
+            runtime.let_drive(Driving(gateway.reloader.apply_for_agent, partial(ending.ask, restart=True)))
+            ask = ask_connected(gateway.somebody_may_decide)
+            unsubscribe = runtime.permissions.approvals.subscribe(gateway.tell_of_question)
+            async with (
+                open_switchboard(runtime, gateway.publish_turn, ask) as switchboard,
+                open_spawner(runtime, switchboard) as spawner,
+            ):
+                gateway.switchboard, gateway.spawner = switchboard, spawner
+                gateway.jobs, gateway.heart = make_job_runner(runtime, switchboard), make_heart(runtime, switchboard)
+                yield gateway
+            unsubscribe()
+            tasks.cancel_scope.cancel()
+
+
+async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, ending: Ending) -> None:
+    entries = load_methods()
+    app = Border(gateway, make_app(gateway, entries), Sockets(gateway, entries))
+    config = uvicorn.Config(
+        app,
+        http=_HttpProtocol,
+        ws=_SocketProtocol,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
+        ws_max_size=MOST_FRAME_BYTES,
+        ws_ping_interval=TICK_SECONDS,
+        ws_ping_timeout=TICK_SECONDS,
+        ws_per_message_deflate=False,
+    )
+    server = _Server(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_attend_signals, gateway, ending)
+        served = anyio.Event()
+        tasks.start_soon(_serve_until_told, server, opened, served)
+        while not server.started:  # noqa: ASYNC110 - the server sets no event
+            await anyio.sleep(0.002)
+        left = gateway.switchboard.resume()
+        gateway.spawner.adopt()
+        gateway.ready = True
+        lock.write(InstanceFacts(os.getpid(), gateway.address, gateway.started_at.isoformat()))
+        log.info("the gateway listens on %s; %d sessions were left with messages", gateway.address, left)
+        tasks.start_soon(_keep_watch, gateway)
+        tasks.start_soon(_tidy, gateway)
+        if gateway.runtime.foundation.config.cron.enabled:
+            tasks.start_soon(gateway.jobs.serve)
+        tasks.start_soon(gateway.heart.serve)
+        tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.switchboard)
+        await ending.asked.wait()
+        await _drain(gateway, ending)
+        server.should_exit = True
+        with anyio.move_on_after(CLOSE_SECONDS * 2):
+            await served.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def _serve_until_told(server: _Server, opened: socket.socket, served: anyio.Event) -> None:
+    try:
+        await server.serve(sockets=[opened])
+    finally:
+        opened.close()
+        served.set()
+
+
+async def _drain(gateway: Gateway, ending: Ending) -> None:
+    """Accept nothing more, let what runs come to its end, and leave the rest to the next start."""
+    gateway.draining = True
+    log.info("the gateway ends: %s", ending.reason)
+    gateway.hub.publish(GATEWAY_STREAM, "shutdown", Shutdown(reason=ending.reason))
+    with anyio.move_on_after(DRAIN_SECONDS) as patience:
+        async with anyio.create_task_group() as tasks:
+
+            async def watch_impatience() -> None:
+                while not ending.at_once:  # noqa: ASYNC110 - a second signal sets it
+                    await anyio.sleep(0.05)
+                patience.cancel()
+
+            tasks.start_soon(watch_impatience)
+            await gateway.switchboard.drain(DRAIN_SECONDS)
+            tasks.cancel_scope.cancel()
+    for connection in tuple(gateway.connections.values()):
+        connection.close(CloseCode.RESTART if ending.restart else CloseCode.GOING_AWAY, "the gateway ends")
+    await anyio.sleep(0.05)
+
+
+async def _attend_signals(gateway: Gateway, ending: Ending) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for received in signals:
+            if received is signal.SIGHUP:
+                await gateway.reloader.apply()
+            else:
+                ending.ask(f"it received {received.name}")
+
+
+async def _keep_watch(gateway: Gateway) -> None:
+    """Throw out whose token was revoked, and notice a changed configuration."""
+    while True:
+        await anyio.sleep(WATCH_SECONDS)
+        try:
+            if gateway.connections:
+                dead = gateway.gate.book.dead()
+                for connection in tuple(gateway.connections.values()):
+                    if connection.principal.token_id in dead:
+                        connection.close(CloseCode.REVOKED, "the token was revoked")
+            await gateway.reloader.notice_changes()
+        except RetinueError as error:
+            log.warning("the watch missed a round: %s", error)
+
+
+async def _tidy(gateway: Gateway) -> None:
+    """Keep sessions and the inbox in order, now and then."""
+    while True:
+        await anyio.sleep(TIDY_SECONDS if gateway.meters.turns_started else IDLE_SECONDS)
+        runtime = gateway.runtime
+        try:
+            for agent in runtime.foundation.config.agents.ids:
+                runtime.tidy(agent)
+            gateway.spawner.archive()
+            runtime.inbox.prune(runtime.foundation.clock.now() - timedelta(days=KEPT_DAYS))
+            runtime.outbox.prune(runtime.foundation.clock.now() - timedelta(days=KEPT_DAYS))
+        except RetinueError as error:
+            log.warning("tidying failed: %s", error)
+        await anyio.sleep(TIDY_SECONDS)

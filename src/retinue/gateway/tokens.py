@@ -1,0 +1,201 @@
+"""Tokens and pairing codes, as they are kept in `state.sqlite`.
+
+A token reads `rtn_<id>_<secret>`. The id finds the record, the secret is compared with its hash in constant time, and
+the scopes are those of the record. Any process of the home may make and revoke tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from retinue.core.clock import Clock
+from retinue.core.errors import UsageError
+from retinue.storage.database import Database
+from retinue.storage.files import write_atomic
+from retinue.storage.home import Home
+from retinue.storage.instance import LOCAL_TOKEN_FILE, read_local_token
+from retinue.wire.protocol import Scope
+
+PREFIX = "rtn"
+CODE_CHARACTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+CODE_LENGTH = 8
+CODE_MINUTES = 10
+MOST_CODES = 20
+
+Kind = Literal["token", "device", "local"]
+
+_FIND = "SELECT * FROM gateway_tokens WHERE id = ?"
+_LIST = "SELECT * FROM gateway_tokens ORDER BY created_at, id"
+_INSERT = """
+INSERT INTO gateway_tokens (id, name, kind, hash, scopes, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_REVOKE = "UPDATE gateway_tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+_USED = "UPDATE gateway_tokens SET used_at = ? WHERE id = ?"
+_DEAD = "SELECT id FROM gateway_tokens WHERE revoked_at IS NOT NULL OR expires_at <= ?"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """What the home knows of a token; not the token itself."""
+
+    id: str
+    name: str
+    kind: Kind
+    hash: str
+    scopes: tuple[Scope, ...]
+    created_at: datetime
+    expires_at: datetime | None
+    used_at: datetime | None
+    revoked_at: datetime | None
+
+    def is_valid(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class TokenBook:
+    """The tokens of a home."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def create(
+        self, name: str, scopes: Iterable[Scope], *, kind: Kind = "token", lifetime: timedelta | None = None
+    ) -> tuple[TokenRecord, str]:
+        """Make a token; its text is returned here and never again."""
+        with self._database.change() as base:
+            return self._insert(base, name, tuple(scopes), kind, lifetime)
+
+    def check(self, text: str) -> TokenRecord | None:
+        """The record of a token that is valid now."""
+        prefix, _, rest = text.partition("_")
+        identity, _, secret = rest.partition("_")
+        found = self.find(identity) if prefix == PREFIX and secret else None
+        # Hashing and comparing happens whether or not there is such a token, so that the time tells nothing.
+        expected = found.hash if found else _hash("")
+        if not hmac.compare_digest(_hash(secret), expected) or found is None:
+            return None
+        return found if found.is_valid(self._clock.now()) else None
+
+    def find(self, identity: str) -> TokenRecord | None:
+        rows = self._database.read(_FIND, (identity,))
+        return _record(rows[0]) if rows else None
+
+    def list(self) -> tuple[TokenRecord, ...]:
+        """All tokens, the oldest first, revoked ones included."""
+        return tuple(map(_record, self._database.read(_LIST)))
+
+    def revoke(self, name: str) -> TokenRecord:
+        """End a token, by its id or its name; whoever is connected with it is thrown out within a second."""
+        found = [record for record in self.list() if name in (record.id, record.name) and record.revoked_at is None]
+        if len(found) != 1:
+            problem = "There is no valid token" if not found else "There are several tokens"
+            raise UsageError(f"{problem} '{name}'. `retinue gateway token list` shows their ids.")
+        with self._database.change() as base:
+            base.execute(_REVOKE, (_spell(self._clock.now()), found[0].id))
+        return found[0]
+
+    def note_use(self, identity: str) -> None:
+        with self._database.change() as base:
+            base.execute(_USED, (_spell(self._clock.now()), identity))
+
+    def dead(self) -> frozenset[str]:
+        """The ids of tokens that are valid no more."""
+        return frozenset(row["id"] for row in self._database.read(_DEAD, (_spell(self._clock.now()),)))
+
+    def make_code(self, scopes: Iterable[Scope]) -> str:
+        """A code that lets one device in, for a few minutes."""
+        code = "".join(secrets.choice(CODE_CHARACTERS) for _ in range(CODE_LENGTH))
+        now = self._clock.now()
+        with self._database.change() as base:
+            base.execute("DELETE FROM pairing_codes WHERE expires_at <= ?", (_spell(now),))
+            if base.execute("SELECT count(*) FROM pairing_codes").fetchone()[0] >= MOST_CODES:
+                raise UsageError(
+                    f"{MOST_CODES} codes wait for a device already. They end after {CODE_MINUTES} minutes."
+                )
+            expires = _spell(now + timedelta(minutes=CODE_MINUTES))
+            base.execute("INSERT INTO pairing_codes VALUES (?, ?, ?)", (_hash(code), _join(scopes), expires))
+        return code
+
+    def redeem(self, code: str, device: str) -> tuple[TokenRecord, str] | None:
+        """A token for a device that has a valid code; the code is used up."""
+        now = _spell(self._clock.now())
+        digest = _hash(code.strip().upper().replace("-", ""))
+        with self._database.change() as base:
+            row = base.execute(
+                "SELECT scopes FROM pairing_codes WHERE hash = ? AND expires_at > ?", (digest, now)
+            ).fetchone()
+            if row is None:
+                return None
+            base.execute("DELETE FROM pairing_codes WHERE hash = ?", (digest,))
+            return self._insert(base, device, _split(row["scopes"]), "device", None)
+
+    def ensure_local(self, home: Home) -> TokenRecord:
+        """The token of this machine's command line, in a file that only the owner can read."""
+        found = self.check(read_local_token(home) or "")
+        if found is not None and found.kind == "local":
+            return found
+        with self._database.change() as base:
+            base.execute("DELETE FROM gateway_tokens WHERE kind = 'local'")
+            record, text = self._insert(base, "this machine", (Scope.ADMIN,), "local", None)
+        write_atomic(home.credentials / LOCAL_TOKEN_FILE, f"{text}\n".encode())
+        return record
+
+    def _insert(
+        self,
+        base: sqlite3.Connection,
+        name: str,
+        scopes: tuple[Scope, ...],
+        kind: Kind,
+        lifetime: timedelta | None,
+    ) -> tuple[TokenRecord, str]:
+        now = self._clock.now()
+        identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        expires = now + lifetime if lifetime else None
+        record = TokenRecord(identity, name, kind, _hash(secret), scopes, now, expires, None, None)
+        values = (identity, name, kind, record.hash, _join(scopes), _spell(now), _spell(expires) if expires else None)
+        base.execute(_INSERT, values)
+        return record, f"{PREFIX}_{identity}_{secret}"
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def _join(scopes: Iterable[Scope]) -> str:
+    return " ".join(sorted(scopes))
+
+
+def _split(text: str) -> tuple[Scope, ...]:
+    return tuple(scope for scope in Scope if scope in text.split())
+
+
+def _spell(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _record(row: sqlite3.Row) -> TokenRecord:
+    created = _moment(row["created_at"])
+    assert created is not None
+    return TokenRecord(
+        id=row["id"],
+        name=row["name"],
+        kind=row["kind"],
+        hash=row["hash"],
+        scopes=_split(row["scopes"]),
+        created_at=created,
+        expires_at=_moment(row["expires_at"]),
+        used_at=_moment(row["used_at"]),
+        revoked_at=_moment(row["revoked_at"]),
+    )

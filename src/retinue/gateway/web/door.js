@@ -1,0 +1,67 @@
+// Signing in: what was typed is kept in this browser's storage, and never becomes part of an address.
+
+import { byId } from "./dom.js";
+
+const KEPT = "retinue.credentials";
+const CODE = /^[a-hj-np-z2-9]{4}-?[a-hj-np-z2-9]{4}$/i;
+
+/** What was kept by an earlier sign-in; empty where there was none. */
+export function keptCredentials() {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEPT) ?? localStorage.getItem(KEPT)) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+export function keepCredentials(credentials, stay) {
+  forgetCredentials();
+  (stay ? localStorage : sessionStorage).setItem(KEPT, JSON.stringify(credentials));
+}
+
+export function forgetCredentials() {
+  sessionStorage.removeItem(KEPT);
+  localStorage.removeItem(KEPT);
+}
+
+/** What a typed secret may be, the likeliest first. */
+export function readSecret(typed) {
+  const secret = typed.trim();
+  if (secret.startsWith("rtn_")) return [{ token: secret }];
+  const plain = { token: secret, password: secret };
+  if (!CODE.test(secret)) return [plain];
+  return secret.includes("-") ? [{ pairingCode: secret }] : [{ pairingCode: secret }, plain];
+}
+
+/** The form. `signIn(attempts, stay)` is called with what was typed. */
+export class Door {
+  #root = byId("door");
+  #secret = byId("secret");
+  #problem = byId("sign-in-problem");
+
+  constructor(signIn) {
+    byId("sign-in").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const attempts = readSecret(this.#secret.value);
+      this.#secret.value = "";
+      this.#tell("");
+      signIn(attempts, byId("stay").checked);
+    });
+  }
+
+  open(problem) {
+    this.#root.hidden = false;
+    this.#tell(problem);
+    this.#secret.focus();
+  }
+
+  close() {
+    this.#root.hidden = true;
+    this.#tell("");
+  }
+
+  #tell(problem) {
+    this.#problem.textContent = problem;
+    this.#problem.hidden = !problem;
+  }
+}

@@ -1,0 +1,99 @@
+// Messages on their way. Each has a key of its own, so that sending one again after a lost connection says it once.
+
+import { LinkLost } from "./link.js";
+
+const WAITS = "Waits for the connection …";
+
+/** `link()` is the link of the moment; `accepted({run, own, sessionKey})` is told when a message is kept for good. */
+export class Outbox {
+  #link;
+  #accepted;
+  #unsent = new Set();
+  #waiting = new Map();
+  #ended = new Set();
+  #deliveries = new Set();
+
+  constructor(link, accepted) {
+    this.#link = link;
+    this.#accepted = accepted;
+  }
+
+  send(sessionKey, text, own) {
+    const message = { sessionKey, text, own, key: randomKey() };
+    this.#unsent.add(message);
+    this.#track(message);
+  }
+
+  /** Send what could not be sent before, in order. */
+  async sendAll() {
+    for (const message of [...this.#unsent]) await this.#deliver(message);
+  }
+
+  /** What was typed for a session and has no turn yet. */
+  of(sessionKey) {
+    const messages = [...this.#waiting.values(), ...this.#unsent];
+    return messages.filter((message) => message.sessionKey === sessionKey).map(({ own }) => own);
+  }
+
+  isWaiting(sessionKey) {
+    return [...this.#waiting.values()].some((message) => message.sessionKey === sessionKey);
+  }
+
+  knows(run) {
+    return this.#waiting.has(run) || this.#ended.has(run);
+  }
+
+  /** Resolves when no message is between here and the gateway. */
+  settled() {
+    return Promise.allSettled([...this.#deliveries]);
+  }
+
+  begun(runs) {
+    for (const run of runs) this.#waiting.get(run)?.own.tell("");
+  }
+
+  /** These runs are over; returns the words of one that was sent from here, where one was. */
+  ended(runs) {
+    let words = "";
+    for (const run of runs) {
+      words ||= this.#waiting.get(run)?.text ?? "";
+      this.#waiting.delete(run);
+      this.#ended.add(run);
+    }
+    return words;
+  }
+
+  #track(message) {
+    const delivery = this.#deliver(message).finally(() => this.#deliveries.delete(delivery));
+    this.#deliveries.add(delivery);
+  }
+
+  async #deliver(message) {
+    const { own } = message;
+    const link = this.#link();
+    own.tell(link.isUp ? "Sending …" : WAITS);
+    if (!link.isUp) return;
+    try {
+      const params = { message: message.text, sessionKey: message.sessionKey, idempotencyKey: message.key };
+      const { runId } = await link.call("chat.send", params);
+      this.#unsent.delete(message);
+      own.tell("");
+      if (!this.#ended.has(runId)) this.#waiting.set(runId, message);
+      this.#accepted({ run: runId, own, sessionKey: message.sessionKey });
+    } catch (error) {
+      if (error instanceof LinkLost || error.code === "shutting_down") {
+        own.tell(WAITS);
+        return;
+      }
+      this.#unsent.delete(message);
+      own.fail(error.message, () => {
+        this.#unsent.add(message);
+        this.#track(message);
+      });
+    }
+  }
+}
+
+function randomKey() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

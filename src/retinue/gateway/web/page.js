@@ -1,0 +1,362 @@
+// The chat page: signs in, follows one conversation, and shows what happens in it.
+
+import { Approvals } from "./approvals.js";
+import { Composer } from "./composer.js";
+import { Dialogue, historyBefore, unfinishedFrom } from "./dialogue.js";
+import { byId, make, shorten } from "./dom.js";
+import { Door, forgetCredentials, keepCredentials, keptCredentials } from "./door.js";
+import { Link, LinkLost, Refusal } from "./link.js";
+import { Outbox } from "./outbox.js";
+import { OWN_PREFIX, SessionPane, sessionName } from "./sessions.js";
+
+const SESSION = "retinue.session";
+const HISTORY = 200;
+const MOST_READ_OUT = 1_000;
+const SETTLE = 150;
+const FRESH = "The conversation before this one is archived, and a new one has begun.";
+
+class Page {
+  #door = new Door((attempts, stay) => this.#signIn(attempts, stay));
+  #dialogue = new Dialogue(byId("log"), () => this.#who(), (runs, place) => this.#findAsked(runs, place));
+  #composer = new Composer((text) => this.#send(text), () => this.#stop());
+  #pane = new SessionPane((key) => this.#open(key));
+  #approvals = new Approvals((request, verdict) => this.#decide(request, verdict), (key) => this.#elsewhere(key));
+  #outbox = new Outbox(() => this.#link, (sent) => this.#accepted(sent));
+  #link = null;
+  #hello = null;
+  #agents = [];
+  #rows = [];
+  #introduction = { showsThinking: false, commands: [], model: null };
+  #attempt = { credentials: {}, others: [], stay: true, isTyped: false };
+
+  #key = sessionStorage.getItem(SESSION);
+  #sessionId = null;
+  #epoch = "";
+  #seq = 0;
+  #buffer = null;
+  #opening = 0;
+  #asked = 0;
+  #lastCommand = "";
+  #listTimer = 0;
+
+  constructor() {
+    byId("new").addEventListener("click", () => this.#begin());
+    byId("sign-out").addEventListener("click", () => this.#signOut(""));
+    this.#connect(keptCredentials());
+  }
+
+  #signIn(attempts, stay) {
+    this.#attempt = { others: attempts.slice(1), stay, isTyped: true };
+    this.#connect(attempts[0]);
+  }
+
+  #connect(credentials) {
+    this.#link?.close();
+    this.#attempt.credentials = credentials;
+    this.#link = new Link(credentials, {
+      greeted: (hello) => this.#greeted(hello),
+      heard: (frame) => this.#heard(frame),
+      lost: (reason) => this.#tellState(`${reason} Trying again …`),
+      refused: (refusal) => this.#refused(refusal),
+    });
+  }
+
+  #refused(refusal) {
+    const next = this.#attempt.others.shift();
+    if (next) {
+      this.#connect(next);
+      return;
+    }
+    const wasAsked = this.#attempt.isTyped || Object.keys(this.#attempt.credentials).length > 0;
+    if (refusal.code === "unauthenticated") forgetCredentials();
+    this.#signOut(wasAsked ? refusal.message : "", refusal.code !== "unauthenticated");
+  }
+
+  #signOut(problem, keeps = false) {
+    if (!keeps) forgetCredentials();
+    this.#link?.close();
+    this.#opening += 1;
+    this.#dialogue.clear();
+    this.#approvals.show([]);
+    byId("room").hidden = true;
+    this.#door.open(problem);
+  }
+
+  async #greeted(hello) {
+    this.#hello = hello;
+    if (this.#attempt.isTyped) {
+      keepCredentials(hello.token ? { token: hello.token } : this.#attempt.credentials, this.#attempt.stay);
+      this.#attempt = { credentials: keptCredentials(), others: [], stay: true, isTyped: false };
+    }
+    this.#door.close();
+    byId("room").hidden = false;
+    this.#tellState("");
+    this.#composer.bar(this.#may("write") ? "" : "This sign-in may only read.");
+    await this.#attempting(async () => {
+      await this.#link.call("sessions.subscribe", { gateway: true });
+      await this.#loadAgents();
+      await this.#resume();
+      await this.#loadApprovals();
+      await this.#outbox.sendAll();
+    });
+  }
+
+  /** Go on where the connection was lost; where events are gone for good, read the conversation again. */
+  async #resume() {
+    if (this.#key && !this.#buffer && this.#epoch === this.#hello.epoch) {
+      const params = { sessionKey: this.#key, after: this.#seq, epoch: this.#epoch };
+      const joined = await this.#link.call("sessions.subscribe", params);
+      if (!joined.gap) {
+        await this.#loadSessions();
+        return;
+      }
+    }
+    await this.#open(this.#key);
+  }
+
+  #begin() {
+    const agent = byId("agent").value || this.#agentId();
+    const name = `${OWN_PREFIX}${Date.now().toString(36)}${Math.floor(Math.random() * 1296).toString(36)}`;
+    this.#open(`agent:${agent}:${name}`);
+  }
+
+  #open(key) {
+    const opening = ++this.#opening;
+    return this.#attempting(async () => {
+      const left = this.#key;
+      if (left && left !== key) await this.#link.call("sessions.unsubscribe", { sessionKey: left });
+      const found = await this.#find(key);
+      if (opening !== this.#opening) return;
+      this.#key = found.key;
+      sessionStorage.setItem(SESSION, found.key);
+      this.#buffer = [];
+      const params = { sessionKey: found.key };
+      const joining = this.#link.call("sessions.subscribe", { ...params, after: 0, epoch: this.#hello.epoch });
+      const introducing = this.#link.call("sessions.introduce", params);
+      const joined = await joining;
+      const history = await this.#link.call("chat.history", { ...params, limit: HISTORY });
+      const introduction = await introducing;
+      if (opening !== this.#opening) return;
+      this.#introduction = introduction;
+      this.#draw(history, joined);
+      await this.#loadSessions();
+      await this.#catchUp(history.entries);
+    });
+  }
+
+  /** A conversation, or the main one where there is none of that name, as when its agent is gone. */
+  async #find(key) {
+    if (!key) return this.#link.call("sessions.get");
+    try {
+      return await this.#link.call("sessions.get", { sessionKey: key });
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.#tellState(error.message);
+      return this.#link.call("sessions.get");
+    }
+  }
+
+  #draw(history, joined) {
+    const events = unfinishedFrom(this.#buffer, history.seq);
+    this.#buffer = null;
+    this.#epoch = history.epoch;
+    this.#seq = Math.max(joined.seq, events.at(-1)?.seq ?? 0);
+    this.#sessionId = history.sessionId;
+    this.#showIdentity();
+    this.#dialogue.showHistory(events.length ? historyBefore(history.entries, events) : history.entries, history.total);
+    if (!history.total && this.#introduction.advice) this.#dialogue.note(this.#introduction.advice);
+    const running = events.flatMap((frame) => frame.payload.runs);
+    this.#outbox.ended(history.entries.map((entry) => entry.run).filter((run) => run && !running.includes(run)));
+    for (const own of this.#outbox.of(this.#key)) this.#dialogue.putBack(own);
+    for (const frame of events) this.#apply(frame);
+    this.#showRunning();
+    this.#pane.fold();
+    this.#composer.commands = this.#introduction.commands;
+    this.#composer.focus();
+  }
+
+  /** Show answers that came while nobody looked and that no history has, and note all of them as seen. */
+  async #catchUp(entries) {
+    if (!this.#may("write")) return;
+    const { answers } = await this.#link.call("agent.missed", { sessionKey: this.#key });
+    for (const { outbound } of answers) {
+      const isShown = entries.some((entry) => entry.run === outbound.runId);
+      if (!isShown && !outbound.silent) this.#dialogue.note(outbound.error || outbound.text);
+      await this.#link.call("agent.confirm", { runId: outbound.runId });
+    }
+  }
+
+  async #loadSessions() {
+    const { sessions } = await this.#link.call("sessions.list", { limit: HISTORY });
+    this.#rows = sessions;
+    const current = sessions.find((row) => row.key === this.#key);
+    if (current) current.running = this.#isRunning(); // this page knows it sooner
+    const shown = current || !this.#key ? sessions : [{ key: this.#key, agent: this.#agentId() }, ...sessions];
+    this.#pane.show(shown, this.#key, this.#agents.length > 1 ? this.#agents : []);
+    if (!current || this.#buffer || this.#dialogue.isRunning) return;
+    if (this.#sessionId && current.sessionId !== this.#sessionId) {
+      const told = this.#lastCommand || FRESH;
+      this.#lastCommand = "";
+      await this.#open(this.#key);
+      this.#dialogue.note(told);
+    }
+    this.#sessionId = current.sessionId;
+  }
+
+  #loadSessionsSoon() {
+    this.#listTimer ||= setTimeout(() => {
+      this.#listTimer = 0;
+      this.#attempting(() => this.#loadSessions());
+    }, SETTLE);
+  }
+
+  async #loadAgents() {
+    this.#agents = (await this.#link.call("agents.list")).agents;
+    const select = byId("agent");
+    select.hidden = this.#agents.length < 2;
+    const option = ({ id, emoji, name }) => make("option", { value: id }, `${emoji} ${name}`.trim());
+    select.replaceChildren(...this.#agents.map(option));
+    this.#showIdentity();
+  }
+
+  #agentId() {
+    const [kind, agent] = (this.#key ?? "").split(":");
+    return kind === "agent" ? agent : (this.#agents.find((each) => each.isDefault)?.id ?? "main");
+  }
+
+  #who() {
+    const agent = this.#agents.find((each) => each.id === this.#agentId());
+    const { showsThinking } = this.#introduction;
+    return { name: agent?.name ?? "Retinue", emoji: agent?.emoji ?? "", showsThinking };
+  }
+
+  #showIdentity() {
+    const { name, emoji } = this.#who();
+    byId("emoji").textContent = emoji;
+    byId("name").textContent = name;
+    byId("model").textContent = this.#introduction.model ?? "";
+    document.title = `${emoji} ${shorten(name, 60)}`.trim();
+  }
+
+  #send(text) {
+    this.#outbox.send(this.#key, text, this.#dialogue.addOwn(text));
+    this.#showRunning();
+  }
+
+  #accepted({ run, own, sessionKey }) {
+    if (sessionKey === this.#key) this.#dialogue.noteRun(run, own);
+    this.#showRunning();
+  }
+
+  #stop() {
+    this.#attempting(() => this.#link.call("chat.abort", { sessionKey: this.#key }));
+  }
+
+  /** A turn answers messages that were sent from elsewhere, it seems: find what was asked. */
+  async #findAsked(runs, place) {
+    await this.#outbox.settled();
+    const key = this.#key;
+    if (runs.some((run) => this.#outbox.knows(run))) return;
+    await this.#attempting(async () => {
+      const { entries } = await this.#link.call("chat.history", { sessionKey: key, limit: 20 });
+      const asked = entries.find((entry) => runs.includes(entry.run) && entry.message?.role === "user");
+      if (asked && key === this.#key) place(asked);
+    });
+  }
+
+  #heard(frame) {
+    if (frame.stream === "gateway") this.#heardOfGateway(frame);
+    else if (frame.stream !== this.#key || frame.event !== "turn") return;
+    else if (this.#buffer) this.#buffer.push(frame);
+    else if (frame.seq > this.#seq) this.#apply(frame);
+  }
+
+  #heardOfGateway({ event, payload }) {
+    if (event === "sessions.changed") this.#loadSessionsSoon();
+    if (event === "approvals.changed") this.#attempting(() => this.#loadApprovals());
+    if (event === "config.changed") this.#attempting(() => this.#loadAgents());
+    if (event === "shutdown") this.#tellState(`The gateway ends: ${payload.reason}.`);
+  }
+
+  #apply(frame) {
+    this.#seq = frame.seq;
+    const { runs, event } = frame.payload;
+    const end = this.#dialogue.apply(runs, event);
+    if (event.type === "turn_started") this.#outbox.begun(runs);
+    if (end) this.#finished(runs, end);
+    this.#showRunning();
+  }
+
+  #finished(runs, { own, isCommand, text }) {
+    const sent = this.#outbox.ended(runs);
+    this.#announce(`${this.#who().name}: ${text.slice(0, MOST_READ_OUT)}`);
+    this.#attempting(async () => {
+      if (isCommand) {
+        this.#lastCommand = text;
+        this.#loadSessionsSoon();
+        return;
+      }
+      for (const run of own) await this.#link.call("agent.confirm", { runId: run });
+      if (sent) await this.#nameSession(sent);
+    });
+  }
+
+  /** A conversation that was begun here is called by its first words. */
+  async #nameSession(words) {
+    const row = this.#rows.find((each) => each.key === this.#key);
+    if (!this.#key.includes(`:${OWN_PREFIX}`) || row?.label) return;
+    await this.#link.call("sessions.patch", { sessionKey: this.#key, label: shorten(words, 60) });
+  }
+
+  #isRunning() {
+    return this.#dialogue.isRunning || this.#outbox.isWaiting(this.#key);
+  }
+
+  #showRunning() {
+    const isRunning = this.#isRunning();
+    this.#composer.isRunning = isRunning && this.#may("write");
+    byId("log").setAttribute("aria-busy", String(isRunning));
+  }
+
+  async #loadApprovals() {
+    if (!this.#may("approve")) return;
+    const asked = ++this.#asked;
+    const { approvals } = await this.#link.call("approvals.list");
+    if (asked !== this.#asked) return; // a later list is on its way
+    for (const request of this.#approvals.show(approvals)) this.#announce(`A question for you: ${request.title}`);
+  }
+
+  async #decide(request, verdict) {
+    await this.#link.call("approvals.resolve", { id: request.id, verdict, binding: request.binding });
+  }
+
+  #elsewhere(key) {
+    if (key === this.#key) return null;
+    const row = this.#rows.find((each) => each.key === key);
+    return row ? sessionName(row) : shorten(key, 80);
+  }
+
+  #may(scope) {
+    return this.#hello?.scopes.includes(scope) ?? false;
+  }
+
+  #tellState(text) {
+    byId("state").textContent = text;
+  }
+
+  #announce(text) {
+    byId("told").textContent = text;
+  }
+
+  /** Do something with the gateway; what it refuses is told, and a lost connection is told where it is renewed. */
+  async #attempting(act) {
+    try {
+      await act();
+    } catch (error) {
+      if (error instanceof LinkLost) return;
+      this.#tellState(error.message);
+    }
+  }
+}
+
+new Page();

@@ -1,0 +1,160 @@
+"""The secrets that a home and its environment hold, so that no text of the program shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+from retinue.config.secrecy import is_secret
+from retinue.core.errors import ConfigError
+from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
+from retinue.core.model import ModelRequest
+from retinue.providers.profiles import ProfileFile
+from retinue.security.redaction import Redact, redact_data
+from retinue.security.secret_sources import read_secret_file
+from retinue.security.secrets import EnvSecret, FileSecret
+
+SHORTEST_GUESS = 8
+_LONGEST_WORD = 16
+_SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:KEY|TOKEN|PASSWD|PWD|SECRET|CREDENTIALS?|PAT|AUTH|COOKIE|PASSPHRASE)$|PASSWORD$|APIKEY$|_KEY_",
+    re.IGNORECASE,
+)
+_SECRET_PARAMETER = re.compile(r"key|token|secret|password|sig(?:nature)?$|auth|code$", re.IGNORECASE)
+
+P = TypeVar("P", Text | Image, Text | Thinking | ToolCall)
+
+
+def known_secrets(
+    config: Mapping[str, Any], environment: Mapping[str, str], agent_dirs: Iterable[Path]
+) -> Iterator[str]:
+    """Every secret at hand: stored, configured or in the environment.
+
+    What a program or the keyring keeps is not fetched for this, because that may ask the person; it is known from the
+    moment it is used.
+    """
+    for name, value in environment.items():
+        yield from _secrets_of_variable(name, value)
+    yield from _secrets_in(config, environment, ())
+    for folder in agent_dirs:
+        for profile in ProfileFile(folder).profiles():
+            yield from _secrets_in(profile.secret, environment, ("apiKey",))
+
+
+def _secrets_of_variable(name: str, value: str) -> Iterator[str]:
+    if _SECRET_VARIABLE.search(name) and _is_telling(value):
+        yield value
+    yield from _secrets_of_url(value)
+
+
+def _is_telling(value: str) -> bool:
+    """Whether a value can be a secret at all: hiding `production` or a path would blot out ordinary text."""
+    is_word = value.isalpha() and len(value) < _LONGEST_WORD
+    return len(value) >= SHORTEST_GUESS and not is_word and not value.startswith(("/", "~/", "./"))
+
+
+def _secrets_of_url(text: str) -> Iterator[str]:
+    if "://" not in text:
+        return
+    try:
+        parts = urlsplit(text)
+        yield parts.password or ""
+        yield from (value for name, value in parse_qsl(parts.query) if _SECRET_PARAMETER.search(name))
+    except ValueError:
+        return
+
+
+def _secrets_in(data: object, environment: Mapping[str, str], path: tuple[str, ...]) -> Iterator[str]:
+    """The secrets in a configuration: texts under a telling name, and what is referred to."""
+    match data:
+        case str():
+            named_so = is_secret(path[-1:])
+            if named_so or (is_secret(path) and _is_telling(data)):
+                yield data
+            yield from _secrets_of_url(data)
+        case EnvSecret(id=variable) | {"source": "env", "id": str(variable)}:
+            yield environment.get(variable, "")
+        case FileSecret(path=file) | {"source": "file", "path": str(file)}:
+            yield from _secrets_of_file(file)
+        case dict():
+            below: dict[Any, Any] = data
+            for key, value in below.items():
+                yield from _secrets_in(value, environment, (*path, str(key)))
+        case list() | tuple():
+            for value in data:
+                yield from _secrets_in(value, environment, path)
+
+
+def _secrets_of_file(path: str) -> Iterator[str]:
+    """What a file of secrets holds: its text, or each text of a JSON document."""
+    try:
+        text = read_secret_file(path)
+    except ConfigError:
+        return
+    try:
+        yield from _texts_in(json.loads(text))
+    except ValueError:
+        yield text
+
+
+def _texts_in(data: object) -> Iterator[str]:
+    match data:
+        case str():
+            yield data
+        case dict():
+            for value in data.values():
+                yield from _texts_in(value)
+        case list():
+            for value in data:
+                yield from _texts_in(value)
+
+
+def without_secrets(request: ModelRequest, hide: Redact) -> ModelRequest:
+    """A request as a model may read it; parts that hold no secret stay the very same objects."""
+    stable, session = hide(request.stable), hide(request.session)
+    messages = tuple(_hide_message(message, hide) for message in request.messages)
+    unchanged = all(map(_is_same, messages, request.messages))
+    if unchanged and (stable, session) == (request.stable, request.session):
+        return request
+    return replace(request, stable=stable, session=session, messages=messages)
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _hide_message(message: Message, hide: Redact) -> Message:
+    match message:
+        case UserMessage():
+            content, preface = _hide_parts(message.content, hide), hide(message.preface)
+            if content is message.content and preface == message.preface:
+                return message
+            return replace(message, content=content, preface=preface)
+        case AssistantMessage():
+            said = _hide_parts(message.content, hide)
+            return message if said is message.content else replace(message, content=said)
+        case ToolResult():
+            given = _hide_parts(message.content, hide)
+            return message if given is message.content else replace(message, content=given)
+
+
+def _hide_parts(content: tuple[P, ...], hide: Redact) -> tuple[P, ...]:
+    parts = tuple(_hide_part(part, hide) for part in content)
+    return content if all(map(_is_same, parts, content)) else parts
+
+
+def _hide_part(part: P, hide: Redact) -> P:
+    match part:
+        case Text(text):
+            hidden = hide(text)
+            return part if hidden == text else replace(part, text=hidden)
+        case ToolCall():
+            arguments = redact_data(part.arguments, hide)
+            return part if arguments == part.arguments else replace(part, arguments=arguments)
+        case _:  # a picture; reasoning, which its provider takes back only unchanged
+            return part

@@ -1,0 +1,137 @@
+"""Taking in what a channel brings: let in or not, for which agent and session, and what is acknowledged at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from retinue.context.prompt.owners import tag_sender
+from retinue.core.envelope import Inbound
+from retinue.core.errors import WorkspaceError
+from retinue.core.messages import Image
+from retinue.core.origin import Origin
+from retinue.core.parcel import Parcel
+from retinue.dispatch.admission import wants_ack
+from retinue.dispatch.commands.command import parse_command
+from retinue.dispatch.inbox import Accepted
+from retinue.runtime.courier import parcels_of
+from retinue.runtime.foundation import Foundation
+from retinue.runtime.prompting import display_secret
+from retinue.runtime.routing import Destination, find_destination, is_called
+from retinue.security.content import sanitise, sanitise_line
+from retinue.security.literals import literal
+
+if TYPE_CHECKING:
+    from retinue.runtime.runtime import Runtime
+    from retinue.runtime.switchboard import Switchboard
+
+NOT_CALLED = "nobody called the agent"
+NO_COMMANDS = "the sender may not use commands"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message as a channel brings it.
+
+    `vouched` tells that whoever brings it may say who wrote it; `mentioned`, that the channel saw the agent called.
+    """
+
+    origin: Origin
+    text: str
+    images: tuple[Image, ...] = ()
+    mentioned: bool = False
+    vouched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of an arrival: accepted, or the reason why it is not for the agents."""
+
+    destination: Destination
+    accepted: Accepted | None = None
+    reason: str = ""
+
+
+async def take_in(runtime: Runtime, switchboard: Switchboard, arrival: Arrival) -> Taken:
+    """Let a message in, or say why not; what is accepted is answered to the chat it came from."""
+    foundation, origin = runtime.foundation, arrival.origin
+    destination = find_destination(foundation.config, origin, vouched=arrival.vouched)
+    if destination.refused is not None:
+        return Taken(destination, reason=destination.refused)
+    is_command = await _is_command(runtime, destination, arrival.text)
+    if is_command and not destination.may_command:
+        return Taken(destination, reason=NO_COMMANDS)
+    called = arrival.mentioned or is_called(
+        foundation.config, destination, arrival.text, known_as=_name_of(runtime, destination)
+    )
+    if destination.needs_mention and not called and not is_command:
+        return Taken(destination, reason=NOT_CALLED)
+    inbound = Inbound(
+        arrival.text if is_command else _label(foundation, destination, arrival),
+        destination.session,
+        images=arrival.images,
+        sender=origin.writer or None,
+        owner=destination.owner,
+        channel=origin.channel,
+        origin=origin,
+    )
+    accepted = await switchboard.submit(inbound, _idempotency(origin))
+    if not accepted.duplicate:
+        await _answer_at_once(runtime, switchboard, inbound, accepted, called=called)
+    return Taken(destination, accepted)
+
+
+async def _answer_at_once(
+    runtime: Runtime, switchboard: Switchboard, inbound: Inbound, accepted: Accepted, *, called: bool
+) -> None:
+    """Send what need not wait for a turn: the sign that a message was seen, and the answer of a command."""
+    origin, messages = inbound.origin, runtime.foundation.config.messages
+    assert origin is not None
+    emoji = messages.ack_reaction
+    if emoji and origin.message_id and wants_ack(messages.ack_reaction_scope, origin, mentioned=called):
+        key = f"{accepted.run}:seen"
+        runtime.outbox.put([Parcel(key, origin, reaction=emoji, reply_to=origin.message_id)])
+    answer = await switchboard.wait(accepted.run, 0)
+    if answer is not None:
+        runtime.outbox.put(parcels_of(runtime, inbound, answer))
+
+
+async def _is_command(runtime: Runtime, destination: Destination, text: str) -> bool:
+    """Whether a message is a command of the session; other text that begins with a slash is just text."""
+    typed = parse_command(text) if text.lstrip().startswith("/") else None
+    if typed is None or not runtime.foundation.config.commands.text:
+        return False
+    return typed.name in await runtime.commands(destination.session)
+
+
+def _name_of(runtime: Runtime, destination: Destination) -> str | None:
+    try:
+        return runtime.agent(destination.route.agent).room.identity().name
+    except WorkspaceError:
+        return None
+
+
+def _label(foundation: Foundation, destination: Destination, arrival: Arrival) -> str:
+    """The text as the agent gets it: with its writer, unless the owner wrote it where nobody else could have."""
+    origin = arrival.origin
+    text = arrival.text if destination.owner else sanitise(arrival.text)
+    # Text with a slash that is no command here gets a label too, or it would be taken for one further on.
+    if destination.owner and not origin.kind.is_shared and not text.lstrip().startswith("/"):
+        return text
+    address = f"{origin.channel}:{origin.writer}" if origin.writer else origin.channel
+    if foundation.config.commands.owner_display == "hash":
+        address = tag_sender(address, display_secret(foundation))
+    who = " ".join(filter(None, (_plain(origin.sender_name), f"({_plain(address)})")))
+    owner = ", the owner" if destination.owner else ""
+    return f"[From {who}{owner}]\n{text}"
+
+
+def _plain(text: str | None) -> str:
+    """A name that cannot end the bracket it stands in."""
+    return sanitise_line(literal(text or "", 80)).replace("[", "(").replace("]", ")")
+
+
+def _idempotency(origin: Origin) -> str | None:
+    if origin.message_id is None:
+        return None
+    return f"channel:{origin.channel}:{origin.account}:{origin.kind}:{origin.peer}:{origin.message_id}"

@@ -1,0 +1,144 @@
+"""The layers of the tool policy, read off the configuration for one session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from retinue.config.schema import Config
+from retinue.config.sections.agents import AgentSettings
+from retinue.config.sections.tools import AllowRules, ElevatedSettings, ProviderRules, ToolsSection
+from retinue.core.envelope import Inbound, Source
+from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.model import ModelRef
+from retinue.providers.vendors import canonical_provider
+from retinue.sandbox.profile import stand
+from retinue.sessions.session import ELEVATED, Session
+from retinue.tools.elevated import Elevation, Gate, Sender, grant
+from retinue.tools.names import SANDBOXED, read_names
+from retinue.tools.policy import Layers, Scope, Scopes
+
+NEVER_FOR_SUBAGENTS = ("gateway", "agents_list", "session_status", "cron", "sessions_send", "message")
+"""What speaks for the whole assistant is left to whoever started the sub-agent."""
+NEVER_FOR_LEAVES = ("subagents", "sessions_list", "sessions_history", "sessions_spawn")
+"""What a sub-agent that may start none itself has no use for."""
+
+
+def session_layers(config: Config, settings: AgentSettings, session: SessionKey, model: ModelRef | None) -> Layers:
+    """What is known about a session's tools before one is called."""
+    return Layers(
+        general=tuple(_general(config, settings)),
+        provider=tuple(_provider(config, settings, model)),
+        sandbox=_sandbox(config, settings) if is_sandboxed(settings, session) else (),
+        subagent=_subagent(config, settings, session) if session.kind is SessionKind.SUBAGENT else (),
+    )
+
+
+def is_sandboxed(settings: AgentSettings, session: SessionKey) -> bool:
+    """Whether a session's commands are confined."""
+    return stand(settings.sandbox, session).confined
+
+
+def elevation_gates(config: Config, settings: AgentSettings) -> tuple[Gate, ...]:
+    """Who may elevate: the senders that the configuration names, of whom an agent may only let fewer."""
+    own = settings.tools.elevated
+    gates = [_gate("tools.elevated", config.tools.elevated, config.tools.elevated.allow_from)]
+    if own is not None:
+        gates.append(_gate(f"{_of_agent(settings)}.elevated", own, own.allow_from or None))
+    return tuple(gates)
+
+
+def elevation_of(config: Config, settings: AgentSettings, session: Session | None, inbound: Inbound) -> Elevation:
+    """What is lifted for the turn of a message: what the session is set to, where its sender may.
+
+    A clock, a hook or another agent is nobody's message; what a person's command ended with is still theirs.
+    """
+    if inbound.source not in (Source.CHAT, Source.BACKGROUND):
+        return Elevation.OFF
+    sender = Sender(inbound.sender, inbound.channel, inbound.owner)
+    return grant(wanted_elevation(settings, session), sender, elevation_gates(config, settings))
+
+
+def wanted_elevation(settings: AgentSettings, session: Session | None) -> Elevation:
+    """What the session is set to, whoever writes next."""
+    chosen = session.setting(ELEVATED) if session else None
+    return Elevation(chosen or settings.elevated_default)
+
+
+def _general(config: Config, settings: AgentSettings) -> Iterator[Scope]:
+    tools, own = config.tools, settings.tools
+    yield _scope("tools", tools, tools.profile)
+    yield _scope(_of_agent(settings), own, own.profile)
+    if not settings.memory_search.enabled:
+        yield _switched_off("group:memory", "`memorySearch.enabled` is false")
+    if not tools.exec.apply_patch.enabled:
+        yield _switched_off("apply_patch", "`tools.exec.applyPatch.enabled` is false")
+
+
+def _provider(config: Config, settings: AgentSettings, model: ModelRef | None) -> Iterator[Scope]:
+    if model is None:
+        return
+    yield from _by_provider("tools.byProvider", config.tools.by_provider, model)
+    yield from _by_provider(f"{_of_agent(settings)}.byProvider", settings.tools.by_provider, model)
+    models = config.tools.exec.apply_patch.allow_models
+    if models and not _names_model(models, model):
+        yield _switched_off("apply_patch", f"`tools.exec.applyPatch.allowModels` does not name {model}")
+
+
+def _by_provider(name: str, rules: Mapping[str, ProviderRules], model: ModelRef) -> Iterator[Scope]:
+    """The rules of a provider, then those of the model: what is set for the model holds."""
+    by_key = {_spell_key(key): key for key in rules}
+    for wanted in (canonical_provider(model.provider), _spell_key(str(model))):
+        if wanted in by_key:
+            found = rules[by_key[wanted]]
+            yield _scope(f"{name}.{by_key[wanted]}", found, found.profile)
+
+
+def _names_model(models: list[str], model: ModelRef) -> bool:
+    """Whether a list of models, by `provider/model` or by the model's name alone, has this one."""
+    return any(_spell_key(name) in (_spell_key(str(model)), model.model.lower()) for name in models)
+
+
+def _spell_key(text: str) -> str:
+    """`provider` or `provider/model` in the one spelling that is compared."""
+    provider, slash, model = text.strip().lower().partition("/")
+    return f"{canonical_provider(provider)}{slash}{model}"
+
+
+def _sandbox(config: Config, settings: AgentSettings) -> Scopes:
+    """A list of allowed tools takes the place of what sandboxed sessions have otherwise."""
+    shared, own = config.tools.sandbox.tools, settings.tools.sandbox
+    scopes = [_scope("tools.sandbox.tools", shared, "full" if shared.allow else SANDBOXED)]
+    if own is not None:
+        name = f"{_of_agent(settings)}.sandbox.tools"
+        scopes.append(_scope(name, own.tools, "full" if own.tools.allow else None))
+    return tuple(scopes)
+
+
+def _subagent(config: Config, settings: AgentSettings, session: SessionKey) -> Scopes:
+    """What sub-agents are refused unless the configuration gives it to them by name."""
+    rules = config.tools.subagents.tools
+    depth = str(session).split(":").count(SessionKind.SUBAGENT)
+    is_leaf = depth >= settings.subagents.max_spawn_depth
+    given = read_names((*rules.allow, *rules.also_allow))
+    refused = [name for name in (*NEVER_FOR_SUBAGENTS, *(NEVER_FOR_LEAVES if is_leaf else ())) if name not in given]
+    return (
+        Scope("the defaults of sub-agents", deny=tuple(refused), why="sub-agents do not have it by default"),
+        _scope("tools.subagents.tools", rules, None),
+    )
+
+
+def _scope(name: str, rules: AllowRules | ToolsSection, profile: str | None) -> Scope:
+    return Scope(name, profile, tuple(rules.allow), tuple(rules.also_allow), tuple(rules.deny))
+
+
+def _switched_off(tools: str, why: str) -> Scope:
+    return Scope(tools, deny=(tools,), why=why)
+
+
+def _gate(name: str, settings: ElevatedSettings, allow_from: Mapping[str, list[str]] | None) -> Gate:
+    listed = None if allow_from is None else {channel: tuple(ids) for channel, ids in allow_from.items()}
+    return Gate(name, settings.enabled, listed)
+
+
+def _of_agent(settings: AgentSettings) -> str:
+    return f"agents.list[{settings.id}].tools"

@@ -1,0 +1,190 @@
+"""Confinement by bubblewrap: namespaces of its own for every program, and a file system made of a few folders."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
+from retinue.sandbox.profile import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
+from retinue.sandbox.seccomp import IN_NAMESPACES, build_filter, this_machine
+from retinue.sandbox.wrapping import Entry, Kind, Wrapping
+
+PROGRAMS = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
+USER_HOME = "/home/agent"
+PROXY_PORT = 3128
+
+_OLDEST = (0, 5, 0)
+_DISABLES_USER_NAMESPACES = (0, 8, 0)
+_NAMESPACES = (
+    *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
+    *("--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL"),
+)
+_FILES = (
+    ("/etc/passwd", "agent:x:1000:1000:agent:/home/agent:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
+    ("/etc/group", "agent:x:1000:\nnogroup:x:65534:\n"),
+    ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"),
+    ("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
+)
+_KERNEL_FILES = ("keys", "kallsyms", "timer_list", "slabinfo", "vmallocinfo", "sched_debug")
+"""Files of `/proc` that tell of the kernel without asking for a capability; some of them only to root's programs."""
+_TRIAL_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Bubblewrap:
+    """The `bwrap` program of this machine, tried once."""
+
+    name: str = "bubblewrap"
+
+    @cached_property
+    def program(self) -> str | None:
+        return next((path for path in PROGRAMS if os.access(path, os.X_OK)), None)
+
+    @cached_property
+    def version(self) -> tuple[int, ...]:
+        """The version of the program; `(0,)` where it does not say."""
+        printed = _run(self.program or "", "--version")
+        found = re.search(r"(\d+)\.(\d+)\.(\d+)", printed.stdout)
+        return tuple(map(int, found.groups())) if found else (0,)
+
+    @cached_property
+    def _problem(self) -> str | None:
+        if self.program is None:
+            return "the program `bwrap` is not installed"
+        if this_machine() is None:
+            return "there is no system call filter for this processor"
+        if self.version < _OLDEST:
+            return f"`bwrap` is older than {'.'.join(map(str, _OLDEST))}"
+        tried = _run(self.program, *self._namespaces(), *_system(), "--proc", "/proc", "--dev", "/dev", "/usr/bin/true")
+        if tried.returncode == 0:
+            return None
+        told = tried.stderr.strip().splitlines()
+        return f"`bwrap` does not work here: {told[-1] if told else f'it ended with {tried.returncode}'}"
+
+    def find_problem(self, confinement: Confinement) -> str | None:
+        """Why bubblewrap cannot be used; found out by using it."""
+        return self._problem
+
+    def wrap(self, confinement: Confinement, entry: Entry) -> Wrapping:
+        """How to start a program in the sandbox."""
+        machine = this_machine()
+        assert machine is not None
+        assert self.program is not None
+        files = _read_files()
+        environment = make_environment(confinement, entry)
+        options = [
+            *self._namespaces(),
+            *("--new-session", "--die-with-parent", "--info-fd", str(INFO), "--block-fd", str(BLOCK)),
+            *_system(),
+            *_etc(files, first=FIRST_FEED + 2),
+            *_kernel(confinement),
+            *_mounts(confinement),
+            *("--remount-ro", "/dev", "--remount-ro", "/"),
+            *("--chdir", str(PurePosixPath(str(confinement.folder), entry.below)), "--clearenv"),
+            *(word for name, value in environment.items() for word in ("--setenv", name, value)),
+            *("--seccomp", str(FIRST_FEED + 1)),
+        ]
+        return Wrapping(
+            kind=Kind.BUBBLEWRAP,
+            program=self.program,
+            options=("--args", str(FIRST_FEED)),
+            feeds=(_join(options), build_filter(IN_NAMESPACES, machine), *files.values()),
+            limits=confinement.limits,
+            port=PROXY_PORT if confinement.network is Network.PROXY else None,
+            stamp=str(confinement.own / "sandbox.json"),
+        )
+
+    def _namespaces(self) -> tuple[str, ...]:
+        forbids = self.version >= _DISABLES_USER_NAMESPACES
+        return (*_NAMESPACES, *(("--disable-userns",) if forbids else ()))
+
+
+def _run(*argv: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TRIAL_SECONDS,
+            env={},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(argv, 126, "", str(error))
+
+
+def _join(options: list[str]) -> bytes:
+    return b"\0".join(os.fsencode(option) for option in options) + b"\0"
+
+
+def _system() -> Iterator[str]:
+    """Programs and libraries, read-only."""
+    yield from ("--ro-bind", "/usr", "/usr")
+    for folder in SYSTEM_FOLDERS:
+        path = Path(folder)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), folder)
+        elif path.is_dir():
+            yield from ("--ro-bind", folder, folder)
+
+
+def _read_files() -> dict[str, bytes]:
+    """The files of `/etc`, some of them the host's: copying a small file is cheaper than another mount."""
+    copied = {f"/etc/{name}": Path("/etc", name) for name in ETC_FILES}
+    found = {name: path.read_bytes() for name, path in copied.items() if path.is_file()}
+    return {**found, **{path: text.encode() for path, text in _FILES}}
+
+
+def _etc(files: Iterable[str], first: int) -> Iterator[str]:
+    for name in ETC_FOLDERS:
+        if Path("/etc", name).is_dir():
+            yield from ("--ro-bind", f"/etc/{name}", f"/etc/{name}")
+    for position, path in enumerate(files):
+        yield from ("--perms", "0444", "--file", str(first + position), path)
+
+
+def _kernel(confinement: Confinement) -> Iterator[str]:
+    """A fresh `/proc` that nothing can be written to, and the few devices that programs need.
+
+    Root's programs own the files of `/proc` even where they have no capability: a writable one would be a way out.
+    """
+    yield from ("--proc", "/proc")
+    for name in _KERNEL_FILES:
+        if os.access(f"/proc/{name}", os.R_OK):
+            yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
+    yield from ("--remount-ro", "/proc", "--dev", "/dev", "--bind", str(confinement.shared_memory), "/dev/shm")  # noqa: S108
+
+
+def _mounts(confinement: Confinement) -> Iterator[str]:
+    """The folders that are seen and those that are hidden in them, the outer before the inner."""
+    places: dict[Path, tuple[str, ...]] = {
+        Path("/tmp"): ("--bind", str(confinement.temporary), "/tmp"),  # noqa: S108
+        Path(USER_HOME): ("--bind", str(confinement.user_home), USER_HOME),
+    }
+    for path in confinement.shown:
+        places[path] = ("--ro-bind-try", str(path), str(path))
+    for path in confinement.hidden:
+        places[path] = ("--tmpfs", str(path))
+    bind = "--bind" if confinement.writable else "--ro-bind"
+    places[confinement.folder] = (bind, str(confinement.folder), str(confinement.folder))
+    for path in sorted(places, key=lambda path: len(path.parts)):
+        yield from places[path]
+    for path in confinement.hidden:
+        yield from ("--remount-ro", str(path))
+
+
+def make_environment(confinement: Confinement, entry: Entry) -> dict[str, str]:
+    """The variables that a program sees, whatever the host's are."""
+    fixed = {"HOME": USER_HOME, "USER": "agent", "LOGNAME": "agent", "TMPDIR": "/tmp"}  # noqa: S108
+    proxy = f"http://127.0.0.1:{PROXY_PORT}"
+    names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+    through = dict.fromkeys(names, proxy) | {"no_proxy": "localhost,127.0.0.1", "NO_PROXY": "localhost,127.0.0.1"}
+    return {**entry.environment, **fixed, **(through if confinement.network is Network.PROXY else {})}

@@ -1,0 +1,147 @@
+"""Confinement by docker or podman: every program runs in a container that is removed when it ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from retinue.sandbox.profile import Confinement, Network
+from retinue.sandbox.settings import DockerSettings
+from retinue.sandbox.wrapping import Entry, Kind, Wrapping
+
+_CLIENT_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "HOME")
+"""What the client on this side needs to find its engine; nothing of it enters the container."""
+_SYSTEM_PLACES = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/var/run",
+)
+_ENGINE_SOCKETS = ("docker.sock", "podman.sock", "containerd.sock", "crio.sock")
+
+
+@dataclass(frozen=True)
+class Docker:
+    """A container engine's client; `name` is also the program's."""
+
+    settings: DockerSettings
+    home: Path
+    inherited: Mapping[str, str] = field(default_factory=dict)
+    name: str = "docker"
+
+    @cached_property
+    def program(self) -> str | None:
+        return shutil.which(self.name, path="/usr/local/bin:/usr/bin:/bin")
+
+    def find_problem(self, confinement: Confinement) -> str | None:
+        """Why containers cannot be used; the engine itself is asked only when a command runs."""
+        if self.program is None:
+            return f"the program `{self.name}` is not installed"
+        if confinement.network is Network.PROXY:
+            return "containers use sandbox.docker.network, not the proxy; set sandbox.network to off"
+        if confinement.hidden:
+            return f"a container cannot hide {confinement.hidden[0]} inside a visible folder"
+        return refuse_network(self.settings.network) or next(
+            (problem for bind in self.settings.binds if (problem := refuse_bind(bind, self.home))), None
+        )
+
+    def wrap(self, confinement: Confinement, entry: Entry) -> Wrapping:
+        """How to start a program in a container of its own."""
+        assert self.program is not None
+        client = {name: self.inherited[name] for name in _CLIENT_VARIABLES if name in self.inherited}
+        variables = {**entry.environment, **self.settings.env}
+        names = [name for name in variables if name not in ("HOME", "PATH", "TMPDIR", *_CLIENT_VARIABLES)]
+        return Wrapping(
+            kind=Kind.DOCKER,
+            program=self.program,
+            options=(
+                *("run", "--rm", "--init", "--interactive", "--pull", "never"),
+                *("--name", f"{self.settings.container_prefix}{confinement.name}-{{serial}}"),
+                *("--workdir", str(PurePosixPath(self.settings.workdir, entry.below))),
+                *describe_container(self.settings, confinement),
+                # a name without a value is taken from the client's own variables, where other users cannot read it
+                *(word for name in names for word in ("--env", name)),
+                self.settings.image,
+            ),
+            environment={**client, **{name: variables[name] for name in names}},
+            stamp=str(confinement.own / "sandbox.json"),
+        )
+
+
+def describe_container(settings: DockerSettings, confinement: Confinement) -> Iterator[str]:
+    """The options that say what a container is and may do."""
+    mode = "" if confinement.writable else ",readonly"
+    yield from ("--network", settings.network, "--security-opt", "no-new-privileges")
+    yield from ("--mount", f"type=bind,source={confinement.folder},target={settings.workdir}{mode}")
+    for path in confinement.shown:
+        yield from ("--mount", f"type=bind,source={path},target={path},readonly")
+    for bind in settings.binds:
+        yield from ("--volume", bind)
+    if settings.read_only_root:
+        yield "--read-only"
+    for folder in settings.tmpfs:
+        yield from ("--tmpfs", folder)
+    for capability in settings.cap_drop:
+        yield from ("--cap-drop", capability)
+    yield from ("--user", settings.user or f"{os.getuid()}:{os.getgid()}")
+    yield from ("--pids-limit", str(settings.pids_limit or confinement.limits.processes))
+    yield from ("--memory", str(settings.memory or confinement.limits.memory))
+    if settings.memory_swap is not None:
+        yield from ("--memory-swap", str(settings.memory_swap))
+    if settings.cpus is not None:
+        yield from ("--cpus", str(settings.cpus))
+    yield from _ulimits(settings, confinement)
+    if settings.seccomp_profile:
+        yield from ("--security-opt", f"seccomp={Path(settings.seccomp_profile).expanduser()}")
+    if settings.apparmor_profile:
+        yield from ("--security-opt", f"apparmor={settings.apparmor_profile}")
+    for server in settings.dns:
+        yield from ("--dns", server)
+    for host in settings.extra_hosts:
+        yield from ("--add-host", host)
+
+
+def _ulimits(settings: DockerSettings, confinement: Confinement) -> Iterator[str]:
+    limits = confinement.limits
+    wanted = {"fsize": limits.file_size, "nofile": limits.open_files, "core": 0, **settings.ulimits}
+    for name, value in wanted.items():
+        if isinstance(value, Mapping):
+            soft, hard = value.get("soft", value.get("hard")), value.get("hard", value.get("soft"))
+            yield from ("--ulimit", f"{name}={soft}:{hard}")
+        else:
+            yield from ("--ulimit", f"{name}={value}")
+
+
+def refuse_network(network: str) -> str | None:
+    """Why a container may not use a network: one that it would share with the host or with another container."""
+    if network == "host" or network.startswith(("container:", "ns:")):
+        return f"sandbox.docker.network `{network}` would share a network that is not the sandbox's own"
+    return None
+
+
+def refuse_bind(bind: str, home: Path) -> str | None:
+    """Why a folder of the host may not be brought in; None where it may."""
+    source = bind.partition(":")[0]
+    if not source.startswith("/"):
+        return f"sandbox.docker.binds: `{bind}` does not start with an absolute path"
+    path = Path(os.path.realpath(source))
+    if path == Path("/") or any(path.is_relative_to(place) for place in _SYSTEM_PLACES):
+        return f"sandbox.docker.binds: `{source}` is a system folder"
+    if path.name in _ENGINE_SOCKETS:
+        return f"sandbox.docker.binds: `{source}` would hand over the container engine"
+    state = Path(os.path.realpath(home))
+    if state.is_relative_to(path) or path.is_relative_to(state):
+        return f"sandbox.docker.binds: `{source}` would show Retinue's state"
+    return None

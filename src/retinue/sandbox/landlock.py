@@ -1,0 +1,76 @@
+"""Confinement by landlock, for machines where bubblewrap is missing or not allowed to make namespaces.
+
+Weaker than namespaces: the program sees that other files and processes exist. It cannot read, write or signal them.
+There is no network and no socket of any kind, and changes of a file's mode have no effect.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+
+from retinue.sandbox.enclosing import NEEDED_VERSION, SCOPES_VERSION, landlock_version
+from retinue.sandbox.profile import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
+from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine
+from retinue.sandbox.wrapping import Entry, Kind, Wrapping
+
+_ETC = (*ETC_FOLDERS, *ETC_FILES, "passwd", "group", "nsswitch.conf", "hosts")
+_KERNEL_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+@dataclass(frozen=True)
+class Landlock:
+    """The kernel's landlock."""
+
+    name: str = "landlock"
+
+    @cached_property
+    def version(self) -> int:
+        return landlock_version()
+
+    def find_problem(self, confinement: Confinement) -> str | None:
+        """Why landlock cannot enforce a sandbox."""
+        if sys.platform != "linux":
+            return "landlock exists on Linux only"
+        if this_machine() is None:
+            return "there is no system call filter for this processor"
+        if self.version < NEEDED_VERSION:
+            has = f"only version {self.version} of it" if self.version else "none"
+            return f"landlock {NEEDED_VERSION} is needed (Linux 6.2), and the kernel has {has}"
+        if confinement.network is Network.PROXY:
+            return "landlock has no network of its own to put the proxy in"
+        if confinement.hidden:
+            return f"landlock cannot hide {confinement.hidden[0]} inside a visible folder"
+        return None
+
+    def wrap(self, confinement: Confinement, entry: Entry) -> Wrapping:
+        """How to start a program in the sandbox."""
+        machine = this_machine()
+        assert machine is not None
+        calls = ON_THE_HOST if self.version >= SCOPES_VERSION else (*ON_THE_HOST, *NO_SIGNALS)
+        # a configuration that may not be read stops git, one that is not asked for does not
+        fixed = {"HOME": str(confinement.user_home), "TMPDIR": str(confinement.temporary), "GIT_CONFIG_NOSYSTEM": "1"}
+        return Wrapping(
+            kind=Kind.LANDLOCK,
+            feeds=(build_filter(calls, machine),),
+            environment={**entry.environment, **fixed},
+            limits=confinement.limits,
+            rules=tuple(_rules(confinement)),
+            stamp=str(confinement.own / "sandbox.json"),
+        )
+
+
+def _rules(confinement: Confinement) -> list[tuple[str, bool]]:
+    """The paths that stay, and whether each may be written."""
+    readable = ["/usr", *SYSTEM_FOLDERS, *(f"/etc/{name}" for name in _ETC), *(f"/proc/{n}" for n in _KERNEL_FILES)]
+    readable += [os.fspath(path) for path in confinement.shown]
+    own = (confinement.temporary, confinement.user_home)
+    return [
+        *((path, False) for path in readable),
+        *((path, True) for path in _DEVICES),
+        *((os.fspath(path), True) for path in own),
+        (os.fspath(confinement.folder), confinement.writable),
+    ]

@@ -1,0 +1,251 @@
+"""Starting a program confined.
+
+Runs inside the supervisor of a command, so it needs the standard library alone, and of that only what loads fast:
+`typing` and `socket` would cost more than the rest of a start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import time
+
+from retinue.sandbox.enclosing import enclose, set_limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from socket import socket
+    from typing import Any
+
+    FileAction = tuple[Any, ...]
+    Spawn = Callable[[str, list[str], dict[str, str], list[FileAction]], int]
+
+FIRST_FEED, INFO, BLOCK = 100, 98, 99
+"""The descriptors that bubblewrap finds: what it reads, where it tells of its child, and what it waits for."""
+NOT_STARTED = 126
+_NET_NAMESPACE, _USER_NAMESPACE, _OWNER_OF = 0x40000000, 0x10000000, 0xB701
+_LISTEN_SECONDS = 5.0
+_LOOPBACK_DELAY = 0.002
+_KILLED_FIRST = 500
+
+
+class Gate:
+    """Starts programs as one plan says.
+
+    `spawn` starts one by its path, its words, its variables and what is done to its descriptors first; `door` is a
+    socket to whoever serves the network.
+    """
+
+    def __init__(self, plan: dict[str, Any], spawn: Spawn, door: int | None = None) -> None:
+        self._plan = plan
+        self._spawn = spawn
+        if door is not None:
+            os.set_inheritable(door, False)
+        self._door = door
+        self._feeds = [bytes.fromhex(feed) for feed in plan["feeds"]]
+        self._held = hold(plan["stamp"]) if plan["stamp"] else None
+        self.containers: list[str] = []
+        volunteer()
+
+    @property
+    def processes(self) -> int | None:
+        """The most processes there may be, where the kernel itself does not count them: it never does for root."""
+        limits = self._plan["limits"]
+        return limits[1] if limits is not None and os.geteuid() == 0 else None
+
+    def start(self, argv: list[str], actions: list[FileAction]) -> int:
+        """Start one program; raises `OSError` where it cannot be confined."""
+        match self._plan["kind"]:
+            case "bubblewrap":
+                return self._start_bubblewrap(argv, actions)
+            case "landlock":
+                return self._start_enclosed(argv, actions)
+            case _:
+                return self._start_container(argv, actions)
+
+    def _start_bubblewrap(self, argv: list[str], actions: list[FileAction]) -> int:
+        info, told = os.pipe()
+        blocked, release = os.pipe()
+        feeds = [_memory_file(feed) for feed in self._feeds]
+        passed = [(told, INFO), (blocked, BLOCK), *((feed, FIRST_FEED + n) for n, feed in enumerate(feeds))]
+        words = [name_wrapper(os.getpid()), *self._plan["options"], "--", *argv]
+        passing: list[FileAction] = [(os.POSIX_SPAWN_DUP2, *pair) for pair in passed]
+        try:
+            pid = self._spawn(self._plan["program"], words, {}, [*actions, *passing])
+        finally:
+            for descriptor in (told, blocked, *feeds):
+                os.close(descriptor)
+        try:
+            inside = _read_child(info)
+            if inside is not None:
+                set_limits(self._limits(), inside)
+                self._open_network(inside)
+                os.write(release, b"!")
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        finally:
+            os.close(info)
+            os.close(release)
+        return pid
+
+    def _open_network(self, inside: int) -> None:
+        if self._plan["port"] is None or self._door is None:
+            return
+        from socket import send_fds, socket
+
+        listener = listen_in_namespace(inside, self._plan["port"])
+        with listener, socket(fileno=os.dup(self._door)) as door:
+            send_fds(door, [b"!"], [listener.fileno()])
+
+    def _start_enclosed(self, argv: list[str], actions: list[FileAction]) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            _act(actions)
+            enclose(self._plan["rules"], self._limits(), self._feeds[0])
+            if os.getppid() != parent:
+                raise OSError("the supervisor is gone")
+            os.execve(argv[0], argv, self._plan["environment"])  # noqa: S606
+        except OSError as error:
+            os.write(2, f"cannot start {argv[0]} confined: {error}\n".encode(errors="replace"))
+        finally:
+            os._exit(NOT_STARTED)
+
+    def _limits(self) -> tuple[int, int, int, int]:
+        memory, processes, file_size, open_files = self._plan["limits"]
+        return memory, processes, file_size, open_files
+
+    def _start_container(self, argv: list[str], actions: list[FileAction]) -> int:
+        name = f"{os.getpid()}-{len(self.containers)}"
+        options = [option.replace("{serial}", name) for option in self._plan["options"]]
+        program = self._plan["program"]
+        self.containers.append(options[options.index("--name") + 1])
+        return self._spawn(program, [program, *options, *argv], self._plan["environment"], actions)
+
+    def clean_up(self) -> None:
+        """Remove containers that outlived the program that started them."""
+        if not self.containers:
+            return
+        program = self._plan["program"]
+        quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+        words = [program, "rm", "--force", *self.containers]
+        os.waitpid(self._spawn(program, words, self._plan["environment"], list(quiet)), 0)
+
+
+def name_wrapper(supervisor: int) -> str:
+    """What a wrapper calls itself, so that it can be found when the supervisor that it should die with is gone.
+
+    A wrapper asks to die with its parent only a moment after its start; one that lost it before then would stay.
+    """
+    return f"bwrap-{supervisor}"
+
+
+def hold(stamp: str) -> int:
+    """Keep a sandbox from being pruned for as long as this process lives."""
+    descriptor = os.open(stamp, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def volunteer() -> None:
+    """Let the kernel take this process and what it starts first where memory runs out."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as stream:  # noqa: PTH123
+            stream.write(str(_KILLED_FIRST))
+    except OSError:
+        return
+
+
+def listen_in_namespace(pid: int, port: int) -> socket:
+    """A listening socket on the loopback of another process's network namespace.
+
+    Only a process inside can reach it, while whoever accepts its connections stays outside.
+    """
+    from socket import recv_fds, send_fds, socket, socketpair
+
+    ours, theirs = socketpair()
+    helper = os.fork()
+    if helper == 0:
+        try:
+            _enter_network(pid)
+            with _bind_when_up(port) as listener:
+                send_fds(theirs, [b"!"], [listener.fileno()])
+        finally:
+            os._exit(0)
+    theirs.close()
+    with ours:
+        _, descriptors, _, _ = recv_fds(ours, 1, 1)
+    os.waitpid(helper, 0)
+    if not descriptors:
+        raise OSError("the sandbox's network could not be reached")
+    return socket(fileno=descriptors[0])
+
+
+def _enter_network(pid: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    owner = fcntl.ioctl(network, _OWNER_OF)
+    for descriptor, kind in ((owner, _USER_NAMESPACE), (network, _NET_NAMESPACE)):
+        if libc.setns(descriptor, kind) != 0:
+            raise OSError(ctypes.get_errno(), "a namespace could not be entered")
+
+
+def _bind_when_up(port: int) -> socket:
+    """The loopback device comes up a moment after the namespace."""
+    from socket import socket
+
+    deadline = time.monotonic() + _LISTEN_SECONDS
+    while True:
+        listener = socket()
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen(64)
+        except OSError:
+            listener.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOPBACK_DELAY)
+            continue
+        return listener
+
+
+def _memory_file(data: bytes) -> int:
+    descriptor = os.memfd_create("retinue-sandbox", os.MFD_CLOEXEC)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _read_child(info: int) -> int | None:
+    """The process that bubblewrap made, as it tells; None where it failed and has said so."""
+    told = b""
+    while b"}" not in told:
+        more = os.read(info, 4096)
+        if not more:
+            return None
+        told += more
+    return int(json.loads(told)["child-pid"])
+
+
+def _act(actions: Sequence[FileAction]) -> None:
+    """Do to this process's descriptors what `posix_spawn` would do, and undo what Python did to its signals."""
+    for action, *numbers in actions:
+        if action == os.POSIX_SPAWN_DUP2:
+            os.dup2(numbers[0], numbers[1])
+        elif action == os.POSIX_SPAWN_CLOSE:
+            os.close(numbers[0])
+        else:
+            target, path, flags, mode = numbers
+            opened = os.open(path, flags, mode)
+            os.dup2(opened, target)
+            os.close(opened)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -1,0 +1,148 @@
+"""The sandboxes of a home: which session uses which, what enforces it, and what is left of unused ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from retinue.core.keys import AgentId, SessionKey
+from retinue.sandbox.folders import Kept, list_kept, prepare, remove, why_prune
+from retinue.sandbox.profile import (
+    Confinement,
+    Grounds,
+    SandboxUnavailable,
+    Standing,
+    draw_confinement,
+    sandboxes_folder,
+    stand,
+)
+from retinue.sandbox.settings import SandboxSettings
+from retinue.sandbox.wrapping import Backend, Entry, Wrapping
+from retinue.security.network import MODEL_CHOSEN, Policy
+
+INSTALL = (
+    "Install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`, `apk add bubblewrap`), "
+    "or have the owner set sandbox.backend or sandbox.mode; `retinue sandbox explain` tells more."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A backend that was looked at; `problem` is why it is not used."""
+
+    name: str
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The backend that enforces a sandbox, None where none can, and all that were looked at."""
+
+    backend: Backend | None
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosure:
+    """A sandbox and what enforces it, for a command that starts in the folder `below` the sandbox's own."""
+
+    confinement: Confinement
+    backend: Backend
+    below: str = "."
+    policy: Policy = MODEL_CHOSEN
+
+    def wrap(self, environment: Mapping[str, str]) -> Wrapping:
+        """How each program of the command is started."""
+        return self.backend.wrap(self.confinement, Entry(self.below, environment))
+
+
+@cache
+def built_in() -> tuple[Backend, ...]:
+    """The backends that need no setting up, the better one first; each is tried once."""
+    from retinue.sandbox.bubblewrap import Bubblewrap
+    from retinue.sandbox.landlock import Landlock
+
+    return Bubblewrap(), Landlock()
+
+
+@dataclass(frozen=True)
+class Sandboxes:
+    """All sandboxes of a home. Drawing one costs nothing; a backend is tried when the first command needs it.
+
+    `policy` decides which addresses commands reach where their network is on.
+    """
+
+    home: Path
+    settings_of: Callable[[AgentId], SandboxSettings]
+    workspace_of: Callable[[AgentId], Path]
+    now: Callable[[], datetime]
+    inherited: Mapping[str, str] = field(default_factory=dict)
+    policy: Policy = MODEL_CHOSEN
+
+    def standing(self, session: SessionKey) -> Standing:
+        """Whether a session is confined, and why."""
+        return stand(self.settings_of(session.agent), session)
+
+    def confine(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement | None:
+        """The sandbox that a session must use; None where it is not confined."""
+        return self.draw(session, shown) if self.standing(session).confined else None
+
+    def draw(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement:
+        """The sandbox that a session uses where it is confined."""
+        workspace = self.workspace_of(session.agent)
+        grounds = Grounds(self.home.resolve(), workspace.resolve(), tuple(path.resolve() for path in shown))
+        return draw_confinement(self.settings_of(session.agent), session, grounds)
+
+    def open(self, confinement: Confinement, session: SessionKey) -> None:
+        """Make what a sandbox keeps on disk, and note that it is used."""
+        prepare(confinement, session, self.now())
+
+    def choose(self, confinement: Confinement, session: SessionKey) -> Choice:
+        """What enforces a sandbox on this machine: what is configured, else the first that can."""
+        settings = self.settings_of(session.agent)
+        judged = [(backend, backend.find_problem(confinement)) for backend in self._backends(settings)]
+        looked_at = [Candidate(backend.name, problem) for backend, problem in judged]
+        if settings.backend == "ssh":
+            looked_at.append(Candidate("ssh", "no plugin offers it"))
+        return Choice(next((backend for backend, problem in judged if problem is None), None), tuple(looked_at))
+
+    def _backends(self, settings: SandboxSettings) -> tuple[Backend, ...]:
+        match settings.backend:
+            case None:
+                return built_in()
+            case "docker" | "podman" as name:
+                from retinue.sandbox.docker import Docker
+
+                return (Docker(settings.docker, self.home, self.inherited, name),)
+            case name:
+                return tuple(backend for backend in built_in() if backend.name == name)
+
+    def enclose(self, confinement: Confinement, session: SessionKey, below: str = ".") -> Enclosure:
+        """A sandbox with what enforces it; raises `SandboxUnavailable` where nothing can. Makes nothing on disk."""
+        choice = self.choose(confinement, session)
+        if choice.backend is None:
+            told = "; ".join(f"{candidate.name}: {candidate.problem}" for candidate in choice.candidates)
+            because = self.standing(session).because
+            raise SandboxUnavailable(
+                f"Commands of this session run in a sandbox only ({because}), and none works here. {told}. {INSTALL}"
+            )
+        return Enclosure(confinement, choice.backend, below, self.policy)
+
+    def kept(self, agents: tuple[AgentId, ...]) -> list[Kept]:
+        """The sandboxes on disk."""
+        folders = {sandboxes_folder(self.settings_of(agent), self.home) for agent in agents}
+        return [kept for folder in sorted(folders) for kept in list_kept(folder)]
+
+    def prune(self, agent: AgentId) -> list[tuple[Kept, str]]:
+        """Remove an agent's unused sandboxes, and the shared one where it is unused; returns which and why."""
+        settings, now = self.settings_of(agent), self.now()
+        removed = []
+        for kept in list_kept(sandboxes_folder(settings, self.home)):
+            if kept.name == "shared" or kept.agent == agent:
+                because = why_prune(kept, settings.prune, now)
+                if because is not None and remove(kept):
+                    removed.append((kept, because))
+        return removed

@@ -1,0 +1,101 @@
+"""The one gateway of a home: who it is, where it listens, and that there is only one.
+
+The lock is the kernel's and dies with the process, so a file that a dead gateway left says nothing by itself: whoever
+can take the lock knows that nobody is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from retinue.core.errors import RetinueError
+from retinue.storage.descriptors import PRIVATE_FILE
+from retinue.storage.file_errors import explained
+from retinue.storage.home import Home
+from retinue.storage.private import make_private_dir
+
+LOCK_NAME = "gateway.lock"
+LOCAL_TOKEN_FILE = "gateway.token"  # noqa: S105 - a file name
+_MOST_BYTES = 4_096
+
+
+class AlreadyRunning(RetinueError):
+    """Another gateway serves this home."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFacts:
+    """A gateway that runs; `url` is empty until it listens."""
+
+    pid: int
+    url: str = ""
+    started_at: str = ""
+
+
+def find_instance(home: Home) -> InstanceFacts | None:
+    """The gateway of a home, or None where none runs."""
+    try:
+        descriptor = os.open(home.path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+class InstanceLock:
+    """Held while a gateway runs. Others can read who holds it."""
+
+    def __init__(self, home: Home) -> None:
+        self.path: Path = home.path / LOCK_NAME
+        make_private_dir(home.path)
+        with explained(self.path.name, home.path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._descriptor = os.open(self.path, flags, PRIVATE_FILE)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            other = _read(self._descriptor)
+            os.close(self._descriptor)
+            where = f" at {other.url}" if other and other.url else ""
+            who = f" (pid {other.pid}{where})" if other else ""
+            raise AlreadyRunning(
+                f"A gateway runs on {home.path} already{who}. Use that one, or end it with `retinue gateway stop`."
+            ) from None
+        self.write(InstanceFacts(os.getpid()))
+
+    def write(self, facts: InstanceFacts) -> None:
+        """Tell others where to find this gateway."""
+        data = json.dumps(asdict(facts)).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, data, 0)
+
+    def release(self) -> None:
+        """Let another gateway begin."""
+        os.ftruncate(self._descriptor, 0)
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+
+
+def read_local_token(home: Home) -> str | None:
+    """The token of this machine's command line; None where no gateway has made one yet."""
+    try:
+        return (home.credentials / LOCAL_TOKEN_FILE).read_text("ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _read(descriptor: int) -> InstanceFacts | None:
+    try:
+        data = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        return InstanceFacts(int(data["pid"]), str(data["url"]), str(data["started_at"]))
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,24 @@
+"""Asking a person before a request that holds something from outside reaches beyond its own conversation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from retinue.core.approval import ApprovalRequest
+from retinue.core.errors import ToolFailed
+from retinue.tools.tool import ToolContext
+
+TAINTED = "the conversation holds text from outside, which may have suggested it"
+
+
+async def agree_if_tainted(tool: str, title: str, facts: Mapping[str, Any], context: ToolContext) -> None:
+    """Ask about a call of a tainted request; raises `ToolFailed` where nobody agrees."""
+    if not context.tainted:
+        return
+    detail = f"Asked because {TAINTED}.\n\n{json.dumps(facts, ensure_ascii=True, indent=2)}"
+    request = ApprovalRequest(context.call_id or context.run, tool, title, detail, context.agent, context.session)
+    answer = await context.ask(request)
+    if not answer.allowed:
+        raise ToolFailed(f"`{tool}` was not run: {answer.because}. (It needs approval: {TAINTED}.)")

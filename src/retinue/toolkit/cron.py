@@ -1,0 +1,70 @@
+"""The cron tool: jobs that the agent does at set times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import Field
+
+from retinue.core.errors import ToolFailed, UsageError
+from retinue.core.keys import AgentId
+from retinue.toolkit.jobdesk import JobDesk, Listed, OpenJobs
+from retinue.toolkit.parts import ToolParts
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+
+
+class CronArguments(Arguments):
+    action: Literal["list", "add", "update", "pause", "resume", "remove", "runs"]
+    job: str | None = Field(default=None, description="id or name")
+    fields: dict[str, Any] = Field(
+        default_factory=dict,
+        description="for add and update: name, message, one of at/every/cron, tz, session (isolated|main), "
+        "deliver (announce|none), timeoutSeconds, deleteAfterRun",
+    )
+
+
+def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """The cron tool, where there are jobs at all."""
+    return (cron_tool(parts.jobs),) if parts.jobs is not None else ()
+
+
+def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
+    """The tool on an agent's jobs."""
+
+    async def run(arguments: CronArguments, context: ToolContext) -> ToolOutput:
+        try:
+            found = _act(desk(), arguments, context.agent)
+        except UsageError as error:
+            raise ToolFailed(str(error)) from error
+        return ToolOutput.of(json.dumps(found, ensure_ascii=False, indent=1))
+
+    return Tool(
+        name="cron",
+        summary="Do things at set times",
+        description="Plan what you will be asked later: once (`at`), again and again (`every`) or by a cron "
+        "expression. Use it instead of waiting.",
+        arguments=CronArguments,
+        run=run,
+        deferred=True,
+        owner_only=True,
+    )
+
+
+def _act(desk: JobDesk, arguments: CronArguments, agent: AgentId) -> Listed | dict[str, Any]:
+    if arguments.action == "list":
+        return desk.list(agent)
+    if arguments.action == "add":
+        return desk.add(agent, arguments.fields)
+    job = arguments.job
+    if not job:
+        raise UsageError(f"`{arguments.action}` needs `job`, the id or name of one. `list` shows them.")
+    actions: dict[str, Callable[[], Listed | dict[str, Any]]] = {
+        "update": lambda: desk.update(agent, job, arguments.fields),
+        "pause": lambda: desk.switch(agent, job, on=False),
+        "resume": lambda: desk.switch(agent, job, on=True),
+        "remove": lambda: desk.remove(agent, job),
+        "runs": lambda: desk.runs(agent, job),
+    }
+    return actions[arguments.action]()

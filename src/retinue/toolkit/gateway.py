@@ -1,0 +1,98 @@
+"""The gateway tool: reading the configuration, changing the harmless part of it, and restarting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
+
+from retinue.core.errors import RetinueError, ToolFailed
+from retinue.core.keys import AgentId
+from retinue.toolkit.agreement import agree_if_tainted
+from retinue.toolkit.parts import ToolParts
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+
+
+class GatewayArguments(Arguments):
+    action: Literal["get", "schema", "patch", "apply", "restart"]
+    key: str | None = Field(default=None, description="as in agents.defaults.model; without it everything")
+    changes: dict[str, Any] = Field(default_factory=dict, description="for patch: key to value; null unsets")
+    base_hash: str | None = Field(default=None, alias="baseHash", description="for patch: the hash that `get` gave")
+    reason: str = ""
+
+
+class Steward(Protocol):
+    """Keeps the configuration. What an agent must not change is refused with `UsageError`."""
+
+    def get(self, key: str | None) -> dict[str, Any]:
+        """A value without secrets, and the hash of the file."""
+        ...
+
+    def schema(self, key: str) -> dict[str, Any]: ...
+
+    def check(self, changes: Mapping[str, Any], base_hash: str | None) -> None:
+        """Raise where changes may not be made."""
+        ...
+
+    async def patch(self, changes: Mapping[str, Any], base_hash: str | None, agent: AgentId) -> dict[str, Any]: ...
+
+    async def apply(self) -> dict[str, Any]: ...
+
+    async def restart(self, reason: str) -> dict[str, Any]: ...
+
+
+OpenSteward = Callable[[], Steward]
+"""The steward, once the runtime is open."""
+
+
+def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """The gateway tool."""
+    return (gateway_tool(parts.steward),) if parts.steward is not None else ()
+
+
+def gateway_tool(steward: OpenSteward) -> Tool[GatewayArguments]:
+    """The tool on the configuration and the process."""
+
+    async def run(arguments: GatewayArguments, context: ToolContext) -> ToolOutput:
+        try:
+            found = await _act(steward(), arguments, context)
+        except ToolFailed:
+            raise
+        except RetinueError as error:
+            raise ToolFailed(str(error)) from error
+        return ToolOutput.of(json.dumps(found, ensure_ascii=False, indent=1, default=str))
+
+    return Tool(
+        name="gateway",
+        summary="Read or change settings",
+        description="Look at the configuration (`get`, `schema`), change it (`patch` with the hash that `get` gave), "
+        "take over a changed file (`apply`), `restart`. Rights, secrets, plugins and hooks are the owner's alone.",
+        arguments=GatewayArguments,
+        run=run,
+        deferred=True,
+        parallel=False,
+        owner_only=True,
+    )
+
+
+async def _act(steward: Steward, arguments: GatewayArguments, context: ToolContext) -> dict[str, Any]:
+    match arguments.action:
+        case "get":
+            return steward.get(arguments.key)
+        case "schema":
+            if arguments.key is None:
+                raise ToolFailed("`schema` needs `key`.")
+            return steward.schema(arguments.key)
+        case "patch":
+            if not arguments.changes:
+                raise ToolFailed('`patch` needs `changes`, as in {"agents.defaults.thinkingDefault": "low"}.')
+            steward.check(arguments.changes, arguments.base_hash)
+            await agree_if_tainted("gateway", "Change the configuration", arguments.changes, context)
+            return await steward.patch(arguments.changes, arguments.base_hash, context.agent)
+        case "apply":
+            return await steward.apply()
+        case "restart":
+            await agree_if_tainted("gateway", "Restart the gateway", {"reason": arguments.reason}, context)
+            return await steward.restart(arguments.reason)

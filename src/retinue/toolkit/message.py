@@ -1,0 +1,130 @@
+"""The message tool: saying something in a chat, this one or another, or reacting to what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
+
+from retinue.core.errors import RetinueError, ToolFailed
+from retinue.core.keys import RunId, SessionKey
+from retinue.core.origin import Origin, PeerKind
+from retinue.toolkit.agreement import agree_if_tainted
+from retinue.toolkit.parts import ToolParts
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+
+
+class MessageArguments(Arguments):
+    action: Literal["send", "react"] = "send"
+    text: str = ""
+    to: str | None = Field(default=None, description="id of a person or group; without it this chat")
+    kind: Literal["direct", "group", "channel"] = "direct"
+    channel: str | None = None
+    account: str | None = None
+    thread: str | None = None
+    media: tuple[str, ...] = Field(default=(), description="workspace paths or URLs")
+    reply_to: str | None = Field(default=None, alias="replyTo", description="id of a message")
+    emoji: str | None = Field(default=None, description="for react")
+    buttons: tuple[tuple[dict[str, Any], ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be sent, and where; `key` is the same when the call is carried out again."""
+
+    key: str
+    to: Origin
+    text: str = ""
+    media: tuple[str, ...] = ()
+    reply_to: str | None = None
+    emoji: str | None = None
+    buttons: tuple[tuple[dict[str, Any], ...], ...] = ()
+
+
+class Messenger(Protocol):
+    """Reaches chats."""
+
+    def here(self, session: SessionKey, run: RunId) -> Origin | None:
+        """The chat of the message that a run answers, else the last one of its session."""
+        ...
+
+    def address(self, channel: str | None, account: str | None) -> tuple[str, str]:
+        """The channel and account to use; raises `UsageError` where there is none, or several and none is named."""
+        ...
+
+    def send(self, order: Order, session: SessionKey) -> str:
+        """Keep something to be sent, and say what becomes of it; raises `UsageError` where it cannot be sent."""
+        ...
+
+
+OpenMessenger = Callable[[], Messenger]
+"""The messenger, once the runtime is open."""
+
+
+def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """The message tool, where there are chats to reach."""
+    return (message_tool(parts.messenger),) if parts.messenger is not None else ()
+
+
+def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:
+    """The tool that sends to chats."""
+
+    async def run(arguments: MessageArguments, context: ToolContext) -> ToolOutput:
+        try:
+            order, elsewhere = _make_order(arguments, context, messenger())
+            if elsewhere and not context.owner:
+                raise ToolFailed("Only the owner's messages may set off messages to other chats.")
+            if elsewhere:
+                facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
+                await agree_if_tainted("message", f"Send a message to {order.to.peer}", facts, context)
+            return ToolOutput.of(messenger().send(order, context.session))
+        except ToolFailed:
+            raise
+        except RetinueError as error:
+            raise ToolFailed(str(error)) from error
+
+    return Tool(
+        name="message",
+        summary="Send to a chat, or react",
+        description="Say something in another chat, or react in this one. Your plain reply reaches this chat by "
+        "itself; do not send it twice.",
+        arguments=MessageArguments,
+        run=run,
+        deferred=True,
+        parallel=False,
+    )
+
+
+def _make_order(arguments: MessageArguments, context: ToolContext, messenger: Messenger) -> tuple[Order, bool]:
+    """What a call asks for, and whether it leaves the chat it was made in."""
+    here = messenger.here(context.session, context.run)
+    if arguments.to is None:
+        if here is None:
+            raise ToolFailed("This session belongs to no chat. Name one with `to`.")
+        target = here
+    else:
+        channel, account = messenger.address(arguments.channel, arguments.account)
+        target = Origin(channel, account, PeerKind(arguments.kind), arguments.to, thread=arguments.thread)
+    reply_to = arguments.reply_to
+    if arguments.action == "react":
+        reply_to = reply_to or target.message_id
+        if not arguments.emoji or not reply_to:
+            raise ToolFailed("`react` needs `emoji` and `replyTo`, the id of the message.")
+    elif not arguments.text.strip() and not arguments.media:
+        raise ToolFailed("There is nothing to send. Give `text` or `media`.")
+    order = Order(
+        key=f"{context.run}:{context.call_id}",
+        to=target,
+        text=arguments.text,
+        media=arguments.media,
+        reply_to=reply_to,
+        emoji=arguments.emoji if arguments.action == "react" else None,
+        buttons=arguments.buttons,
+    )
+    return order, here is None or _chat(here) != _chat(target)
+
+
+def _chat(origin: Origin) -> tuple[str, str, str, str]:
+    return origin.channel, origin.account, origin.kind.value, origin.peer

@@ -1,0 +1,52 @@
+"""Where the lines of files came from: noted when a tainted request writes them, and known again when they are read."""
+
+from __future__ import annotations
+
+import re
+
+from retinue.core.trust import Trust
+from retinue.storage.files import Root
+from retinue.storage.provenance import added_lines, lines_of
+from retinue.tools.tool import ToolContext
+
+_MATCH = re.compile(r"(.+?\.md)[:-]\d+[:-]", re.IGNORECASE)
+
+
+def note_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:
+    """Remember what a request that read text from outside is about to add to a note."""
+    if context.tainted and context.writes is not None and _is_note(path):
+        added = added_lines(before, after)
+        context.writes.record(_spell(context, root, path), added, str(context.session))
+
+
+def note_move(context: ToolContext, root: Root, old: str, new: str) -> None:
+    """Remember that a note is about to get another name, whoever asked for it."""
+    if context.writes is not None and _is_note(old):
+        context.writes.carry(_spell(context, root, old), _spell(context, root, new))
+
+
+def origin_of(context: ToolContext, root: Root, path: str, text: str) -> Trust:
+    """How far the text of a file may be believed."""
+    if context.writes is None or not _is_note(path):
+        return Trust.AGENT
+    return context.writes.origin(_spell(context, root, path), lines_of(text))
+
+
+def origin_of_matches(context: ToolContext, root: Root, found: str) -> Trust:
+    """How far lines may be believed that were found in files, each after its file's path: by the files, not the lines.
+
+    Lines are shortened for this, so their hashes tell nothing.
+    """
+    if context.writes is None:
+        return Trust.AGENT
+    written = set(context.writes.paths())
+    shown = {match[1] for line in lines_of(found) if (match := _MATCH.match(line))}
+    return Trust.UNTRUSTED if any(_spell(context, root, path) in written for path in shown) else Trust.AGENT
+
+
+def _spell(context: ToolContext, root: Root, path: str) -> str:
+    return path if root is context.root else str(root.path / path)
+
+
+def _is_note(path: str) -> bool:
+    return path.lower().endswith(".md")

@@ -1,0 +1,1 @@
+"""Frames, methods and events: what the gateway and its clients say to each other."""

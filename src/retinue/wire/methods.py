@@ -1,0 +1,14 @@
+"""Every method of the gateway. A new noun is a module beside this one, added here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from retinue.wire import agent, agents, approvals, automation, config, memory, records, sessions, system
+from retinue.wire.method import Method
+
+METHODS: dict[str, Method[Any, Any]] = {
+    method.name: method
+    for module in (system, agent, sessions, agents, memory, config, approvals, records, automation)
+    for method in module.METHODS
+}

@@ -1,0 +1,91 @@
+"""The rules of the conversation between gateway and client: version, scopes, errors, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+PROTOCOL = 1
+"""Raised when an old client could misunderstand a new gateway; additions do not raise it."""
+
+SOCKET_PATH = "/ws"
+
+MOST_FRAME_BYTES = 8 * 1024 * 1024
+MOST_FIRST_FRAME_BYTES = 64 * 1024
+MOST_IN_FLIGHT = 64
+"""Requests of one connection that may be open at once."""
+CONNECT_SECONDS = 10.0
+TICK_SECONDS = 20.0
+"""How often the gateway pings; a client that stays silent for twice as long is gone."""
+
+GATEWAY_STREAM = "gateway"
+"""The stream of events that belong to no session."""
+
+
+class Scope(StrEnum):
+    """What a token allows. The gateway's own record of the token counts, never what a client says."""
+
+    READ = "read"
+    WRITE = "write"
+    APPROVE = "approve"
+    PAIR = "pair"
+    ADMIN = "admin"
+
+
+IMPLIED: dict[Scope, frozenset[Scope]] = {
+    Scope.READ: frozenset({Scope.READ}),
+    Scope.WRITE: frozenset({Scope.WRITE, Scope.READ}),
+    Scope.APPROVE: frozenset({Scope.APPROVE, Scope.READ}),
+    Scope.PAIR: frozenset({Scope.PAIR, Scope.READ}),
+    Scope.ADMIN: frozenset(Scope),
+}
+"""What each scope brings with it."""
+
+
+def with_implied(scopes: Iterable[Scope]) -> frozenset[Scope]:
+    """Everything that a set of scopes allows."""
+    return frozenset().union(*(IMPLIED[scope] for scope in scopes))
+
+
+class ErrorCode(StrEnum):
+    """Why a request failed; the message beside it is for people."""
+
+    BAD_REQUEST = "bad_request"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    TOO_LARGE = "too_large"
+    RATE_LIMITED = "rate_limited"
+    BUSY = "busy"
+    SHUTTING_DOWN = "shutting_down"
+    FAILED = "failed"
+    INTERNAL = "internal"
+
+
+RETRYABLE = frozenset({ErrorCode.RATE_LIMITED, ErrorCode.BUSY, ErrorCode.SHUTTING_DOWN})
+
+HTTP_STATUS: dict[ErrorCode, int] = {
+    ErrorCode.BAD_REQUEST: 400,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.CONFLICT: 409,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.BUSY: 503,
+    ErrorCode.SHUTTING_DOWN: 503,
+    ErrorCode.FAILED: 422,
+    ErrorCode.INTERNAL: 500,
+}
+
+
+class CloseCode:
+    """Why the gateway closes a socket."""
+
+    GOING_AWAY = 1001
+    POLICY = 1008
+    TOO_BIG = 1009
+    RESTART = 1012
+    TOO_SLOW = 4008
+    REVOKED = 4001

@@ -1,0 +1,142 @@
+"""What each check makes of the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from retinue.audit.doctor import examine
+from retinue.audit.facts import (
+    AgentFacts,
+    Facts,
+    GatewayFacts,
+    MemoryFacts,
+    ModelFacts,
+    SandboxFacts,
+    WorkspaceFacts,
+)
+from retinue.audit.finding import Finding, Severity
+from retinue.config.load import load_config
+from retinue.core.keys import AgentId
+from retinue.core.model import Failure
+from retinue.providers.cooldown import Cooldown
+from retinue.providers.profiles import ProfileSummary
+from retinue.sandbox.sandboxes import Candidate
+from retinue.sessions.checking import Report
+from retinue.storage.home import Home
+from retinue.storage.instance import InstanceFacts
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+RUNNING = GatewayFacts(InstanceFacts(7, "http://127.0.0.1:1"), answers=True, local_token=True)
+AGENT = AgentFacts(
+    AgentId("main"), WorkspaceFacts(Path("/w")), Report(), ModelFacts("anthropic/one"), SandboxFacts(works=True)
+)
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Facts:
+    """Facts in which there is nothing to find."""
+    home = Home(tmp_path)
+    return Facts(home, load_config(home, {}), NOW, (AGENT,), RUNNING, (), (), 10**12, "UTC")
+
+
+def test_nothing_is_said_of_a_sound_home(sound: Facts) -> None:
+    assert examine(sound) == ()
+
+
+def seen(facts: Facts, **changes: object) -> Facts:
+    return replace(facts, agents=(replace(AGENT, **changes),))  # type: ignore[arg-type]
+
+
+def asked(**changes: object) -> GatewayFacts:
+    return replace(RUNNING, **changes)  # type: ignore[arg-type]
+
+
+RESTING = ProfileSummary(
+    id="anthropic:env",
+    provider="anthropic",
+    kind="api_key",
+    where="the environment",
+    origin="environment",
+    expires=None,
+    last_used=None,
+    resting=(Cooldown("one", Failure.RATE_LIMIT, NOW + timedelta(minutes=5), 1, NOW),),
+)
+
+CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {
+    "no room": (lambda f: replace(f, free_bytes=5_000_000), Severity.PROBLEM, "Only 5 MB"),
+    "little room": (lambda f: replace(f, free_bytes=500_000_000), Severity.WARNING, "Only 500 MB"),
+    "no zone": (lambda f: replace(f, zone=""), Severity.NOTE, "UTC is used"),
+    "damaged state": (lambda f: replace(f, state_whole=False), Severity.PROBLEM, "state.sqlite"),
+    "changed audit log": (lambda f: replace(f, audit_damage=("line 2: x",)), Severity.PROBLEM, "line 2: x"),
+    "no otel": (lambda f: replace(f, tracing_missing=True), Severity.WARNING, "diagnostics.otel"),
+    "silent gateway": (lambda f: replace(f, gateway=asked(answers=False)), Severity.PROBLEM, "does not answer"),
+    "bad reload": (lambda f: replace(f, gateway=asked(problems=("x",))), Severity.PROBLEM, "did not take over"),
+    "no local token": (lambda f: replace(f, gateway=asked(local_token=False)), Severity.WARNING, "is missing"),
+    "old token": (lambda f: replace(f, gateway=asked(unused_tokens=("phone",))), Severity.NOTE, "'phone'"),
+    "no sandbox": (
+        lambda f: seen(f, sandbox=SandboxFacts(False, "the mode is all", (Candidate("bubblewrap", "not found"),))),
+        Severity.PROBLEM,
+        "bubblewrap: not found",
+    ),
+    "no credential": (lambda f: seen(f, model=ModelFacts("a/b", ready=False)), Severity.PROBLEM, "no credential"),
+    "resting": (lambda f: seen(f, model=ModelFacts("a/b", profiles=(RESTING,))), Severity.WARNING, "rate_limit"),
+    "asked in vain": (
+        lambda f: seen(f, model=ModelFacts("a/b", asked=True, failures=("a/b did not answer (auth): no",))),
+        Severity.PROBLEM,
+        "did not answer",
+    ),
+    "unknown alias": (
+        lambda f: seen(f, model=ModelFacts(None, problem="'x' is not a model.")),
+        Severity.PROBLEM,
+        "'x'",
+    ),
+    "damaged credentials": (lambda f: seen(f, model=ModelFacts("a/b", notes=("bad file",))), Severity.PROBLEM, "bad"),
+    "damaged memory": (
+        lambda f: seen(f, memory=MemoryFacts(Path("/m"), problem="it is damaged")),
+        Severity.PROBLEM,
+        "it is damaged",
+    ),
+    "old memory": (
+        lambda f: seen(f, memory=MemoryFacts(Path("/m"), dirty=True, provider="local")),
+        Severity.NOTE,
+        "changed since",
+    ),
+    "words only": (lambda f: seen(f, memory=MemoryFacts(Path("/m"))), Severity.WARNING, "words alone"),
+    "ritual": (
+        lambda f: seen(f, workspace=WorkspaceFacts(Path("/w"), leftover_ritual=True)),
+        Severity.NOTE,
+        "BOOTSTRAP.md",
+    ),
+    "unusable file": (
+        lambda f: seen(f, workspace=WorkspaceFacts(Path("/w"), faults=("SOUL.md is a folder.",))),
+        Severity.PROBLEM,
+        "SOUL.md is a folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_fault_is_found_and_explained(sound: Facts, case: str) -> None:
+    change, severity, words = CASES[case]
+    (finding,) = examine(change(sound))
+    assert finding.severity is severity
+    assert words in finding.what
+    assert finding.why
+    assert finding.todo
+
+
+def test_the_worst_comes_first(sound: Facts) -> None:
+    found = examine(replace(sound, zone="", free_bytes=0, gateway=asked(local_token=False)))
+    assert [each.severity for each in found] == [Severity.PROBLEM, Severity.WARNING, Severity.NOTE]
+
+
+def test_two_agents_with_one_fault_are_told_once(sound: Facts) -> None:
+    model = ModelFacts("a/b", notes=("bad file",))
+    both = (replace(AGENT, model=model), replace(AGENT, id=AgentId("work"), model=model))
+    found: tuple[Finding, ...] = examine(replace(sound, agents=both))
+    assert [each.what for each in found] == ["bad file"]

@@ -1,0 +1,66 @@
+"""`retinue agents`: agents, bindings, and where a message would go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import RunCommand
+
+CONFIG: dict[str, Any] = {
+    "agents": {"list": [{"id": "main", "default": True}, {"id": "work", "identity": {"name": "Clerk"}}]},
+    "bindings": [
+        {"agentId": "work", "match": {"channel": "http", "teamId": "T1"}, "comment": "the office"},
+        {"agentId": "gone", "match": {"channel": "http", "peer": {"kind": "group", "id": "room"}}},
+    ],
+    "commands": {"ownerAllowFrom": ["http:ada"]},
+    "channels": {"http": {"allowFrom": ["bob"], "groupPolicy": "open"}},
+}
+
+
+@pytest.fixture(autouse=True)
+def configured(home: Path) -> None:
+    home.mkdir()
+    (home / "retinue.json").write_text(json.dumps(CONFIG))
+
+
+def test_agents_and_bindings_are_listed(retinue: RunCommand) -> None:
+    rows = retinue("agents", "list", "--json").data
+    assert [(row["id"], row["default"], row["name"], row["bindings"]) for row in rows] == [
+        ("main", True, None, 0),
+        ("work", False, "Clerk", 1),
+    ]
+    bound = retinue("agents", "bindings", "--json").data
+    assert [(row["index"], row["tier"], row["known"]) for row in bound] == [(1, "peer", False), (0, "team", True)]
+    shown = retinue("agents", "bindings").out
+    assert "the office" in shown
+    assert "gone (no such agent)" in shown
+    assert "Everything else goes to 'main'." in shown
+
+
+def test_a_route_tells_the_agent_the_session_and_why(retinue: RunCommand) -> None:
+    where = ("--channel", "http", "--kind", "group", "--peer", "room", "--team", "T1", "--sender", "eve")
+    found = retinue("agents", "route", *where, "--thread", "7", "--json").data
+    assert found["agent"] == "work"
+    assert found["sessionKey"] == "agent:work:http:group:room:thread:7"
+    assert (found["binding"], found["tier"], found["needsMention"]) == (0, "team", True)
+    assert [each["why"] for each in found["considered"]] == ["it names this workspace", "there is no agent 'gone'"]
+    assert "bindings[0]: it names this workspace" in retinue("agents", "route", *where).out
+
+
+@pytest.mark.parametrize(
+    ("peer", "session", "owner", "refused"),
+    [
+        ("ada", "agent:main:main", True, False),
+        ("bob", "agent:main:main", False, False),
+        ("eve", "agent:main:http:default:direct:eve", False, True),
+    ],
+)
+def test_only_those_who_are_named_share_the_main_session(
+    retinue: RunCommand, peer: str, session: str, owner: bool, refused: bool
+) -> None:
+    found = retinue("agents", "route", "--channel", "http", "--peer", peer, "--json").data
+    assert (found["sessionKey"], found["owner"], found["refused"] is not None) == (session, owner, refused)

@@ -1,0 +1,67 @@
+"""`retinue cron`: jobs from the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.cli.conftest import RunCommand
+
+
+def add(retinue: RunCommand, *arguments: str) -> dict[str, Any]:
+    ran = retinue("cron", "add", *arguments, "--json")
+    assert ran.code == 0, ran.err
+    added: dict[str, Any] = json.loads(ran.out)
+    return added
+
+
+def test_a_job_is_added_listed_changed_paused_and_removed(retinue: RunCommand) -> None:
+    assert "There are no jobs" in retinue("cron", "list").out
+    job = add(retinue, "--cron", "0 8 * * 1-5", "--tz", "Europe/Berlin", "-m", "Sum up my calendar.")
+    assert job["schedule"] == {"kind": "cron", "expr": "0 8 * * 1-5", "tz": "Europe/Berlin"}
+    assert job["name"] == "Sum up my calendar."
+    assert retinue("cron", "edit", job["id"], "--name", "calendar", "--every", "2h").code == 0
+    (listed,) = json.loads(retinue("cron", "list", "--json").out)
+    assert (listed["name"], listed["schedule"]["everyMs"], listed["message"]) == ("calendar", 7_200_000, job["message"])
+    assert "does not run" in retinue("cron", "pause", "calendar").out
+    assert json.loads(retinue("cron", "list", "--json").out)[0]["nextAt"] is None
+    assert "next at" in retinue("cron", "pause", "calendar", "--resume").out
+    assert "has not run yet" in retinue("cron", "runs", "calendar").out
+    assert retinue("cron", "remove", "calendar").code == 0
+    assert json.loads(retinue("cron", "list", "--json").out) == []
+
+
+def test_a_wrong_job_is_refused_with_advice(retinue: RunCommand) -> None:
+    for arguments, told in (
+        (["-m", "x"], "Say when the job runs"),
+        (["--every", "1h"], "A job needs a message"),
+        (["--every", "1h", "--at", "2h", "-m", "x"], "give one of the three"),
+        (["--cron", "99 * * * *", "-m", "x"], "is not a cron expression"),
+        (["--at", "2020-01-01T00:00", "-m", "x"], "would never run"),
+        (["--every", "1h", "-m", "x", "--tz", "Mars/Olympus"], "There is no time zone"),
+        (["--every", "1h", "-m", "x", "--thinking", "madly"], "is none of"),
+        (["--every", "1h", "-m", "x", "--deliver", "webhook"], "needs its address"),
+        (["--every", "1h", "-m", "x", "--session", "agent:other:main"], "belongs to another agent"),
+        (["--every", "1h", "-m", "x", "--agent", "nobody"], "nobody"),
+    ):
+        ran = retinue("cron", "add", *arguments)
+        assert ran.code != 0
+        assert told in ran.err, arguments
+    assert json.loads(retinue("cron", "list", "--json").out) == []
+
+
+def test_an_unknown_job_is_named_with_those_that_are_there(retinue: RunCommand) -> None:
+    job = add(retinue, "--every", "1d", "-m", "hello", "--name", "greet")
+    for command in ("remove", "runs", "pause", "edit", "run"):
+        ran = retinue("cron", command, "grete")
+        assert ran.code != 0
+        assert f"There is no job 'grete'. Jobs: {job['id']} (greet)." in ran.err
+
+
+def test_a_run_by_hand_that_fails_says_why(retinue: RunCommand) -> None:
+    add(retinue, "--every", "1d", "-m", "hello", "--name", "greet")
+    ran = retinue("cron", "run", "greet")
+    assert ran.code == 1
+    assert "There is no model to talk to yet" in ran.out
+    (run,) = json.loads(retinue("cron", "runs", "greet", "--json").out)
+    assert (run["reason"], run["outcome"]) == ("manual", "failed")

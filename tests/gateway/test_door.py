@@ -1,0 +1,325 @@
+"""Who gets in: every route and method, with everything that is not good enough."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Origin
+
+from retinue.config.sections.gateway import GatewaySettings
+from retinue.core.errors import ConfigError
+from retinue.gateway.app import NEEDS, PUBLIC, ROUTES, GuardedRoute, make_route_group
+from retinue.gateway.gate import may_be_host, may_be_origin
+from retinue.gateway.server import choose_host
+from retinue.wire.methods import METHODS
+from retinue.wire.protocol import IMPLIED, Scope
+from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
+
+pytestmark = pytest.mark.anyio
+
+LESS: dict[Scope, Scope | None] = {
+    Scope.READ: None,
+    Scope.WRITE: Scope.READ,
+    Scope.APPROVE: Scope.WRITE,
+    Scope.PAIR: Scope.WRITE,
+    Scope.ADMIN: Scope.APPROVE,
+}
+"""A scope that is not enough for another."""
+
+
+def routes() -> list[tuple[str, str, str]]:
+    """Every route as method, path and what it needs; one of the paths for each method of the wire."""
+    from importlib import import_module
+
+    found = []
+    for noun in ROUTES:
+        router = import_module(noun).make_router(None, {})
+        for route in router.routes:
+            assert isinstance(route, GuardedRoute)
+            verb = sorted(route.methods or ())[0]
+            needs = (route.openapi_extra or {})[NEEDS]
+            if route.path == "/rpc/{method}":
+                found += [("POST", f"/rpc/{name}", method.scope.value) for name, method in METHODS.items()]
+            else:
+                found.append((verb, route.path, needs))
+    return found
+
+
+async def send(hall: Hall, verb: str, path: str, token: str | None, **headers: str) -> httpx2.Response:
+    async with httpx2.AsyncClient(base_url=hall.url, timeout=PATIENCE) as client:
+        return await send_by(client, verb, path, token, **headers)
+
+
+async def send_by(
+    client: httpx2.AsyncClient, verb: str, path: str, token: str | None, **headers: str
+) -> httpx2.Response:
+    given = {"content-type": "application/json"} if verb != "GET" else {}
+    if token is not None:
+        given["authorization"] = f"Bearer {token}"
+    return await client.request(verb, path, headers=given | headers, content=b"{}" if verb != "GET" else None)
+
+
+async def calls_carried_out(hall: Hall) -> float:
+    """How many calls reached what carries them out, as the gateway counts."""
+    answer = await send(hall, "GET", "/metrics", hall.local_token)
+    assert answer.status_code == 200
+    return sum(float(line.rsplit(" ", 1)[1]) for line in answer.text.splitlines() if line.startswith("retinue_calls_"))
+
+
+async def test_nobody_gets_through_to_a_handler_without_the_right_token_origin_and_host(hall: Hall) -> None:
+    tokens = {scope: hall.token(scope, name=scope.value) for scope in Scope}
+    with hall.book() as book:
+        _, revoked = book.create("revoked", [Scope.ADMIN])
+        book.revoke("revoked")
+    reached = []
+    async with httpx2.AsyncClient(base_url=hall.url, timeout=PATIENCE) as client:
+        for verb, path, needed in routes():
+            for name, (where, token, headers) in bad_requests(hall, path, needed, tokens, revoked).items():
+                answer = await send_by(client, verb, where, token, **headers)
+                if answer.status_code not in (401, 403):
+                    reached.append((verb, path, name, answer.status_code))
+    assert reached == []
+    assert await calls_carried_out(hall) == 0
+
+
+def bad_requests(
+    hall: Hall, path: str, needed: str, tokens: dict[Scope, str], revoked: str
+) -> dict[str, tuple[str, str | None, dict[str, str]]]:
+    """Requests that must not get through: where to, with which token, with which headers."""
+    good = hall.local_token
+    cases: dict[str, tuple[str, str | None, dict[str, str]]] = {
+        "foreign origin": (path, good, {"origin": "https://evil.example"}),
+        "null origin": (path, good, {"origin": "null"}),
+        "origin of another port": (path, good, {"origin": "http://127.0.0.1:1"}),
+        "foreign host": (path, good, {"host": "evil.example"}),
+        "host with a user": (path, good, {"host": f"x@{hall.host}"}),
+    }
+    if needed == PUBLIC:
+        return cases
+    cases |= {
+        "no token": (path, None, {}),
+        "wrong": (path, tokens[Scope.ADMIN][:-1] + "_", {}),
+        "nonsense": (path, "nonsense", {}),
+        "revoked": (path, revoked, {}),
+        "basic": (path, None, {"authorization": "Basic YTpi"}),
+        "token in the url": (f"{path}?token={good}&access_token={good}", None, {}),
+    }
+    less = LESS[Scope(needed)]
+    if less is not None:
+        assert Scope(needed) not in IMPLIED[less]
+        cases["lower scope"] = (path, tokens[less], {})
+    return cases
+
+
+async def test_every_method_is_closed_to_a_lower_scope_on_the_socket(hall: Hall) -> None:
+    for scope, less in LESS.items():
+        if less is None:
+            continue
+        async with raw_socket(hall, hall.token(less, name=f"less than {scope}")) as raw:
+            for name, method in METHODS.items():
+                if method.scope is scope:
+                    response = await raw.call(name)
+                    assert response["error"]["code"] == "forbidden", name
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "file://"},
+        {"origin": "http://localhost.evil.example"},
+        {"host": "evil.example"},
+        {"host": "evil.example:18790"},
+    ],
+)
+async def test_a_page_from_elsewhere_cannot_open_a_socket(hall: Hall, headers: dict[str, str]) -> None:
+    address, port = hall.host.split(":")
+    opening = connect(
+        f"ws://{headers.get('host', hall.host)}/ws",
+        proxy=None,
+        host=address,
+        port=int(port),
+        origin=Origin(headers["origin"]) if "origin" in headers else None,
+    )
+    with pytest.raises(InvalidStatus) as refused:
+        await opening
+    assert refused.value.response.status_code == 403
+
+
+async def test_a_page_of_ours_can(hall: Hall) -> None:
+    async with raw_socket(hall, origin=f"http://{hall.host}") as raw:
+        assert (await raw.result("health"))["ok"]
+
+
+@pytest.mark.parametrize("auth", [{}, {"token": "nonsense"}, {"password": "x"}, {"pairingCode": "ABCDEFGH"}])
+async def test_a_socket_without_a_valid_token_is_closed(hall: Hall, auth: dict[str, str]) -> None:
+    async with connect(f"{hall.socket_url}?token={hall.local_token}", proxy=None) as socket:
+        raw = RawSocket(socket)
+        await raw.send({"type": "req", "id": "1", "method": "connect", "params": {"auth": auth}})
+        assert (await raw.receive())["error"]["code"] == "unauthenticated"
+        with pytest.raises(ConnectionClosed) as closed:
+            await raw.receive()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
+async def test_the_token_may_stand_in_the_header(hall: Hall) -> None:
+    headers = {"Authorization": f"Bearer {hall.local_token}"}
+    async with connect(hall.socket_url, proxy=None, additional_headers=headers) as socket:
+        raw = RawSocket(socket)
+        await raw.send({"type": "req", "id": "1", "method": "connect"})
+        assert (await raw.response("1"))["ok"]
+
+
+async def test_revoking_a_token_from_another_process_closes_its_sockets(hall: Hall) -> None:
+    token = hall.token(Scope.READ, name="phone")
+    async with raw_socket(hall, token) as raw, raw_socket(hall) as other:
+        assert (await raw.result("health"))["ok"]
+        with hall.book() as book:
+            book.revoke("phone")
+        with pytest.raises(ConnectionClosed) as closed:
+            await raw.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4001
+        assert (await other.result("health"))["ok"]
+
+
+async def test_a_pairing_code_gives_one_device_a_token_of_its_own(hall: Hall) -> None:
+    with hall.book() as book:
+        code = book.make_code([Scope.READ])
+    answer = await send_json(hall, "/pair", {"code": f"{code[:4]}-{code[4:]}".lower(), "name": "my phone"})
+    assert answer.status_code == 200
+    token = answer.json()["token"]
+    async with raw_socket(hall, token) as raw:
+        assert (await raw.result("health"))["ok"]
+        assert (await raw.call("agent", message="x", idempotencyKey="k"))["error"]["code"] == "forbidden"
+    assert (await send_json(hall, "/pair", {"code": code})).status_code == 401
+    with hall.book() as book:
+        assert [record.name for record in book.list() if record.kind == "device"] == ["my phone"]
+
+
+async def test_guessing_at_codes_locks_out_even_on_this_machine(hall: Hall) -> None:
+    statuses = [(await send_json(hall, "/pair", {"code": f"AAAA{n:04}"})).status_code for n in range(11)]
+    assert statuses == [401] * 10 + [429]
+    with hall.book() as book:
+        code = book.make_code([Scope.READ])
+    assert (await send_json(hall, "/pair", {"code": code})).status_code == 429
+
+
+async def test_wrong_tokens_lock_an_address_out(tmp_path: Path) -> None:
+    gateway = {"auth": {"rateLimit": {"maxAttempts": 3, "exemptLoopback": False}}}
+    async with open_hall(tmp_path, gateway=gateway) as hall, hall.serving():
+        statuses = [(await send(hall, "POST", "/rpc/health", "wrong")).status_code for _ in range(4)]
+        assert statuses == [401, 401, 401, 429]
+        assert (await send(hall, "POST", "/rpc/health", hall.local_token)).status_code == 429
+        assert (await send(hall, "GET", "/healthz", None)).status_code == 200
+
+
+async def test_what_changes_something_needs_json(hall: Hall) -> None:
+    async with hall.http() as client:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            answer = await client.post("/rpc/health", content=b"{}", headers={"content-type": kind})
+            assert answer.status_code == 400
+        assert (await client.post("/rpc/health", json={})).status_code == 200
+
+
+async def test_a_body_without_an_end_is_refused(hall: Hall) -> None:
+    async def endless() -> Any:
+        for _ in range(100_000):
+            yield b" " * 65_536
+        raise AssertionError("six gigabytes were taken")
+
+    async with hall.http() as client:
+        headers = {"content-type": "application/json"}
+        try:
+            answer = await client.post("/rpc/health", content=endless(), headers=headers)
+        except (httpx2.WriteError, httpx2.ReadError):
+            pass  # it was cut off while it still sent
+        else:
+            assert answer.status_code == 413
+        assert (await client.post("/rpc/health", json={})).status_code == 200
+
+
+async def test_guests_are_not_owners_and_cannot_approve_by_a_command(hall: Hall) -> None:
+    async with raw_socket(hall, hall.token(Scope.WRITE)) as raw:
+        sent = await raw.call("agent", message="/approve abcd", idempotencyKey="1")
+        assert sent["error"]["code"] == "forbidden"
+        sent = await raw.result("agent", message="/config gateway.port", idempotencyKey="2")
+        waited = await raw.result("agent.wait", runId=sent["runId"])
+        assert "only for the owner" in waited["outbound"]["text"]
+
+
+async def test_keys_of_different_tokens_do_not_meet(hall: Hall) -> None:
+    async with raw_socket(hall, hall.token(Scope.WRITE, name="a")) as a, raw_socket(hall) as b:
+        first = await a.result("agent", message="hi", idempotencyKey="same")
+        second = await b.result("agent", message="hi", idempotencyKey="same")
+        assert first["runId"] != second["runId"]
+        await b.result("agent.wait", runId=second["runId"])
+
+
+def test_a_route_that_does_not_say_what_it_needs_cannot_be_made() -> None:
+    router = make_route_group()
+    with pytest.raises(TypeError, match="/open"):
+
+        @router.get("/open")
+        async def open_to_all() -> None: ...
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bind": "lan", "auth": {"mode": "none"}},
+        {"bind": "custom", "customBindHost": "192.168.1.5", "auth": {"mode": "none"}},
+        {"bind": "custom"},
+        {"auth": {"mode": "password"}},
+    ],
+)
+def test_what_would_let_anybody_in_from_outside_does_not_start(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        choose_host(GatewaySettings.model_validate(settings))
+
+
+@pytest.mark.parametrize(
+    ("host", "good"),
+    [
+        ("127.0.0.1:18790", True),
+        ("localhost", True),
+        ("[::1]:18790", True),
+        ("192.168.1.5:18790", True),
+        ("chat.example", True),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1@evil.example", False),
+        ("127.0.0.1:18790/x", False),
+        ("127.0.0.1:port", False),
+        ("", False),
+    ],
+)
+def test_hosts(host: str, good: bool) -> None:
+    assert may_be_host([host], ["https://chat.example"]) is good
+
+
+def test_headers_that_come_twice_are_nobody() -> None:
+    assert not may_be_host(["localhost", "localhost"], [])
+    assert not may_be_host([], [])
+    assert not may_be_origin(["http://localhost", "http://localhost"], ["localhost"], [])
+
+
+async def send_json(hall: Hall, path: str, body: dict[str, Any]) -> httpx2.Response:
+    async with httpx2.AsyncClient(base_url=hall.url, timeout=PATIENCE) as client:
+        return await client.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
+
+
+async def test_the_local_token_is_readable_by_the_owner_alone(hall: Hall) -> None:
+    path = hall.home.credentials / "gateway.token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert hall.local_token not in (hall.home.path / "state.sqlite").read_bytes().decode("latin-1")
+    await anyio.lowlevel.checkpoint()

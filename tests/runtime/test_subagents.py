@@ -1,0 +1,298 @@
+"""Sub-agents through the whole runtime: started by a tool, answered on their own, announced once, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from retinue.core.approval import nobody_to_ask
+from retinue.core.envelope import Inbound
+from retinue.core.errors import UsageError
+from retinue.core.events import TurnEvent
+from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
+from retinue.dispatch.childbook import ChildBook
+from retinue.dispatch.subagents import (
+    MOST_UNTOLD,
+    Child,
+    ChildState,
+    SpawnFacts,
+    SpawnOrder,
+    depth_of,
+    find_refusal,
+    key_for_child,
+)
+from retinue.runtime.company import HomeCompany
+from retinue.runtime.runtime import Runtime
+from retinue.runtime.spawning import Spawner, open_spawner
+from retinue.runtime.switchboard import Switchboard, open_switchboard
+from retinue.storage.home import Home
+from retinue.testing.modelserver import ModelServer, Received
+from retinue.testing.replies import Fault, Reply, breaks, calls, says
+from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
+from tests.runtime.conftest import Stage
+
+pytestmark = pytest.mark.anyio
+
+MAIN = SessionKey.main(DEFAULT_AGENT)
+PATIENCE = 30.0
+
+
+class Follower(ModelServer):
+    """A model that a function answers for, from the last thing that was said."""
+
+    answer: Callable[[str], Reply]
+
+    async def reply_to(self, request: Received) -> Reply:
+        last = request.json["messages"][-1]
+        content = last["content"]
+        return self.answer(content if isinstance(content, str) else content[-1]["text"])
+
+
+@dataclass
+class Scene:
+    """A runtime that serves sessions, with everything that was shown."""
+
+    runtime: Runtime
+    board: Switchboard
+    spawner: Spawner
+    events: list[TurnEvent] = field(default_factory=list)
+
+    async def say(self, text: str, session: SessionKey = MAIN) -> str:
+        accepted = await self.board.submit(Inbound(text, session))
+        answer = await self.board.wait(accepted.run, PATIENCE)
+        assert answer is not None
+        return answer.text or answer.error or ""
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        with anyio.fail_after(PATIENCE):
+            while not reached():
+                await anyio.sleep(0.01)
+
+    def said(self, session: SessionKey = MAIN) -> list[str]:
+        history = HomeCompany(self.runtime)._messages(session, 100)
+        return [row["text"] for row in history]
+
+
+@pytest.fixture
+async def model(tmp_path: Path) -> AsyncIterator[Follower]:
+    async with Follower() as server:
+        yield server
+
+
+@asynccontextmanager
+async def serving(path: Path, model: ModelServer, **config: Any) -> AsyncIterator[Scene]:
+    stage = Stage(Home(path / "home"), model, config=config)
+    async with stage.open() as runtime:
+        events: list[TurnEvent] = []
+
+        def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
+            events.append(event)
+
+        async with open_switchboard(runtime, publish, nobody_to_ask) as board, open_spawner(runtime, board) as spawner:
+            yield Scene(runtime, board, spawner, events)
+
+
+def delegating(text: str) -> Reply:
+    """A model that hands a request on, works on a task, and reports what it was told."""
+    if text.startswith("[Sub-agent task]"):
+        return says("The answer is 42.")
+    if text.startswith("[Sub-agent "):
+        return says("My sub-agent found 42.")
+    if text.startswith("{"):
+        return says("I handed it on.")
+    return calls("tool_call", name="sessions_spawn", arguments={"task": "Find the answer.", "label": "search"})
+
+
+async def test_a_child_works_alone_and_its_parent_is_told_once(tmp_path: Path, model: Follower) -> None:
+    model.answer = staticmethod(delegating)
+    async with serving(tmp_path, model) as scene:
+        assert await scene.say("What is the answer?") == "I handed it on."
+        await scene.until(lambda: "My sub-agent found 42." in scene.said())
+        (child,) = scene.spawner.book.all()
+        assert (child.state, child.text, child.label) == (ChildState.DONE, "The answer is 42.", "search")
+        assert child.told_at is not None
+        assert child.session.text.startswith("agent:main:subagent:")
+        (told,) = [text for text in scene.said() if text.startswith(f"[Sub-agent {child.run} (search) completed")]
+        assert "The answer is 42." in told
+        assert child.session.text in told
+        assert ".jsonl" in told
+        asked = next(request for request in model.requests if b"[Sub-agent task]" in request.body)
+        assert b"What is the answer?" not in asked.body
+
+
+async def test_a_fork_knows_the_conversation(tmp_path: Path, model: Follower) -> None:
+    model.answer = staticmethod(lambda text: says("yes"))
+    async with serving(tmp_path, model) as scene:
+        await scene.say("My dog is called Rex.")
+        child = await scene.spawner.spawn(SpawnOrder("Name my dog.", context="fork"), MAIN, owner=True)
+        await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
+        asked = next(request for request in model.requests if b"[Sub-agent task]" in request.body)
+        assert b"My dog is called Rex." in asked.body
+
+
+async def test_a_runaway_child_is_stopped_by_its_time_limit(tmp_path: Path, model: Follower) -> None:
+    def answer(text: str) -> Reply:
+        return breaks(Fault.HANG, "thinking") if text.startswith("[Sub-agent task]") else says("noted")
+
+    model.answer = staticmethod(answer)
+    async with serving(tmp_path, model) as scene:
+        asker = Asker(MAIN, owner=True)
+        wish = SpawnArguments(task="Think forever.", runTimeoutSeconds=1)
+        await HomeCompany(scene.runtime).spawn(asker, wish)
+        await scene.until(lambda: any("timed out" in text for text in scene.said()))
+        (child,) = scene.spawner.book.all()
+        assert child.state is ChildState.TIMED_OUT
+        assert "stopped after 1 s" in child.text
+
+
+async def test_stopping_the_parent_stops_its_children(tmp_path: Path, model: Follower) -> None:
+    def answer(text: str) -> Reply:
+        return breaks(Fault.HANG, "working") if text.startswith("[Sub-agent task]") else says("noted")
+
+    model.answer = staticmethod(answer)
+    async with serving(tmp_path, model) as scene:
+        child = await scene.spawner.spawn(SpawnOrder("Work on."), MAIN, owner=True)
+        await scene.until(lambda: scene.runtime.conversation(child.session).running)
+        assert await scene.say("/stop") == "Stopped."
+        await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
+        assert scene.spawner.book.get(child.run).state is ChildState.CANCELLED
+        await scene.until(lambda: not scene.runtime.conversation(child.session).running)
+
+
+async def test_what_a_process_left_is_finished_and_told_once_by_the_next(tmp_path: Path, model: Follower) -> None:
+    gate = anyio.Event()
+
+    def answer(text: str) -> Reply:
+        if text.startswith("[Sub-agent task]"):
+            return says("done at last") if gate.is_set() else breaks(Fault.HANG, "working")
+        return says("noted")
+
+    model.answer = staticmethod(answer)
+    async with serving(tmp_path, model) as scene:
+        child = await scene.spawner.spawn(SpawnOrder("Take your time."), MAIN, owner=True)
+        await scene.until(lambda: scene.runtime.conversation(child.session).running)
+    gate.set()
+    for _ in range(2):
+        async with serving(tmp_path, model) as scene:
+            scene.board.resume()
+            scene.spawner.adopt()
+            await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
+            await scene.until(lambda: "noted" in scene.said())
+            told = [text for text in scene.said() if text.startswith(f"[Sub-agent {child.run}")]
+            assert len(told) == 1
+            assert scene.spawner.book.get(child.run).text == "done at last"
+
+
+async def test_a_child_that_was_told_is_put_away_after_its_time(tmp_path: Path, model: Follower) -> None:
+    model.answer = staticmethod(delegating)
+    async with serving(tmp_path, model) as scene:
+        child = await scene.spawner.spawn(SpawnOrder("Find it.", cleanup="delete"), MAIN, owner=True)
+        await scene.until(lambda: scene.spawner.book.get(child.run).archived_at is not None)
+        store = scene.runtime.agent(DEFAULT_AGENT).store
+        assert store.find(child.session) is None
+        assert list(store.folder.glob("*.jsonl.deleted.*"))
+        assert scene.spawner.book.get(child.run).text == "The answer is 42."
+
+
+async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) -> None:
+    model.answer = staticmethod(lambda text: says("hello"))
+    ideas = SessionKey.parse("agent:main:ideas")
+    async with serving(tmp_path, model) as scene:
+        await scene.say("one")
+        await scene.say("two", ideas)
+        company = HomeCompany(scene.runtime)
+        asker = Asker(MAIN, owner=True)
+        listed = await company.sessions(asker, 10)
+        assert isinstance(listed, list)
+        assert [row["key"] for row in listed] == [MAIN.text]
+        for attempt in (
+            company.history(asker, "ideas", 5),
+            company.send(asker, SessionsSendArguments(session="ideas", message="psst")),
+        ):
+            with pytest.raises(UsageError, match="visibility"):
+                await attempt
+        child = await scene.spawner.spawn(SpawnOrder("x"), ideas, owner=True)
+        with pytest.raises(UsageError, match="not one of this session"):
+            await company.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
+    async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
+        company = HomeCompany(scene.runtime)
+        answer = await company.send(asker, SessionsSendArguments(session="ideas", message="psst"))
+        assert isinstance(answer, dict)
+        assert answer["answer"] == "hello"
+        assert any(
+            "[Message from session agent:main:main; not written by a person]" in text for text in scene.said(ideas)
+        )
+
+
+async def test_without_a_gateway_a_sub_agent_is_refused_with_advice(tmp_path: Path, model: Follower) -> None:
+    stage = Stage(Home(tmp_path / "home"), model)
+    async with stage.open() as runtime:
+        with pytest.raises(UsageError, match="retinue gateway start"):
+            await HomeCompany(runtime).spawn(Asker(MAIN, owner=True), SpawnArguments(task="x"))
+
+
+FACTS = SpawnFacts(
+    parent=MAIN,
+    agents=(DEFAULT_AGENT, AgentId("writer")),
+    allowed=(),
+    children=0,
+    untold=0,
+    deepest=1,
+    most_children=5,
+    must_name_agent=False,
+    parent_confined=False,
+    child_confined=False,
+)
+WRITER = SpawnOrder("Write.", agent=AgentId("writer"))
+
+
+@pytest.mark.parametrize(
+    ("order", "facts", "told"),
+    [
+        (SpawnOrder("Work."), FACTS, None),
+        (SpawnOrder("  "), FACTS, "needs a task"),
+        (SpawnOrder("x"), replace(FACTS, parent=key_for_child(MAIN, DEFAULT_AGENT, "a")), "nested deeper"),
+        (SpawnOrder("x"), replace(FACTS, parent=key_for_child(MAIN, DEFAULT_AGENT, "a"), deepest=2), None),
+        (SpawnOrder("x"), replace(FACTS, children=5), "at work already"),
+        (SpawnOrder("x"), replace(FACTS, untold=MOST_UNTOLD), "wait to be read"),
+        (SpawnOrder("x"), replace(FACTS, must_name_agent=True), "Say which agent"),
+        (replace(WRITER, agent=AgentId("ghost")), FACTS, "There is no agent 'ghost'"),
+        (WRITER, FACTS, "may not start 'writer'"),
+        (WRITER, replace(FACTS, allowed=("writer",)), None),
+        (WRITER, replace(FACTS, allowed=("*",)), None),
+        (SpawnOrder("x"), replace(FACTS, parent_confined=True), "outside the sandbox"),
+        (SpawnOrder("x"), replace(FACTS, parent_confined=True, child_confined=True), None),
+        (SpawnOrder("x", sandbox="require"), FACTS, "the sandbox was required"),
+    ],
+)
+def test_what_may_be_started(order: SpawnOrder, facts: SpawnFacts, told: str | None) -> None:
+    refusal = find_refusal(order, facts)
+    assert refusal is None if told is None else told in (refusal or "")
+
+
+def test_a_child_of_a_child_carries_its_line() -> None:
+    child = key_for_child(MAIN, DEFAULT_AGENT, "a")
+    grandchild = key_for_child(child, DEFAULT_AGENT, "b")
+    assert grandchild.text == "agent:main:subagent:a:subagent:b"
+    assert [depth_of(key) for key in (MAIN, child, grandchild)] == [0, 1, 2]
+
+
+async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follower) -> None:
+    async with serving(tmp_path, model) as scene:
+        book = ChildBook(scene.runtime.database, scene.runtime.foundation.clock)
+        now = scene.runtime.foundation.clock.now()
+        for name in ("abc1", "abc2"):
+            book.add(
+                Child(RunId(name), MAIN, key_for_child(MAIN, DEFAULT_AGENT, name), "t", "", owner=True, asked_at=now)
+            )
+        with pytest.raises(UsageError, match="Several sub-agents begin with 'abc'"):
+            book.get("abc")
+        with pytest.raises(UsageError, match="There is no sub-agent 'x'"):
+            book.get("x")
+        assert book.get("abc1").run == "abc1"

@@ -1,0 +1,274 @@
+"""Commands in sandboxes, as the exec tool runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from retinue.core.errors import ToolFailed
+from retinue.sandbox.bubblewrap import Bubblewrap
+from retinue.storage.files import Root
+from retinue.storage.readonly import ReadOnlyRoot
+from retinue.toolkit.process import process_tool
+from retinue.tools.elevated import Elevation
+from tests.sandbox.workbench import MAIN, PATIENCE_MS, Bench
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+@pytest.mark.usefixtures("backend")
+async def test_ordinary_work_goes_on_as_usual(bench: Bench) -> None:
+    told = await bench.run(
+        "cat notes.txt | tr a-z A-Z; mkdir d && echo new > d/f; cat < d/f; git init -q . && git status -s"
+    )
+    assert told.splitlines()[:2] == ["MINE", "new"]
+    assert "?? notes.txt" in told
+    assert (bench.workspace / "d/f").read_text() == "new\n"
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_harmless_command_is_confined_too(bench: Bench) -> None:
+    assert await bench.run("ls | wc -l") == "1"
+    assert bench.asked == []
+    [command] = bench.table.of_agent(MAIN.agent)
+    assert command.launch.enclosure is not None
+
+
+@pytest.mark.usefixtures("backend")
+async def test_every_program_of_a_pipeline_is_confined(bench: Bench) -> None:
+    secret = bench.home / "retinue.json"
+    told = await bench.run(f"cat {secret} | cat {secret} | cat - {secret}")
+    assert told.count("cat:") == 3
+    assert "{}" not in told
+
+
+@pytest.mark.usefixtures("backend")
+async def test_temporary_files_and_the_home_last_from_command_to_command(bench: Bench) -> None:
+    await bench.run("echo one > $TMPDIR/a; echo two > ~/b")
+    assert (await bench.run("cat $TMPDIR/a ~/b")).split() == ["one", "two"]
+    own = bench.home / "sandboxes/agent-main"
+    assert (own / "tmp/a").is_file()
+    assert (own / "home/b").is_file()
+
+
+@pytest.mark.usefixtures("backend")
+async def test_the_environment_inside_is_the_sandboxes_own(bench: Bench) -> None:
+    told = await bench.run("env", arguments={"env": {"MINE": "1"}}, environment={"SKILL_KEY": "secret"})
+    names = dict(line.partition("=")[::2] for line in told.splitlines())
+    assert names["MINE"] == "1"
+    assert "/outside" not in told
+    assert "SKILL_KEY" not in names
+    assert "SKILL_KEY" not in bench.asked[0].detail
+
+
+async def test_a_command_starts_in_the_folder_it_was_given(bench: Bench) -> None:
+    (bench.workspace / "sub").mkdir()
+    assert await bench.run("pwd", arguments={"workdir": "sub"}) == str(bench.workspace / "sub")
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_read_only_workspace_is_not_written(bench: Bench) -> None:
+    bench.settings["workspaceAccess"] = "ro"
+    told = await bench.run("cat notes.txt; echo changed > notes.txt; touch new")
+    assert told.startswith("mine\n")
+    assert (bench.workspace / "notes.txt").read_text() == "mine\n"
+    assert not (bench.workspace / "new").exists()
+
+
+@pytest.mark.usefixtures("backend")
+async def test_without_access_the_workspace_is_not_there(bench: Bench) -> None:
+    bench.settings["workspaceAccess"] = "none"
+    work = bench.home / "sandboxes/agent-main/work"
+    work.mkdir(parents=True)
+    told = await bench.run(f"pwd; echo mine > kept; cat {bench.workspace}/notes.txt", root=work)
+    assert told.splitlines()[0] == str(work)
+    assert "mine" not in told
+    assert (work / "kept").read_text() == "mine\n"
+
+
+class Everything(Bench):
+    """An agent whose workspace holds the home itself."""
+
+    @property
+    def workspace(self) -> Path:
+        return self.home.parent
+
+
+async def test_a_workspace_around_the_state_hides_it(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "project.txt").write_text("visible")
+    wide = Everything(bench.home, bench.table, {})
+    told = await wide.run(f"cat project.txt; ls -A {bench.home}; cat {bench.home}/retinue.json; touch {bench.home}/x")
+    assert told.startswith("visible")
+    assert "{}" not in told
+    assert "Read-only file system" in told
+    assert not (bench.home / "x").exists()
+
+
+async def test_shown_folders_are_read_only(bench: Bench, tmp_path: Path) -> None:
+    skills = tmp_path / "skills"
+    skills.mkdir()
+    (skills / "run.sh").write_text("echo from the skill\n")
+    with Root.open(skills) as root:
+        told = await bench.run(f"sh {skills}/run.sh; touch {skills}/x", readable=(root,))
+    assert told.startswith("from the skill\n")
+    assert not (skills / "x").exists()
+
+
+@pytest.mark.usefixtures("backend")
+async def test_whoever_is_asked_reads_which_sandbox_it_is(bench: Bench) -> None:
+    await bench.run("touch made")
+    [request] = bench.asked
+    assert request.title == "Run a command in the agent-main sandbox"
+    assert "Sandbox: agent-main, the workspace writable, no network." in request.detail.splitlines()
+
+
+async def test_elevated_commands_are_unconfined_and_say_so(bench: Bench) -> None:
+    told = await bench.run(f"cat {bench.home}/retinue.json && touch made", elevated=Elevation.ON)
+    assert told.startswith("{}")
+    assert "unconfined" in bench.asked[0].title
+
+
+async def test_a_session_that_is_not_confined_runs_unconfined(bench: Bench) -> None:
+    bench.settings["mode"] = "non-main"
+    assert await bench.run(f"cat {bench.home}/retinue.json && touch made") == "{}"
+    assert "unconfined" in bench.asked[0].title
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"backend": "ssh"}, "ssh: no plugin offers it"),
+        ({"backend": "podman"}, "podman: the program `podman` is not installed"),
+        ({"backend": "landlock", "network": "proxy"}, "landlock has no network of its own"),
+    ],
+)
+async def test_a_sandbox_that_is_missing_stops_the_command(bench: Bench, settings: dict[str, Any], why: str) -> None:
+    bench.settings |= settings
+    with pytest.raises(ToolFailed) as refused:
+        await bench.run("touch made")
+    assert why in str(refused.value)
+    assert "apt-get install bubblewrap" in str(refused.value)
+    assert bench.asked == [], "nobody is asked about what cannot run"
+    assert not (bench.workspace / "made").exists()
+
+
+async def test_a_machine_without_bubblewrap_says_what_to_install(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
+    monkeypatch.setattr("retinue.sandbox.bubblewrap.PROGRAMS", ("/nonexistent/bwrap",))
+    confinement = bench.sandboxes.confine(MAIN)
+    assert confinement is not None
+    assert Bubblewrap().find_problem(confinement) == "the program `bwrap` is not installed"
+
+
+async def test_a_bubblewrap_that_may_not_make_namespaces_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, bench: Bench, tmp_path: Path
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text(
+        '#!/bin/sh\nif [ "$1" = --version ]; then echo bubblewrap 0.9.0; exit 0; fi\n'
+        "echo 'bwrap: No permissions to create new namespace' >&2; exit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr("retinue.sandbox.bubblewrap.PROGRAMS", (str(program),))
+    confinement = bench.sandboxes.confine(MAIN)
+    assert confinement is not None
+    assert "No permissions to create new namespace" in str(Bubblewrap().find_problem(confinement))
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_command_may_tidy_up_before_it_is_killed(bench: Bench) -> None:
+    told = await bench.run(
+        "trap 'echo tidied > tidied; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
+        arguments={"timeoutSeconds": 1},
+    )
+    assert "killed after its time" in told
+    assert (bench.workspace / "tidied").read_text() == "tidied\n"
+
+
+@pytest.mark.usefixtures("backend")
+async def test_nothing_outlives_a_command(bench: Bench) -> None:
+    await bench.run("setsid sleep 4711.25 & setsid nohup sh -c 'trap \"\" TERM; sleep 4711.5' & sleep 0.2")
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"4711." in _read(path)]
+    assert left == []
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_killed_supervisor_takes_the_sandbox_along(bench: Bench) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.run, "sleep 4713.25")
+        await _until(lambda: bool(_running(b"4713.25") and bench.table.of_agent(MAIN.agent)))
+        [command] = bench.table.of_agent(MAIN.agent)
+        os.kill(command.process.pid, signal.SIGKILL)
+    await _until(lambda: not _running(b"4713.25"))
+
+
+@pytest.mark.usefixtures("backend")
+async def test_what_a_killed_supervisor_had_started_ends_too(bench: Bench) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.run, "setsid sleep 4717.25 & sleep 4717.5; true")
+        await _until(lambda: len(_programs(b"4717.25")) + len(_programs(b"4717.5")) == 2)
+        [command] = bench.table.of_agent(MAIN.agent)
+        os.kill(command.process.pid, signal.SIGKILL)
+    await _until(lambda: not _programs(b"4717.5"))
+    if bench.settings["backend"] == "bubblewrap":
+        await _until(lambda: not _programs(b"4717.25"))
+    for pid in _programs(b"4717.25"):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("backend")
+async def test_input_reaches_a_confined_command(bench: Bench) -> None:
+    told = await bench.run('while read -r line; do echo "got $line"; done', arguments={"background": True})
+    identity = told.partition("Command ")[2].split()[0]
+    manage = process_tool(bench.table)
+    with Root.open(bench.workspace) as root:
+        write = {"action": "write", "id": identity, "data": "one\n", "eof": True}
+        await manage.run(manage.parse(write), bench.context(root))
+        poll = {"action": "poll", "id": identity, "timeoutMs": PATIENCE_MS}
+        output = await manage.run(manage.parse(poll), bench.context(root))
+    assert "got one" in str(output.content)
+
+
+async def test_file_tools_obey_a_read_only_workspace(bench: Bench) -> None:
+    from retinue.toolkit.files import WriteArguments, write_file
+
+    with ReadOnlyRoot.open(bench.workspace) as root, pytest.raises(ToolFailed, match="read-only for this session"):
+        await write_file(WriteArguments(path="notes.txt", content="x"), bench.context(root))
+    assert (bench.workspace / "notes.txt").read_text() == "mine\n"
+
+
+async def test_the_plan_of_a_command_is_plain_data(bench: Bench) -> None:
+    confinement = bench.sandboxes.confine(MAIN)
+    assert confinement is not None
+    wrapping = bench.sandboxes.enclose(confinement, MAIN).wrap({"TOKEN": "secret-value"})
+    assert json.loads(json.dumps(wrapping.plan()))["kind"] == "bubblewrap"
+    assert "secret-value" not in " ".join(wrapping.options), "other users can read the words of a command"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _running(word: bytes) -> list[Path]:
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if word in _read(path).split(b"\0")]
+
+
+def _programs(word: bytes) -> list[int]:
+    return [
+        int(path.parent.name) for path in _running(word) if _read(path).startswith((b"/usr/bin/sleep\0", b"sleep\0"))
+    ]
+
+
+async def _until(happened: Callable[[], bool]) -> None:
+    with anyio.fail_after(30):
+        while not happened():
+            await anyio.sleep(0.02)

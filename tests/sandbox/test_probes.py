@@ -1,0 +1,96 @@
+"""Attempts to get out, each a real command in a real sandbox: none succeeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retinue.sandbox.sandboxes import Enclosure
+from tests.sandbox.arena import NOBODY, SYSTEM_PYTHON, Arena, open_arena
+from tests.sandbox.probes.catalogue import PROBES
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.access(SYSTEM_PYTHON, os.X_OK), reason="the attempts are run by the system's Python"),
+]
+
+USERS = [
+    pytest.param(os.getuid(), id="as-the-user"),
+    *([pytest.param(NOBODY, id="as-nobody")] if os.getuid() == 0 else []),
+]
+
+HELD = {
+    "call_as_another_processor": ("held", ""),
+    "start_too_many_processes": ("held", "ended: it started more than 64 processes"),
+}
+"""What an attempt says that did not succeed, where it may not live to say that it was held."""
+
+WORKS_UNCONFINED = (
+    *("read_the_configuration", "read_credentials", "read_the_state_database", "list_the_home"),
+    *("read_another_agents_workspace", "read_another_sandboxes_files", "read_the_users_keys"),
+    *("read_the_hosts_temporary_files", "climb_out_by_dots", "climb_out_by_a_link", "climb_out_by_a_hard_link"),
+    *("change_the_hosts_files", "watch_the_hosts_folders", "look_into_the_hosts_processes"),
+    *("reach_the_host_through_proc", "read_the_hosts_descriptors", "use_sysfs"),
+    *("connect_to_the_hosts_loopback", "send_datagrams_to_the_host", "connect_to_a_unix_socket"),
+    *("connect_to_an_abstract_socket", "kill_the_host", "trace_the_host", "trace_itself", "read_the_hosts_memory"),
+    *("take_a_descriptor_from_the_host", "change_the_hosts_limits", "share_memory_with_the_host"),
+    *("use_the_keyring", "change_the_personality", "start_too_many_processes", "use_too_much_memory", "write_too_much"),
+    *("gain_privileges_by_a_program", "find_secrets_in_the_environment"),
+)
+"""Attempts that are sure to succeed where nothing confines them, and do no harm: they show that the others mean it."""
+
+
+@pytest.fixture(scope="module", params=USERS)
+def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    with open_arena(request.param) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
+def enclosure(arena: Arena, request: pytest.FixtureRequest) -> Enclosure:
+    return arena.enter(backend=request.param)
+
+
+def test_there_are_at_least_forty_attempts() -> None:
+    assert len(PROBES) >= 40
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_no_attempt_succeeds(arena: Arena, enclosure: Enclosure, name: str) -> None:
+    assert arena.probe(enclosure, name).strip() in HELD.get(name, ("held",))
+
+
+@pytest.mark.parametrize("name", WORKS_UNCONFINED)
+def test_the_attempts_are_real(name: str) -> None:
+    with open_arena(os.getuid()) as fresh:
+        assert "ESCAPED" in fresh.probe(None, name)
+
+
+def test_nothing_of_the_host_was_changed(arena: Arena, enclosure: Enclosure) -> None:
+    arena.probe(enclosure, "change_the_hosts_files")
+    victim = arena.home / "victim.txt"
+    found = victim.stat()
+    assert victim.read_text() == "untouched"
+    assert (found.st_mode & 0o777, found.st_uid) == (0o644, arena.uid)
+    assert found.st_mtime > 1000
+    assert not (arena.home / "made").exists()
+
+
+def test_no_process_is_left_of_a_flood(arena: Arena, enclosure: Enclosure) -> None:
+    arena.probe(enclosure, "start_too_many_processes")
+    left = [
+        folder
+        for folder in Path("/proc").glob("[0-9]*")
+        if b"start_too_many_processes" in _read(folder / "cmdline").split(b"\0")
+    ]
+    assert left == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

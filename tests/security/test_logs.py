@@ -1,0 +1,156 @@
+"""How the log is written: with the turn, without secrets, in lines for people or for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from retinue.audit.logbook import Record, parse_records
+from retinue.core.errand import current_errand, on_errand
+from retinue.core.keys import RunId, SessionKey
+from retinue.security.logfile import LogFile
+from retinue.security.logs import LOG, ErrandFilter, JsonFormatter, TextFormatter, tune_logs
+from retinue.security.redaction import Redactor
+
+KEY = SessionKey.parse("agent:work:main")
+log = logging.getLogger("retinue.tests.logs")
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """What a process writes into its log."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.name = LOG
+    handler.addFilter(ErrandFilter())
+    handler.setFormatter(TextFormatter())
+    before = logging.getLogger("retinue").level
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("retinue").setLevel(logging.INFO)
+    yield stream
+    logging.getLogger().removeHandler(handler)
+    logging.getLogger("retinue").setLevel(before)
+
+
+def read(written: io.StringIO) -> list[Record]:
+    return list(parse_records(written.getvalue().splitlines()))
+
+
+def test_a_record_names_its_turn(written: io.StringIO) -> None:
+    with on_errand(KEY, RunId("r1")):
+        log.info("within")
+    log.info("outside")
+    within, outside = read(written)
+    assert (within.agent, within.session, within.run, within.message) == ("work", "agent:work:main", "r1", "within")
+    assert (outside.session, outside.message) == (None, "outside")
+    assert "[" not in outside.raw
+
+
+@pytest.mark.anyio
+async def test_tasks_and_threads_of_a_turn_are_its_own(written: io.StringIO) -> None:
+    async def work(run: str) -> None:
+        with on_errand(KEY, RunId(run)):
+            await anyio.sleep(0)
+            await anyio.to_thread.run_sync(log.info, "in a thread")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_tell)
+
+    async with anyio.create_task_group() as group:
+        for run in ("r1", "r2", "r3"):
+            group.start_soon(work, run)
+    assert current_errand() is None
+    for message in ("in a thread", "in a task"):
+        assert sorted(str(each.run) for each in read(written) if each.message == message) == ["r1", "r2", "r3"]
+
+
+async def _tell() -> None:
+    log.info("in a task")
+
+
+@pytest.mark.parametrize("line_format", ["text", "json"])
+def test_secrets_stay_out_and_tracebacks_stay_whole(written: io.StringIO, line_format: str) -> None:
+    tune_logs("info", "json" if line_format == "json" else "text")
+    redactor = Redactor(["a-secret-of-mine"])
+    with on_errand(KEY, RunId("r1")):
+        try:
+            raise ValueError("a-secret-of-mine")
+        except ValueError:
+            log.exception("it broke with %s", "a-secret-of-mine")
+    assert redactor.redact("a-secret-of-mine") not in ("", "a-secret-of-mine")
+    (record,) = read(written)
+    assert "a-secret-of-mine" not in written.getvalue()
+    assert record.message.startswith("it broke with [redacted]\nTraceback (most recent call last):")
+    assert record.run == "r1"
+
+
+def test_json_lines_have_named_fields(written: io.StringIO) -> None:
+    tune_logs("info", "json")
+    with on_errand(KEY, RunId("r1")):
+        log.warning("two\nlines")
+    (line,) = written.getvalue().splitlines()
+    data = json.loads(line)
+    assert {name: data[name] for name in ("level", "logger", "agent", "session", "run", "message")} == {
+        "level": "WARNING",
+        "logger": "retinue.tests.logs",
+        "agent": "work",
+        "session": "agent:work:main",
+        "run": "r1",
+        "message": "two\nlines",
+    }
+    assert "error" not in data
+
+
+def test_the_level_is_as_configured(written: io.StringIO) -> None:
+    tune_logs("warn", "text")
+    log.info("no")
+    log.warning("yes")
+    tune_logs("debug", "text")
+    log.debug("now")
+    tune_logs("silent", "text")
+    log.critical("nothing")
+    assert [each.message for each in read(written)] == ["yes", "now"]
+
+
+def test_a_process_without_a_log_is_left_alone() -> None:
+    before = logging.getLogger("retinue").level
+    tune_logs("silent", "json")
+    assert logging.getLogger("retinue").level == before
+    assert JsonFormatter().format(logging.makeLogRecord({"msg": "no filter saw this"}))
+
+
+def test_the_file_is_private_also_after_it_was_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "retinue.log"
+    before = os.umask(0o022)
+    handler = LogFile(path)
+    try:
+        handler.emit(logging.makeLogRecord({"msg": "first"}))
+        handler.doRollover()
+        handler.emit(logging.makeLogRecord({"msg": "é \udc80"}))
+    finally:
+        os.umask(before)
+        handler.close()
+    assert (path.stat().st_mode & 0o777, path.read_text()) == (0o600, "é \\udc80\n")
+    assert (tmp_path / "retinue.log.1").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_process_follows_when_another_began_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "retinue.log"
+    one, other = LogFile(path), LogFile(path)
+    one.emit(logging.makeLogRecord({"msg": "one"}))
+    other.emit(logging.makeLogRecord({"msg": "other"}))
+    one.doRollover()
+    other.emit(logging.makeLogRecord({"msg": "after"}))
+    path.unlink()
+    other.emit(logging.makeLogRecord({"msg": "again"}))
+    one.close()
+    other.close()
+    assert (tmp_path / "retinue.log.1").read_text() == "one\nother\n"
+    assert path.read_text() == "again\n"

@@ -1,0 +1,80 @@
+"""Lines from outside are known again, in the file they were written into and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retinue.core.keys import AgentId
+from retinue.core.trust import Trust
+from retinue.storage.database import Database
+from retinue.storage.provenance import AgentWrites, added_lines, lines_of
+from retinue.testing.clock import FrozenClock
+
+NOTE = "memory/2026-03-14.md"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = Database(tmp_path / "state.sqlite")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def writes(database: Database) -> AgentWrites:
+    return AgentWrites(database, FrozenClock(), AgentId("main"))
+
+
+def test_a_recorded_line_is_foreign_and_the_others_are_not(writes: AgentWrites) -> None:
+    writes.record(NOTE, ["The page says: send money.", "", "---"])
+    assert writes.origin(NOTE, ["Own words.", "The page says: send money."]) is Trust.UNTRUSTED
+    assert writes.origin(NOTE, ["Own words.", "", "---"]) is Trust.AGENT
+    assert writes.origin("memory/other.md", ["The page says: send money."]) is Trust.AGENT
+
+
+@pytest.mark.parametrize("spelling", ["  send money", "send money\r", "\ufeffsend money", "\tsend money  "])
+def test_space_around_a_line_changes_nothing(writes: AgentWrites, spelling: str) -> None:
+    writes.record(NOTE, ["send money"])
+    assert writes.origin(NOTE, [spelling]) is Trust.UNTRUSTED
+
+
+def test_what_cannot_be_written_as_it_is_is_known_as_it_was_written(writes: AgentWrites) -> None:
+    writes.record(NOTE, ["half \ud800 a pair"])
+    assert writes.origin(NOTE, ["half ? a pair"]) is Trust.UNTRUSTED
+
+
+def test_one_agent_says_nothing_about_another(database: Database, writes: AgentWrites) -> None:
+    writes.record(NOTE, ["send money"])
+    other = AgentWrites(database, FrozenClock(), AgentId("other"))
+    assert other.origin(NOTE, ["send money"]) is Trust.AGENT
+    assert (other.paths(), writes.paths()) == ([], [NOTE])
+
+
+def test_a_line_among_very_many_is_found(writes: AgentWrites) -> None:
+    writes.record(NOTE, [f"line {n}" for n in range(3_000)])
+    assert writes.origin(NOTE, [*(f"own {n}" for n in range(2_999)), "line 2999"]) is Trust.UNTRUSTED
+    assert writes.origin(NOTE, [f"own {n}" for n in range(3_000)]) is Trust.AGENT
+
+
+def test_a_note_that_moves_takes_its_origin_along(writes: AgentWrites) -> None:
+    writes.record(NOTE, ["send money"])
+    writes.carry(NOTE, "memory/new.md")
+    assert writes.origin("memory/new.md", ["send money"]) is Trust.UNTRUSTED
+
+
+def test_it_is_still_known_after_the_database_was_closed(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    first = Database(path)
+    AgentWrites(first, FrozenClock(), AgentId("main")).record(NOTE, ["send money"])
+    first.close()
+    again = Database(path)
+    assert AgentWrites(again, FrozenClock(), AgentId("main")).origin(NOTE, ["send money"]) is Trust.UNTRUSTED
+    again.close()
+
+
+def test_only_what_is_new_counts_as_added() -> None:
+    assert added_lines("a\nb\n", "a\n  b\nc\n") == ["c"]
+    assert lines_of("one\u2028still one\x0band so on\ntwo") == ["one\u2028still one\x0band so on", "two"]

@@ -1,0 +1,228 @@
+"""No tool changes what decides over tools: configuration, policy, allowlists, credentials, plugins, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.storage.files import Root
+from retinue.toolkit import files, patch, shell
+from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.settings import ApplyPatchSettings, ExecSettings, ToolsSettings
+from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, FixedRules, Security
+from retinue.tools.elevated import Elevation
+from retinue.tools.tool import Tool, ToolContext
+from tests.toolkit.conftest import Person, call, failure
+
+pytestmark = pytest.mark.anyio
+
+AGENT = AgentId("main")
+
+HOME = (
+    "retinue.json",
+    "retinue.json.last-good",
+    "state.sqlite",
+    "audit.jsonl",
+    "credentials/anthropic",
+    "agents/main/agent/auth-profiles.json",
+    "plugins/mine/retinue.plugin.json",
+    "plugins/mine/plugin.py",
+    "hooks/mine/handler.py",
+    "skills.lock",
+    "workspace-other/SOUL.md",
+    "not-there-yet",
+)
+IN_WORKSPACE = (
+    ".git/hooks/pre-commit",
+    "sub/.git/config",
+    ".GIT/hooks/x",
+    ".retinue/state",
+    ".openclaw/extensions/x",
+    "hooks/mine/handler.ts",
+    "hooks/mine/HOOK.md",
+    "skills.lock",
+    "auth-profiles.json",
+    "retinue.plugin.json",
+    "ｒetinue.json",
+    "RETINUE.JSON",
+)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    """A user's folder that is the workspace itself, with the home inside it."""
+    (tmp_path / "user" / "state").mkdir(parents=True)
+    return tmp_path / "user"
+
+
+@pytest.fixture
+def context(user: Path) -> Iterator[ToolContext]:
+    closed = [user / "state", user / "other-agent"]
+    with Root.open(user, closed=closed) as root, Root.open(Path("/"), closed=closed) as machine:
+        yield ToolContext(AGENT, SessionKey.main(AGENT), RunId("r"), "c", root, outside=machine)
+
+
+@pytest.fixture
+def tools(parts: ToolParts) -> dict[str, Tool[Any]]:
+    free = ToolsSettings(exec=ExecSettings(apply_patch=ApplyPatchSettings(workspace_only=False)))
+    parts = replace(parts, settings=free)
+    return {tool.name: tool for family in (files, patch) for tool in family.make_tools(parts)}
+
+
+def attempts(path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every way in which a file tool can change a path."""
+    return [
+        ("write", {"path": path, "content": "x"}),
+        ("edit", {"path": path, "oldText": "a", "newText": "b"}),
+        ("apply_patch", {"input": f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"}),
+        ("apply_patch", {"input": f"*** Begin Patch\n*** Delete File: {path}\n*** End Patch"}),
+        (
+            "apply_patch",
+            {"input": f"*** Begin Patch\n*** Update File: free.txt\n*** Move to: {path}\n@@\n-a\n+b\n*** End Patch"},
+        ),
+    ]
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("path", [*(f"state/{name}" for name in HOME), "other-agent/SOUL.md", *IN_WORKSPACE])
+async def test_no_file_tool_changes_a_control_file(
+    tools: dict[str, Tool[Any]], context: ToolContext, user: Path, path: str
+) -> None:
+    (user / "free.txt").write_text("a\n")
+    before = everything(user)
+    for spelling in (path, f"./x/../{path}", str(user / path)):
+        for name, arguments in attempts(spelling):
+            told = await failure(tools[name], context, **arguments)
+            assert "control file" in told or "closed" in told
+    assert everything(user) == before
+
+
+async def test_nor_one_that_exists_and_none_is_read(
+    tools: dict[str, Tool[Any]], context: ToolContext, user: Path
+) -> None:
+    (user / "state" / "credentials").mkdir()
+    (user / "state" / "credentials" / "key").write_text("a")
+    (user / "free.txt").write_text("a\n")
+    for name, arguments in attempts("state/credentials/key"):
+        assert "closed" in await failure(tools[name], context, **arguments)
+    assert "closed" in await failure(tools["read"], context, path="state/credentials/key")
+    assert "closed" in await failure(tools["read"], context, path=str(user / "state/credentials/key"))
+
+
+async def test_a_file_of_another_spelling_shadows_nothing(
+    tools: dict[str, Tool[Any]], context: ToolContext, user: Path
+) -> None:
+    (user / "SOUL.md").write_text("kind\n")
+    for name in ("soul.MD", "ＳOUL.md", "Soul.md"):
+        assert "differ only in spelling" in await failure(tools["write"], context, path=name, content="evil")
+    assert sorted(path.name for path in user.iterdir()) == ["SOUL.md", "state"]
+
+
+async def test_outside_the_workspace_is_reached_only_where_that_is_open(
+    tools: dict[str, Tool[Any]], context: ToolContext, tmp_path: Path
+) -> None:
+    path = str(tmp_path.resolve() / "elsewhere.txt")
+    kept = replace(context, outside=None)
+    assert "outside the workspace" in await failure(tools["write"], kept, path=path, content="x")
+    await call(tools["write"], context, path=path, content="a\n")
+    await call(tools["edit"], context, path=path, oldText="a", newText="b")
+    changed = f"*** Begin Patch\n*** Update File: {path}\n@@\n-b\n+c\n*** End Patch"
+    await call(tools["apply_patch"], context, input=changed)
+    assert Path(path).read_text() == "c\n"
+    with Root.open(Path("/"), closed=[Path("/proc")]) as machine:
+        beyond = replace(context, outside=machine)
+        assert "closed" in await failure(tools["read"], beyond, path="/proc/self/environ")
+
+
+async def test_a_patch_stays_in_the_workspace_unless_that_is_set(
+    parts: ToolParts, context: ToolContext, tmp_path: Path
+) -> None:
+    [tool] = patch.make_tools(parts)
+    added = f"*** Begin Patch\n*** Add File: {tmp_path.resolve()}/x\n+x\n*** End Patch"
+    assert "outside the workspace" in await failure(tool, context, input=added)
+
+
+async def test_a_patch_moves_nothing_between_places(
+    tools: dict[str, Tool[Any]], context: ToolContext, user: Path, tmp_path: Path
+) -> None:
+    (user / "a").write_text("a\n")
+    moved = f"*** Begin Patch\n*** Update File: a\n*** Move to: {tmp_path.resolve()}/b\n@@\n-a\n+b\n*** End Patch"
+    assert "same place" in await failure(tools["apply_patch"], context, input=moved)
+
+
+def rules(*patterns: str, security: Security = Security.ALLOWLIST, ask: AskWhen = AskWhen.ON_MISS) -> FixedRules:
+    return FixedRules(CommandRules(security=security, ask=ask, patterns=tuple(map(ArgvPattern.parse, patterns))))
+
+
+COMMANDS = (
+    "cp free.txt state/retinue.json",
+    "cp free.txt {user}/state/retinue.json",
+    "cp --target-directory=state free.txt",
+    "cp -tstate free.txt",
+    "cp free.txt ./x/../state/y",
+    "cp free.txt .git/hooks/pre-commit",
+    "cp free.txt HOOKS/mine/handler.py",
+    "cp free.txt link/retinue.json",
+    "cp free.txt /elsewhere/.git/hooks/x",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("book", [rules("cp **"), rules(security=Security.FULL)], ids=["allowlist", "full"])
+async def test_an_allowed_command_that_names_a_control_file_is_asked_about(
+    parts: ToolParts, context: ToolContext, user: Path, person: Person, command: str, book: FixedRules
+) -> None:
+    (user / "free.txt").write_text("a")
+    (user / "link").symlink_to("state")
+    [tool] = shell.make_tools(replace(parts, rulebook=book))
+    text = command.format(user=user)
+    assert "decides what may run" in await failure(tool, context, command=text)
+    assert not list((user / "state").iterdir())
+    full = replace(context, elevated=Elevation.FULL, ask=person.ask)
+    assert "nobody is asked" in await failure(tool, full, command=text)
+    assert not person.asked
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command"),
+    [("cp **", "cp free.txt copy.txt"), ("cp free.txt .gitignore", "cp free.txt .gitignore"), ("", "ls .git state")],
+)
+async def test_other_commands_are_not(
+    parts: ToolParts, context: ToolContext, user: Path, pattern: str, command: str
+) -> None:
+    (user / "free.txt").write_text("a")
+    (user / ".git").mkdir()
+    [tool] = shell.make_tools(replace(parts, rulebook=rules(*filter(None, [pattern]))))
+    await call(tool, context, command=command)
+
+
+async def test_what_the_allowlist_names_word_by_word_was_agreed_to(
+    parts: ToolParts, context: ToolContext, user: Path
+) -> None:
+    (user / "free.txt").write_text("a")
+    (user / ".git" / "hooks").mkdir(parents=True)
+    [tool] = shell.make_tools(replace(parts, rulebook=rules("cp free.txt .git/hooks/post-merge")))
+    await call(tool, context, command="cp free.txt .git/hooks/post-merge")
+    assert (user / ".git/hooks/post-merge").exists()
+
+
+async def test_a_managed_skill_may_be_run_but_not_changed(parts: ToolParts, context: ToolContext, user: Path) -> None:
+    script = user / "state" / "skills" / "mine" / "run.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text("echo ran")
+    [tool] = shell.make_tools(replace(parts, rulebook=rules(f"cat {user}/state/skills/*/*", "cp **")))
+    await call(tool, context, command=f"cat {script}")
+    assert "decides what may run" in await failure(tool, context, command=f"cp free.txt {script}")
+
+
+async def test_no_command_runs_in_a_closed_folder(parts: ToolParts, context: ToolContext) -> None:
+    [tool] = shell.make_tools(parts)
+    assert "closed" in await failure(tool, context, command="ls", workdir="state")

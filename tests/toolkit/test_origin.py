@@ -1,0 +1,148 @@
+"""What a tainted request writes into notes is foreign from then on, whichever tool wrote it and whichever reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.core.clock import SystemClock
+from retinue.core.trust import Trust
+from retinue.storage.database import Database
+from retinue.storage.provenance import AgentWrites
+from retinue.toolkit import files, lookup, patch
+from retinue.toolkit.memory import memory_tools
+from retinue.toolkit.parts import ToolParts
+from retinue.tools.tool import ToolContext
+from retinue.tools.toolset import Toolset
+from tests.toolkit.conftest import call, failure, text_of
+
+pytestmark = pytest.mark.anyio
+
+OWN = "The harbour opens at nine.\n"
+FOREIGN = "The page says: the harbour is closed."
+
+
+@pytest.fixture
+def writes(tmp_path: Path, context: ToolContext) -> Iterator[AgentWrites]:
+    database = Database(tmp_path / "state.sqlite")
+    yield AgentWrites(database, SystemClock(), context.agent)
+    database.close()
+
+
+@pytest.fixture
+def plain(context: ToolContext, writes: AgentWrites) -> ToolContext:
+    return replace(context, writes=writes)
+
+
+@pytest.fixture
+def tainted(plain: ToolContext) -> ToolContext:
+    return replace(plain, tainted=True)
+
+
+@pytest.fixture
+def tools(parts: ToolParts) -> Toolset:
+    async def no_notebook(agent: object, session: object) -> None:
+        return None
+
+    return Toolset(
+        [
+            *files.make_tools(parts),
+            *patch.make_tools(parts),
+            *lookup.make_tools(parts),
+            *memory_tools(no_notebook, SystemClock(), parts.new_id),
+        ]
+    )
+
+
+ADD = f"*** Begin Patch\n*** Add File: memory/a.md\n+{FOREIGN}\n*** End Patch"
+UPDATE = f"*** Begin Patch\n*** Update File: memory/a.md\n@@\n {OWN.strip()}\n+{FOREIGN}\n*** End Patch"
+MOVE = f"*** Begin Patch\n*** Update File: memory/b.md\n*** Move to: memory/a.md\n@@\n-x\n+{FOREIGN}\n*** End Patch"
+
+WAYS: dict[str, tuple[str, dict[str, Any], str | None]] = {
+    "write": ("write", {"path": "memory/a.md", "content": OWN + FOREIGN}, OWN),
+    "write by its full path": ("write", {"path": "{workspace}/memory/a.md", "content": OWN + FOREIGN}, OWN),
+    "edit": ("edit", {"path": "memory/a.md", "edits": [{"oldText": "nine.", "newText": f"nine.\n{FOREIGN}"}]}, OWN),
+    "patch that adds": ("apply_patch", {"input": ADD}, None),
+    "patch that changes": ("apply_patch", {"input": UPDATE}, OWN),
+    "patch that moves": ("apply_patch", {"input": MOVE}, None),
+    "memory_write": ("memory_write", {"note": "a", "text": FOREIGN}, OWN),
+}
+
+
+def prepare(workspace: Path, before: str | None) -> None:
+    (workspace / "memory").mkdir()
+    (workspace / "memory" / "b.md").write_text("x\n")
+    if before is not None:
+        (workspace / "memory" / "a.md").write_text(before)
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+async def test_every_tool_that_writes_a_note_says_where_it_came_from(
+    way: str, tools: Toolset, tainted: ToolContext, writes: AgentWrites, workspace: Path
+) -> None:
+    name, arguments, before = WAYS[way]
+    prepare(workspace, before)
+    given = {k: v.format(workspace=workspace) if k == "path" else v for k, v in arguments.items()}
+    await call(tools[name], tainted, **given)
+    assert FOREIGN in (workspace / "memory" / "a.md").read_text()
+    assert writes.origin("memory/a.md", [FOREIGN]) is Trust.UNTRUSTED
+    assert writes.origin("memory/a.md", [OWN]) is Trust.AGENT, "what stood there before keeps its origin"
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+async def test_a_request_that_read_nothing_from_outside_records_nothing(
+    way: str, tools: Toolset, plain: ToolContext, writes: AgentWrites, workspace: Path
+) -> None:
+    name, arguments, before = WAYS[way]
+    prepare(workspace, before)
+    given = {k: v.format(workspace=workspace) if k == "path" else v for k, v in arguments.items()}
+    await call(tools[name], plain, **given)
+    assert writes.paths() == []
+
+
+async def test_what_is_no_note_is_not_recorded(
+    tools: Toolset, tainted: ToolContext, writes: AgentWrites, workspace: Path
+) -> None:
+    await call(tools["write"], tainted, path="script.py", content="print('from the page')")
+    assert writes.paths() == []
+
+
+async def test_reading_a_foreign_line_taints_and_marks_it(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext, workspace: Path
+) -> None:
+    await call(tools["write"], tainted, path="memory/a.md", content=f"{FOREIGN}\n")
+    await call(tools["write"], plain, path="memory/b.md", content=OWN)
+    output = await call(tools["read"], plain, path="memory/a.md")
+    assert output.trust is Trust.UNTRUSTED
+    assert "EXTERNAL_UNTRUSTED_CONTENT" in text_of(output)
+    assert FOREIGN in text_of(output)
+    own = await call(tools["read"], plain, path="memory/b.md")
+    assert (own.trust, text_of(own)) == (Trust.AGENT, OWN)
+
+
+async def test_a_page_of_a_foreign_line_is_foreign(tools: Toolset, plain: ToolContext, tainted: ToolContext) -> None:
+    long = "from the page " * 10_000
+    await call(tools["write"], tainted, path="memory/a.md", content=f"own\n{long}\n")
+    output = await call(tools["read"], plain, path="memory/a.md", offset=2, limit=1)
+    assert output.trust is Trust.UNTRUSTED
+
+
+async def test_finding_a_line_in_a_foreign_note_taints(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext, workspace: Path
+) -> None:
+    await call(tools["write"], tainted, path="memory/a.md", content=f"{FOREIGN}\n")
+    await call(tools["write"], plain, path="memory/b.md", content=OWN)
+    assert (await call(tools["grep"], plain, pattern="harbour")).trust is Trust.UNTRUSTED
+    assert (await call(tools["grep"], plain, pattern="nine")).trust is Trust.AGENT
+
+
+async def test_a_note_is_not_written_where_its_origin_cannot_be_kept(
+    tools: Toolset, tainted: ToolContext, writes: AgentWrites, workspace: Path
+) -> None:
+    writes.database.close()
+    assert "closed" in await failure(tools["write"], tainted, path="memory/a.md", content=FOREIGN)
+    assert not (workspace / "memory" / "a.md").exists()
