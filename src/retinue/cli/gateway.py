@@ -153,6 +153,7 @@ def create_token(invocation: Invocation, name: str, scopes: tuple[str, ...], day
     """Make a token and print it; it cannot be shown again."""
     from datetime import timedelta
 
+    _refuse_agents()
     with _book(invocation.home) as book:
         lifetime = timedelta(days=days) if days else None
         record, text = book.create(name, _parse_scopes(scopes), lifetime=lifetime)
@@ -200,11 +201,23 @@ def pair(invocation: Invocation, scopes: tuple[str, ...]) -> None:
     """Print a code with which one device can get a token of its own, for ten minutes."""
     from retinue.gateway.tokens import CODE_MINUTES
 
+    _refuse_agents()
     code = make_pairing_code(invocation.home, scopes)
     invocation.show(
         {"code": code, "scopes": list(scopes), "minutes": CODE_MINUTES},
         f"{code}\nEnter it on the device within {CODE_MINUTES} minutes; it works once.",
     )
+
+
+def _refuse_agents() -> None:
+    """A command that an agent runs gets no key to the gateway: whoever has one may approve what the agent asks."""
+    import os
+
+    from retinue.core.errors import UsageError
+    from retinue.runtime.approvals import IN_COMMAND
+
+    if IN_COMMAND in os.environ:
+        raise UsageError("A command that an agent runs cannot make tokens or pairing codes. Do it in a terminal.")
 
 
 def make_pairing_code(home: Home, scopes: tuple[str, ...]) -> str:
