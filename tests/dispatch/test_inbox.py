@@ -417,3 +417,8 @@ def test_four_processes_accept_at_once_and_each_keeps_its_order(path: Path) -> N
     assert len(kept) == 200
     for n in range(4):
         assert [name for name in kept if name.startswith(f"{n}-")] == [f"{n}-{i}" for i in range(50)]
+
+
+def test_half_a_character_is_spelled_out_and_harms_nobody(inbox: Inbox) -> None:
+    inbox.accept(Inbound("half \ud800 a character", KEY), run("a"))
+    assert [message.inbound.text for message in inbox.waiting(KEY)] == ["half \\ud800 a character"]

@@ -202,7 +202,10 @@ class Inbox:
         return Accepted(run, now)
 
     def _without_secrets(self, inbound: Inbound) -> Inbound:
-        hide = self._hide
+        def hide(text: str) -> str:
+            # half of a surrogate pair cannot be sent to any model: it is spelled out
+            return self._hide(text.encode("utf-8", "backslashreplace").decode())
+
         results = tuple(
             replace(
                 result,
