@@ -226,8 +226,28 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
         assert isinstance(answer, dict)
         assert answer["answer"] == "hello"
         assert any(
-            "[Message from session agent:main:main; not written by a person]" in text for text in scene.said(ideas)
+            "[Message 1 from session agent:main:main; not written by a person]" in text for text in scene.said(ideas)
         )
+
+
+async def test_sessions_that_answer_each_other_come_to_an_end(tmp_path: Path, model: Follower) -> None:
+    def answer(text: str) -> Reply:
+        if text.startswith("{") or "answered each other" in text:
+            return says("enough")
+        other = "agent:main:b" if "b asks" in text or "Talk" in text else "agent:main:a"
+        words = "a asks" if other.endswith("b") else "b asks"
+        return calls(
+            "tool_call", name="sessions_send", arguments={"session": other, "message": words, "timeoutSeconds": 0}
+        )
+
+    model.answer = staticmethod(answer)
+    settings = {"session": {"agentToAgent": {"maxPingPongTurns": 3}}, "tools": {"sessions": {"visibility": "agent"}}}
+    first, second = SessionKey.parse("agent:main:a"), SessionKey.parse("agent:main:b")
+    async with serving(tmp_path, model, **settings) as scene:
+        assert await scene.say("Talk to b.", first) == "enough"
+        await scene.until(lambda: not scene.board.is_active(first) and not scene.board.is_active(second))
+        sent = [text for key in (first, second) for text in scene.said(key) if text.startswith("[Message ")]
+        assert sorted(text.split()[1] for text in sent) == ["1", "2", "3"]
 
 
 async def test_without_a_gateway_a_sub_agent_is_refused_with_advice(tmp_path: Path, model: Follower) -> None:

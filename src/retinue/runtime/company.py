@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArgume
 
 NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
 LOG_CHARS = 4_000
+_FROM_SESSION = re.compile(r"^\[Message (\d{1,4}) from session ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,14 @@ class HomeCompany:
         if key == asker.session:
             raise UsageError("That is this session. Say it in your answer.")
         switchboard = self._spawner().switchboard
-        text = f"[Message from session {asker.session}; not written by a person]\n{wish.message}"
+        number = self._exchanges(asker.session) + 1
+        most = self.runtime.foundation.config.session.agent_to_agent.max_ping_pong_turns
+        if number > most:
+            raise UsageError(
+                f"Sessions have answered each other {most} times without a person's word "
+                "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
+            )
+        text = f"[Message {number} from session {asker.session}; not written by a person]\n{wish.message}"
         accepted = await switchboard.submit(Inbound(text, key, source=Source.OTHER, owner=asker.owner))
         answer = await switchboard.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
         if answer is None:
@@ -129,6 +138,17 @@ class HomeCompany:
         if visibility == "tree" and other not in self._family(mine):
             return "it is none of its sub-agents (tools.sessions.visibility)"
         return None
+
+    def _exchanges(self, mine: SessionKey) -> int:
+        """How many messages between sessions led to the one that this session is answering; none for a person's."""
+        store = self.runtime.agent(mine.agent).store
+        if store.find(mine) is None:
+            return 0
+        path = store.open(mine).tree.path
+        said = [entry.body.message for entry in path if isinstance(entry.body, MessageAdded)]
+        last = next((message for message in reversed(said) if isinstance(message, UserMessage)), None)
+        found = _FROM_SESSION.search(text_of(last.content)) if last else None
+        return int(found[1]) if found else 0
 
     def _family(self, mine: SessionKey) -> set[SessionKey]:
         """The sub-agents of a session, and theirs."""

@@ -115,7 +115,7 @@ class SendPolicySettings(Settings):
 class AgentToAgentSettings(Settings):
     """Conversations between two agents."""
 
-    max_ping_pong_turns: int = key(5, pending=True, ge=0, le=20)
+    max_ping_pong_turns: int = key(5, ge=0, le=20)
     """How often two agents may answer each other before the exchange ends."""
 
 
