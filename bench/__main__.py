@@ -7,7 +7,7 @@ import importlib
 import time
 
 BENCHES = ("startup", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs")
-FULL: tuple[str, ...] = ("faults", "memory_faults", "races", "openapi")
+FULL: tuple[str, ...] = ("faults", "memory_faults", "races", "openapi", "delegation")
 
 
 def main() -> None:
