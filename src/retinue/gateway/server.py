@@ -39,6 +39,7 @@ from retinue.runtime.boot import boot_agents
 from retinue.runtime.courier import Courier
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.heartbeats import make_heart
+from retinue.runtime.hook_folders import load_hook_folders
 from retinue.runtime.jobs import make_job_runner
 from retinue.runtime.runtime import open_runtime
 from retinue.runtime.spawning import open_spawner
@@ -248,6 +249,7 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
         if gateway.runtime.foundation.config.cron.enabled:
             tasks.start_soon(gateway.jobs.serve)
         tasks.start_soon(gateway.heart.serve)
+        tasks.start_soon(load_hook_folders(gateway.runtime.foundation).tell, "gateway:startup")
         tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.switchboard)
         await ending.asked.wait()
         await _drain(gateway, ending)
@@ -281,6 +283,7 @@ async def _drain(gateway: Gateway, ending: Ending) -> None:
             tasks.start_soon(watch_impatience)
             await gateway.switchboard.drain(DRAIN_SECONDS)
             tasks.cancel_scope.cancel()
+    await load_hook_folders(gateway.runtime.foundation).tell("gateway:shutdown", reason=ending.reason)
     for connection in tuple(gateway.connections.values()):
         connection.close(CloseCode.RESTART if ending.restart else CloseCode.GOING_AWAY, "the gateway ends")
     await anyio.sleep(0.05)

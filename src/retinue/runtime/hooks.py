@@ -12,6 +12,7 @@ from retinue.core.extension import HookSpec
 from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START
 from retinue.hooks.bus import DEFAULT_TIMEOUT, Bus, Point, Query, Registrant
 from retinue.runtime.foundation import Foundation
+from retinue.runtime.hook_folders import load_hook_folders
 from retinue.workspace.points import BOOTSTRAP
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ POINTS: dict[str, Point[Any] | Query[Any, Any]] = {
 
 
 def open_bus(foundation: Foundation) -> Bus:
-    """A bus with the hooks that the plugins registered; one that cannot be loaded is logged and left out."""
+    """A bus with the hooks of plugins and of hook folders; one that cannot be loaded is logged and left out."""
     bus = Bus()
     for spec in foundation.registry.hooks:
         point = POINTS.get(spec.hook)
@@ -50,6 +51,9 @@ def open_bus(foundation: Foundation) -> Bus:
             log.exception("the hook of plugin %s at %s could not be loaded", spec.plugin, spec.hook)
             continue
         bus.subscribe(point, handler, _registrant(spec, foundation.config.plugins.entries.get(spec.plugin)))
+    folders = load_hook_folders(foundation)
+    if folders.hooks:
+        folders.listen(bus)
     return bus
 
 

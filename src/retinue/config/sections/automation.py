@@ -76,23 +76,23 @@ class CronSettings(Settings):
 class HookEntry(Settings):
     """What is configured for one hook."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether the hook runs."""
-    env: dict[str, str] = key({}, pending=True)
+    env: dict[str, str] = key({})
     """Environment variables of the hook."""
 
 
 class HookLoadSettings(Settings):
     """Where hooks come from."""
 
-    extra_dirs: list[str] = key([], pending=True)
+    extra_dirs: list[str] = key([])
     """More folders to look for hooks in."""
 
 
 class InternalHooks(Settings):
     """Hook folders, which run inside Retinue."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether hook folders are used at all."""
     entries: dict[str, HookEntry] = key({})
     """Settings per hook, under its name."""
