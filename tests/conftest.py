@@ -19,5 +19,8 @@ def _logging_as_it_was() -> Iterator[None]:
     everything, ours = logging.getLogger(), logging.getLogger("retinue")
     handlers, level = list(everything.handlers), ours.level
     yield
+    for handler in everything.handlers:
+        if handler not in handlers:
+            handler.close()
     everything.handlers[:] = handlers
     ours.setLevel(level)

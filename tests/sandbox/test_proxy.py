@@ -24,7 +24,7 @@ from tests.webserver import WebServer, web_server
         ((), "example.com", 80, True),
         ((), "example.com", 22, False),
         (("downloads.example.org",), "downloads.example.org", 443, True),
-        (("downloads.example.org",), "PyPI.org.", 443, True),
+        (("downloads.example.org",), "Downloads.Example.org.", 443, True),
         (("downloads.example.org",), "evil-downloads.example.org", 443, False),
         (("downloads.example.org",), "downloads.example.org.evil.com", 443, False),
         (("downloads.example.org",), "downloads.example.org", 8443, False),

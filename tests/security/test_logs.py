@@ -119,7 +119,8 @@ def test_the_level_is_as_configured(written: io.StringIO) -> None:
     assert [each.message for each in read(written)] == ["yes", "now"]
 
 
-def test_a_process_without_a_log_is_left_alone() -> None:
+def test_a_process_without_a_log_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     before = logging.getLogger("retinue").level
     tune_logs("silent", "json")
     assert logging.getLogger("retinue").level == before
