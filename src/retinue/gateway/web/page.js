@@ -13,6 +13,7 @@ const SESSION = "retinue.session";
 const HISTORY = 200;
 const MOST_READ_OUT = 1_000;
 const SETTLE = 150;
+const NOT_KNOWN_YET = "not known yet";
 const FRESH = "The conversation before this one is archived, and a new one has begun.";
 
 class Page {
@@ -293,6 +294,8 @@ class Page {
     this.#attempting(async () => {
       if (isCommand) {
         this.#lastCommand = text;
+        // A command may have begun a new conversation before the page knew the name of the first.
+        this.#sessionId ||= NOT_KNOWN_YET;
         this.#loadSessionsSoon();
         return;
       }
