@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolResult, UserMessage
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest, Thought
 from retinue.core.trust import Trust
-from retinue.providers.fit import NO_PICTURES, fit_request
+from retinue.providers.fit import NO_PICTURES, Tuning, fit_request, tune_request
 from tests.providers.support import EXEC
 
 REF = ModelRef("local", "small")
@@ -41,3 +43,15 @@ def test_a_small_model_reads_it_all_as_words() -> None:
     assert isinstance(fitted.messages[2], UserMessage)
     assert fitted.messages[2].trust is Trust.UNTRUSTED
     assert (fitted.tools, fitted.max_output, fitted.thinking) == ((), 512, Thought.OFF)
+
+
+@pytest.mark.parametrize(("asked", "tuned", "sent"), [(None, 50, 50), (40, 50, 40), (60, 50, 50), (60, None, 60)])
+def test_the_smaller_limit_on_an_answer_holds(asked: int | None, tuned: int | None, sent: int) -> None:
+    request = ModelRequest(ModelRef("a", "b"), "", "", (), max_output=asked)
+    assert tune_request(request, Tuning(max_output=tuned)).max_output == sent
+
+
+def test_what_a_request_asks_for_itself_stays() -> None:
+    request = ModelRequest(ModelRef("a", "b"), "", "", (), temperature=0.0)
+    tuned = tune_request(request, Tuning(temperature=0.7, top_p=0.4))
+    assert (tuned.temperature, tuned.top_p) == (0.0, 0.4)

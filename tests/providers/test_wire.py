@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from retinue.core.messages import (
     UserMessage,
     said,
 )
-from retinue.core.model import ModelRef, ModelRequest, Thought
+from retinue.core.model import CacheRetention, ModelRef, ModelRequest, Thought
 from retinue.providers.anthropic import messages_body
 from retinue.providers.base import Endpoint
 from retinue.providers.catalog import Catalog
@@ -116,6 +117,21 @@ def test_the_cache_key_goes_only_to_who_understands_it() -> None:
     assert chat_body(request, willing)["prompt_cache_key"] == "session-1"
     assert responses_body(request, endpoint())["prompt_cache_key"] == "session-1"
     assert "prompt_cache_key" not in responses_body(request, endpoint("https://example.com/v1"))
+
+
+@pytest.mark.parametrize("make_body", [chat_body, responses_body])
+def test_openai_is_told_how_long_to_keep_the_prompt(make_body: Callable[[ModelRequest, Endpoint], Any]) -> None:
+    willing = endpoint("https://example.com/v1", compat=CompatSettings(prompt_cache_key=True))
+
+    def fields(cache: CacheRetention, where: Endpoint) -> dict[str, Any]:
+        body = make_body(CHAT.request(cache=cache), where)
+        return {name: value for name, value in body.items() if name.startswith("prompt_cache")}
+
+    key = {"prompt_cache_key": "session-1"}
+    assert fields(CacheRetention.NONE, endpoint()) == {}
+    assert fields(CacheRetention.SHORT, endpoint()) == key
+    assert fields(CacheRetention.LONG, endpoint()) == key | {"prompt_cache_retention": "24h"}
+    assert fields(CacheRetention.LONG, willing) == key
 
 
 def test_a_models_own_peculiarities_win_over_the_endpoints() -> None:
@@ -244,6 +260,16 @@ async def test_each_provider_gets_the_key_where_it_looks_for_it(adapter: Adapter
         await finished(provider.stream(adapter.request(), KEY))
         await provider.aclose()
         assert server.requests[0].headers[header] == value
+
+
+@pytest.mark.parametrize("adapter", [CHAT, RESPONSES, ANTHROPIC], ids=lambda adapter: adapter.name)
+async def test_one_connection_serves_one_request_after_the_other(adapter: Adapter) -> None:
+    async with ModelServer(says("one"), says("two")) as server:
+        provider = adapter.make(adapter.endpoint(server.url))
+        for words in ("one", "two"):
+            assert (await finished(provider.stream(adapter.request(), KEY))).message.text == words
+        await provider.aclose()
+        assert server.accepted == 1
 
 
 async def test_anthropic_tokens_are_bearers() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import anyio
+
+from retinue.core.errors import RetinueError
 from retinue.core.model import ModelEvent, ModelRequest
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.stream import Delta, Draft, deliver
@@ -13,8 +17,28 @@ from retinue.providers.stream import Delta, Draft, deliver
 if TYPE_CHECKING:
     import httpx2
 
+PARTING_SECONDS = 0.1
 NO_TEXT = "(no text)"
 """Stands where a message has no words: providers refuse empty ones."""
+
+
+def sampling(request: ModelRequest) -> dict[str, float]:
+    """How freely the model chooses its words, under the names that most protocols have for it."""
+    wanted = {"temperature": request.temperature, "top_p": request.top_p}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+async def read_to_end(events: AsyncIterator[object]) -> None:
+    """Read what may follow the last word of an answer, so that its connection can serve the next request too.
+
+    That is the end of the body, which comes with the last word. A server that keeps the connection open is not
+    waited for, and whatever happens to the connection, the answer is there.
+    """
+    import httpx2
+
+    with suppress(httpx2.HTTPError, RetinueError, ValueError), anyio.move_on_after(PARTING_SECONDS):
+        async for _ in events:
+            pass
 
 
 class HttpAdapter(ABC):

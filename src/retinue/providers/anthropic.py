@@ -1,7 +1,7 @@
 """Anthropic's messages API, spoken directly over HTTP.
 
 The official SDK costs a second of processor time and 73 MB to import for what is one request and six kinds of event;
-`docs/decisions/0002-thin-anthropic-adapter.md` tells the whole story.
+`docs/decisions/0002-thin-adapters.md` tells the whole story.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import ModelRequest, Thought
-from retinue.providers.adapter import NO_TEXT, HttpAdapter
+from retinue.core.model import CacheRetention, ModelRequest, Thought
+from retinue.providers.adapter import NO_TEXT, HttpAdapter, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused
 from retinue.providers.stream import Delta, Draft, to_json, whole_number
 
 API_VERSION = "2023-06-01"
 BEARER_BETA = "oauth-2025-04-20"
-CACHED = {"cache_control": {"type": "ephemeral"}}
 
 _BUDGETS = {
     Thought.MINIMAL: 1_024,
@@ -55,6 +54,11 @@ _STOPS = {
     "model_context_window_exceeded": StopReason.LENGTH,
     "refusal": StopReason.REFUSED,
 }
+_MARKERS: Mapping[CacheRetention, dict[str, Any]] = {
+    CacheRetention.NONE: {},
+    CacheRetention.SHORT: {"cache_control": {"type": "ephemeral"}},
+    CacheRetention.LONG: {"cache_control": {"type": "ephemeral", "ttl": "1h"}},
+}
 _VERSION = re.compile(r"-(\d{1,2})(?:-(\d{1,2}))?(?=-|$)")
 _ODD_ID = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -76,10 +80,12 @@ class Anthropic(HttpAdapter):
                 raise refused(
                     response.status_code, text, response.headers, secret=credential.secret if credential else None
                 )
-            async for event in EventSource(response):
+            events = aiter(EventSource(response))
+            async for event in events:
                 if (piece := read_event(json.loads(event.data), draft)) is not None:
                     yield piece
                 if draft.stop is not None and event.event == "message_stop":
+                    await read_to_end(events)
                     return
         # A stream that stopped before `message_stop` is not an answer, even if a stop reason had arrived.
         draft.stop = None
@@ -100,26 +106,27 @@ def messages_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     that moves between two requests of a session; the provider does not count them as content.
     """
     info = endpoint.describe(request.model)
+    marker = _MARKERS[request.cache]
     body: dict[str, Any] = {"model": request.model.model, "stream": True}
     thinking = _thinking(request) if info.reasoning else {}
     budget = thinking.get("thinking", {}).get("budget_tokens", 0)
     # A budget counts towards the limit, so a small limit grows by it as far as the model allows.
     body["max_tokens"] = min((request.max_output or info.max_output) + budget, max(info.max_output, budget + 1))
     body |= thinking
-    if request.temperature is not None and not thinking and not _is_adaptive(request.model.model):
-        body["temperature"] = request.temperature
+    if not thinking and not _is_adaptive(request.model.model):
+        body |= sampling(request)
     if request.tools:
         tools = [
             {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
             for tool in request.tools
         ]
-        body["tools"] = [*tools[:-1], tools[-1] | CACHED]
-    system = [{"type": "text", "text": request.stable, **CACHED}] if request.stable else []
+        body["tools"] = [*tools[:-1], tools[-1] | marker]
+    system = [{"type": "text", "text": request.stable, **marker}] if request.stable else []
     if request.session:
         system.append({"type": "text", "text": request.session})
     if system:
         body["system"] = system
-    return body | {"messages": _mark_last(list(_conversation(request)))}
+    return body | {"messages": _mark_last(list(_conversation(request)), marker)}
 
 
 def _thinking(request: ModelRequest) -> dict[str, Any]:
@@ -207,13 +214,13 @@ def _plain_id(call_id: str) -> str:
     return _ODD_ID.sub("_", call_id)
 
 
-def _mark_last(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _mark_last(messages: list[dict[str, Any]], marker: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Put the cache marker on the last user message."""
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
         if message["role"] == "user":
             *before, last = message["content"]
-            marked = message | {"content": [*before, last | CACHED]}
+            marked = message | {"content": [*before, {**last, **marker}]}
             return [*messages[:position], marked, *messages[position + 1 :]]
     return messages
 

@@ -72,8 +72,9 @@ def _assistant(message: AssistantMessage) -> Iterator[dict[str, Any]]:
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": to_json(call.arguments)}}
         for call in message.calls
     ]
-    if message.text or calls:
-        yield {"role": "assistant", "content": message.text or None} | ({"tool_calls": calls} if calls else {})
+    text = message.text
+    if text or calls:
+        yield {"role": "assistant", "content": text or None} | ({"tool_calls": calls} if calls else {})
 
 
 def _picture(image: Image) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def chat_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def read_chunk(chunk: object, draft: Draft) -> Iterator[Delta]:
-    """Take one chunk of a streamed answer into the draft; raises where it is an error or no chunk at all."""
+    """Take one chunk of a streamed answer, or a whole one, into the draft; raises where it is an error or neither."""
     if not isinstance(chunk, Mapping):
         raise TypeError("a chunk must be an object")
     if chunk.get("error"):
@@ -106,7 +107,7 @@ def read_chunk(chunk: object, draft: Draft) -> Iterator[Delta]:
     if usage := chunk.get("usage"):
         draft.usage = read_usage(usage)
     for choice in chunk.get("choices") or ():
-        yield from _read_delta(choice.get("delta") or {}, draft)
+        yield from _read_delta(choice.get("delta") or choice.get("message") or {}, draft)
         if reason := choice.get("finish_reason"):
             draft.stop = _STOPS.get(reason, StopReason.END)
 

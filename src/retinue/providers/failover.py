@@ -26,7 +26,7 @@ from retinue.core.model import (
 )
 from retinue.providers.base import Credential, Endpoint, Provider
 from retinue.providers.catalog import cost_of
-from retinue.providers.fit import fit_request
+from retinue.providers.fit import UNTUNED, Tuning, fit_request, tune_request
 from retinue.providers.profiles import Profile
 from retinue.providers.vendors import find_vendor
 
@@ -133,12 +133,15 @@ class Failover:
         sleep: Sleep,
         *,
         patience: Sequence[float] = PATIENT_RETRIES,
+        tuning: Callable[[ModelRef], Tuning] = lambda ref: UNTUNED,
     ) -> None:
+        """`tuning` says how the operator wants each model asked."""
         self._providers = providers
         self._wallet = wallet
         self._describe = describe
         self._sleep = sleep
         self._patience = patience
+        self._tuning = tuning
 
     async def stream(
         self,
@@ -213,7 +216,7 @@ class Failover:
     ) -> AsyncGenerator[ModelEvent, None]:
         """One model with one credential, again after a pause while the failure is a passing one."""
         info = self._describe(attempt.ref)
-        fitted = fit_request(request, info)
+        fitted = fit_request(tune_request(request, self._tuning(attempt.ref)), info)
         for delay in (*patience.delays, None):
             failure: Failed | None = None
             room = info.window * CHARS_PER_TOKEN

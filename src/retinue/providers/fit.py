@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
-from retinue.core.model import ModelInfo, ModelRequest, Thought
+from retinue.core.model import CacheRetention, ModelInfo, ModelRequest, Thought
 from retinue.providers.stream import to_json
 
 NO_PICTURES = "[image left out: this model reads only text]"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How the operator wants a model asked; what is None is left as the request has it."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output: int | None = None
+    cache: CacheRetention | None = None
+    streamed: bool = True
+
+
+UNTUNED = Tuning()
+
+
+def tune_request(request: ModelRequest, tuning: Tuning) -> ModelRequest:
+    """The request with what the operator set; the smaller limit on the answer holds."""
+    limits = [limit for limit in (request.max_output, tuning.max_output) if limit]
+    return replace(
+        request,
+        temperature=tuning.temperature if request.temperature is None else request.temperature,
+        top_p=tuning.top_p if request.top_p is None else request.top_p,
+        max_output=min(limits, default=None),
+        cache=tuning.cache or request.cache,
+        streamed=tuning.streamed,
+    )
 
 
 def fit_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:

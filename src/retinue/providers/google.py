@@ -21,7 +21,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import Failure, ModelRequest, Thought
-from retinue.providers.adapter import NO_TEXT, HttpAdapter
+from retinue.providers.adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import CallFailed, refused
 from retinue.providers.stream import Delta, Draft, to_json, whole_number
@@ -116,8 +116,7 @@ def config_of(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
         config["tools"] = [{"function_declarations": declarations}]
     if request.max_output:
         config["max_output_tokens"] = request.max_output
-    if request.temperature is not None:
-        config["temperature"] = request.temperature
+    config |= sampling(request)
     if request.thinking is not Thought.OFF and endpoint.describe(request.model).reasoning:
         config["thinking_config"] = {"include_thoughts": True, **_depth(request)}
     return config

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -18,10 +17,12 @@ import anyio.to_thread
 
 from retinue.core.errors import ModelError
 from retinue.core.model import Failure, ModelEvent, ModelRequest
+from retinue.providers.adapter import sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.chatformat import chat_messages, chat_tools, read_chunk
 from retinue.providers.failures import CallFailed, refused
 from retinue.providers.gguf import find_model_file, read_model_file
+from retinue.providers.llama import load_llama, quiet_parameters, start_engine
 from retinue.providers.stream import Delta, Draft, deliver, to_json
 
 log = logging.getLogger(__name__)
@@ -110,8 +111,7 @@ def local_body(request: ModelRequest, *, tools: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}, "cache_prompt": True}
     if request.max_output:
         body["max_tokens"] = request.max_output
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
+    body |= sampling(request)
     if request.tools and tools:
         body["tools"] = chat_tools(request.tools)
     return body | {"messages": chat_messages(request)}
@@ -122,30 +122,12 @@ class _Engine:
 
     def __init__(self, path: Path, window: int) -> None:
         try:
-            import xllamacpp
-        except ImportError:
-            raise CallFailed(
-                Failure.FORMAT, "Local models need the extra 'local'. Install it: pip install 'retinue[local]'"
-            ) from None
-        try:
-            facts = read_model_file(path)
+            llama, facts = load_llama(), read_model_file(path)
+            parameters = quiet_parameters(llama, path)
+            parameters.n_ctx = min(window, facts.window or window)
+            self._server: Any = start_engine(llama, parameters, path)
         except ModelError as error:
             raise CallFailed(Failure.NOT_FOUND, str(error)) from error
-        parameters = xllamacpp.CommonParams()
-        parameters.model.path = str(path)
-        parameters.n_ctx = min(window, facts.window or window)
-        parameters.n_parallel = 1
-        parameters.verbosity = -1
-        parameters.warmup = False
-        parameters.ui = False
-        parameters.endpoint_slots = False
-        # The engine always listens on a loopback port. Nobody else on this machine may use it, so it gets a key that
-        # nobody knows; we call it in process.
-        parameters.api_keys = [secrets.token_urlsafe(32)]
-        try:
-            self._server: Any = xllamacpp.Server(parameters)
-        except RuntimeError as error:
-            raise CallFailed(Failure.NOT_FOUND, f"'{path.name}' cannot be loaded: {error}") from error
         self.path = path
         self.calls_tools = facts.calls_tools
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -18,6 +17,7 @@ import anyio.to_thread
 
 from retinue.core.errors import ModelError
 from retinue.providers.gguf import read_model_file
+from retinue.providers.llama import load_llama, quiet_parameters, start_engine
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -121,30 +121,15 @@ class _Gguf:
     """A GGUF file in llama.cpp."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import xllamacpp
-        except ImportError:
-            raise ModelError("GGUF models need the extra 'local'. Install it: pip install 'retinue[local]'") from None
-        facts = read_model_file(path)
-        window = min(facts.window or LONGEST_WINDOW, LONGEST_WINDOW)
-        parameters = xllamacpp.CommonParams()
-        parameters.model.path = str(path)
+        llama, facts = load_llama(), read_model_file(path)
+        parameters = quiet_parameters(llama, path)
         parameters.embedding = True
         if facts.pooling is None:
-            parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+            parameters.pooling_type = llama.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
         # A text must fit into one physical batch.
+        window = min(facts.window or LONGEST_WINDOW, LONGEST_WINDOW)
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = window
-        parameters.n_parallel = 1
-        parameters.verbosity = -1
-        parameters.warmup = False
-        parameters.ui = False
-        parameters.endpoint_slots = False
-        # The engine always listens on a loopback port; the key keeps everybody else from using it.
-        parameters.api_keys = [secrets.token_urlsafe(32)]
-        try:
-            self._server: Any = xllamacpp.Server(parameters)
-        except RuntimeError as error:
-            raise ModelError(f"'{path.name}' cannot be loaded: {error}") from error
+        self._server: Any = start_engine(llama, parameters, path)
         self._name = path.name
 
     def embed(self, text: str) -> Sequence[float]:

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from retinue.core.model import ModelRequest, Thought
-from retinue.providers.adapter import HttpAdapter
+from retinue.providers.adapter import HttpAdapter, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.chatformat import chat_messages, chat_tools, read_chunk
-from retinue.providers.openai_sdk import EFFORTS, is_openai, open_stream
+from retinue.providers.openai_http import EFFORTS, cache_fields, is_openai, open_stream
 from retinue.providers.stream import Delta, Draft
 
 
@@ -31,18 +31,17 @@ def chat_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     own = is_openai(endpoint)
     compat = endpoint.compat_of(request.model.model)
     reasoning = endpoint.describe(request.model).reasoning
-    body: dict[str, Any] = {"model": request.model.model, "stream": True}
-    if compat.supports_usage_in_streaming is not False:
+    body: dict[str, Any] = {"model": request.model.model, "stream": request.streamed}
+    if request.streamed and compat.supports_usage_in_streaming is not False:
         body["stream_options"] = {"include_usage": True}
     if request.max_output:
         body[compat.max_tokens_field or ("max_completion_tokens" if own else "max_tokens")] = request.max_output
-    if request.temperature is not None and not (own and reasoning):
-        body["temperature"] = request.temperature
+    if not (own and reasoning):
+        body |= sampling(request)
     takes_effort = reasoning if compat.supports_reasoning_effort is None else compat.supports_reasoning_effort
     if request.thinking is not Thought.OFF and takes_effort:
         body["reasoning_effort"] = EFFORTS[request.thinking]
-    if request.cache_key and (own if compat.prompt_cache_key is None else compat.prompt_cache_key):
-        body["prompt_cache_key"] = request.cache_key
+    body |= cache_fields(request, compat, own=own)
     if request.tools:
         body["tools"] = chat_tools(request.tools)
     return body | {"messages": chat_messages(request)}

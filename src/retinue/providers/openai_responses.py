@@ -19,10 +19,10 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import ModelRequest, Thought
-from retinue.providers.adapter import NO_TEXT, HttpAdapter
+from retinue.providers.adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused
-from retinue.providers.openai_sdk import EFFORTS, is_openai, open_stream
+from retinue.providers.openai_http import EFFORTS, cache_fields, is_openai, open_stream
 from retinue.providers.stream import Delta, Draft, to_json, whole_number
 
 
@@ -47,14 +47,13 @@ def responses_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     body: dict[str, Any] = {"model": request.model.model, "stream": True, "store": False}
     if request.max_output:
         body["max_output_tokens"] = request.max_output
-    if request.temperature is not None and not reasoning:
-        body["temperature"] = request.temperature
     if reasoning:
         body["include"] = ["reasoning.encrypted_content"]
         if request.thinking is not Thought.OFF:
             body["reasoning"] = {"effort": EFFORTS[request.thinking], "summary": "auto"}
-    if request.cache_key and (own if compat.prompt_cache_key is None else compat.prompt_cache_key):
-        body["prompt_cache_key"] = request.cache_key
+    else:
+        body |= sampling(request)
+    body |= cache_fields(request, compat, own=own)
     system = "\n\n".join(block for block in (request.stable, request.session) if block)
     if system:
         body["instructions"] = system

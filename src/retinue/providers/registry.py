@@ -43,6 +43,7 @@ class Providers:
         self._models_dir = models_dir
         self._adapters = ADAPTERS if adapters is None else adapters
         self._open: dict[str, OwnedProvider] = {}
+        self._endpoints: dict[str, Endpoint] = {}
         self.catalog = Catalog(settings, models_dir)
 
     def __getitem__(self, provider: str) -> OwnedProvider:
@@ -59,6 +60,12 @@ class Providers:
 
     def endpoint(self, provider: str) -> Endpoint:
         """Where a provider is and how to speak to it, from the configuration and what is built in."""
+        found = self._endpoints.get(provider)
+        if found is None:
+            found = self._endpoints[provider] = self._describe(provider)
+        return found
+
+    def _describe(self, provider: str) -> Endpoint:
         configured = self._settings.providers.get(provider, ProviderSettings())
         vendor = find_vendor(provider) if self._settings.mode == "merge" or configured.api is None else None
         if provider not in self._settings.providers and (vendor is None or self._settings.mode == "replace"):

@@ -41,6 +41,8 @@ class Choice:
     because: str
     how_to_change: str = HOW_TO_CHANGE
     base_url: str | None = None
+    fallbacks: tuple[str, ...] | None = None
+    """What is tried after it instead of the agent's own fallbacks."""
 
 
 @dataclass(frozen=True, slots=True)

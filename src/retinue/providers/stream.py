@@ -181,23 +181,30 @@ def _refuse_constant(name: str) -> None:
 
 
 async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> AsyncGenerator[ModelEvent, None]:
-    """Run a source to its end: pieces as they come, then exactly one `Finished` or `Failed`, whatever happens."""
+    """Run a source to its end: pieces as they come, then exactly one `Finished` or `Failed`, whatever happens.
+
+    The words of an answer that is not to be streamed are one piece.
+    """
     draft = Draft(request)
     give_up = anyio.current_time() + timeouts.total
+    patience = timeouts.idle if request.streamed else timeouts.total
     ending: Finished | Failed
     try:
         async with aclosing(source(draft)) as pieces:
             while True:
-                with anyio.fail_after(min(timeouts.idle, give_up - anyio.current_time())):
+                with anyio.fail_after(min(patience, give_up - anyio.current_time())):
                     piece = await anext(pieces, None)
                 if piece is None:
                     break
-                yield piece
+                if request.streamed:
+                    yield piece
         ending = draft.ending()
+        if not request.streamed and isinstance(ending, Finished) and ending.message.text:
+            yield TextDelta(ending.message.text)
     except CallFailed as error:
         ending = draft.failed(error)
     except TimeoutError:
-        ending = draft.failed(CallFailed(Failure.TIMEOUT, f"nothing came for {timeouts.idle:g} seconds"))
+        ending = draft.failed(CallFailed(Failure.TIMEOUT, f"nothing came for {patience:g} seconds"))
     except Exception as error:  # noqa: BLE001 - border: an SDK and a foreign server are behind this
         log.warning("model call broke: %s: %s", type(error).__name__, error)
         ending = draft.failed(explain(error))

@@ -77,6 +77,8 @@ class ModelServer:
         self._models = tuple(models)
         self._record = record
         self._server: asyncio.Server | None = None
+        self.accepted = 0
+        """How many connections were made."""
         self._connections: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()
         self.requests: list[Received] = []
@@ -131,6 +133,7 @@ class ModelServer:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.accepted += 1
         try:
             while (request := await _read_request(reader)) is not None:
                 self._keep(request)
