@@ -6,8 +6,11 @@ import argparse
 import importlib
 import time
 
-BENCHES = ("startup", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs")
-FULL: tuple[str, ...] = ("faults", "memory_faults", "races", "openapi", "delegation")
+BENCHES = (
+    *("startup", "prompt", "turn", "policy", "memory", "commands", "security", "gateway", "sandbox", "jobs"),
+    "delegation",
+)
+FULL: tuple[str, ...] = ("faults", "memory_faults", "races", "openapi", "endurance")
 
 
 def main() -> None:

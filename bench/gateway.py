@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from statistics import median
@@ -29,7 +29,7 @@ from retinue.wire import sessions
 
 STARTS = 5
 IDLE_SECONDS, LONG_IDLE_SECONDS = 5, 60
-WARM_TURNS = 200
+WARM_SESSIONS, COLD_TURNS, WARM_TURNS = 8, 5, 25
 SESSIONS, AT_ONCE = 1_000, 100
 CLIENTS, MESSAGES, ROOMS = 64, 50, 20
 NOTES = 200
@@ -102,32 +102,51 @@ async def _connected(home: Home) -> AsyncIterator[Client]:
 
 
 async def _measure_overhead(home: Home, port: int, pid: int, sheet: Sheet) -> None:
-    """A turn through the gateway, less what the model takes when it is asked directly."""
+    """Turns through the gateway in sessions of an ordinary length, less what the model takes when asked directly."""
     model = await _time_model(port)
-    key = SessionKey.parse("agent:main:overhead")
     async with _connected(home) as client:
-        for number in range(20):
-            await client.say(Inbound(f"warm {number}", key), _unseen)
-        times, used = [], _cpu_seconds(pid)
-        for number in range(WARM_TURNS):
-            began = time.perf_counter()
-            await client.say(Inbound(f"turn {number}", key), _unseen)
-            times.append(time.perf_counter() - began)
-        used = (_cpu_seconds(pid) - used) / WARM_TURNS
-    sheet.row("CPU of the gateway for a warm turn", used * 1000, "ms", "the same on a busy machine")
+
+        async def say(session: str, text: str) -> None:
+            await client.say(Inbound(text, _key(session)), _unseen)
+
+        async with AsyncExitStack() as stack:
+            for session in range(WARM_SESSIONS):  # as a chat does that stays open
+                await stack.enter_async_context(client.following(_key(f"socket-{session}")))
+            times, cpu = await _time_turns(say, "socket", pid)
+    sheet.row("CPU of the gateway for a warm turn", cpu * 1000, "ms")
     _rows(sheet, "added to a warm turn, WebSocket", times, model)
     found = find_instance(home)
     assert found is not None
     headers = {"Authorization": f"Bearer {read_local_token(home)}"}
     async with httpx2.AsyncClient(base_url=found.url, headers=headers, timeout=60) as http:
-        times = []
-        for number in range(WARM_TURNS):
-            began = time.perf_counter()
-            body = {"message": f"http {number}", "sessionKey": "overhead-http", "idempotencyKey": random_uuid()}
+
+        async def post(session: str, text: str) -> None:
+            body = {"message": text, "sessionKey": session, "idempotencyKey": random_uuid()}
             accepted = (await http.post("/rpc/agent", json=body)).json()
             await http.post("/rpc/agent.wait", json={"runId": accepted["runId"]})
+
+        times, _ = await _time_turns(post, "http", pid)
+    _rows(sheet, "added to a warm turn, HTTP (two requests)", times, model)
+
+
+def _key(session: str) -> SessionKey:
+    return SessionKey.parse(f"agent:main:{session}")
+
+
+async def _time_turns(say: Callable[[str, str], Awaitable[None]], name: str, pid: int) -> tuple[list[float], float]:
+    """How long each turn took, and what it cost the gateway; the first ones of a session are not counted."""
+    times = []
+    cpu = 0.0
+    for session in range(WARM_SESSIONS):
+        for number in range(COLD_TURNS):
+            await say(f"{name}-{session}", f"cold {number}")
+        before = _cpu_seconds(pid)
+        for number in range(WARM_TURNS):
+            began = time.perf_counter()
+            await say(f"{name}-{session}", f"turn {number}")
             times.append(time.perf_counter() - began)
-    _rows(sheet, "added to a warm turn, HTTP (two requests)", times[20:], model)
+        cpu += _cpu_seconds(pid) - before
+    return times, cpu / len(times)
 
 
 async def _time_model(port: int) -> float:

@@ -14,6 +14,7 @@ import pytest
 
 from retinue.channels.http import sign
 from retinue.core.keys import SessionKey
+from retinue.providers.fit import NO_PICTURES
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.channels.receiver import Receiver, open_receiver
@@ -129,6 +130,25 @@ async def test_only_a_vouched_bridge_can_bring_the_owners_words(tmp_path: Path) 
         assert answer.json()["sessionKey"] == "agent:main:http:chat:direct:ada"
         await receiver.until(1)
         assert "the owner" not in read_by_model(hall)
+
+
+@pytest.mark.parametrize(
+    ("agents", "channel", "shown"),
+    [({}, {}, True), ({"mediaMaxMb": 0.001}, {}, False), ({}, {"mediaMaxMb": 0.001}, False)],
+)
+async def test_a_picture_that_is_too_large_is_only_named(
+    tmp_path: Path, agents: dict[str, Any], channel: dict[str, Any], shown: bool
+) -> None:
+    picture = {"mimeType": "image/png", "data": "iVBORw0KGgo=" + "A" * 4_000, "name": "photo.png"}
+    async with open_receiver() as receiver, open_hall(tmp_path) as hall:
+        hall.config = configuration(receiver, **channel)
+        hall.config["agents"]["defaults"] |= agents
+        async with hall.serving():
+            await bring(hall, "look", media=[picture])
+            await receiver.until(1)
+        read = read_by_model(hall)
+    assert (NO_PICTURES in read) is shown, "the model is told of a picture that it cannot see"
+    assert ("[Attached: photo.png, image/png, too large to be shown]" in read) is not shown
 
 
 async def test_strangers_are_turned_away_and_told_what_to_do(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ async def test_the_agent_cannot_loosen_its_rights_or_read_secrets(hall: Hall) ->
     assert hall.home.config_file.read_bytes() == before
 
 
+@pytest.mark.slow
 async def test_what_was_put_into_the_outbox_is_sent_until_confirmed_and_then_forgotten(tmp_path: Path) -> None:
     async with scene(tmp_path) as (hall, receiver):
         receiver.status = 503

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -65,6 +66,13 @@ class Visitor:
         await self.page.locator("#sessions button").first.wait_for(state="attached")
         token: str = await self.page.evaluate("JSON.parse(localStorage.getItem('retinue.credentials')).token")
         return token
+
+    async def ask_to_be_let_in(self) -> str:
+        """Ask as a device without a token; returns the code on the screen."""
+        await self.page.get_by_role("button", name="Ask to be let in").click()
+        code = self.page.locator("#asking-code")
+        await code.filter(has_text=re.compile(r"^[A-Z2-9]{3}-[A-Z2-9]{3}$")).wait_for()
+        return await code.text_content() or ""
 
     async def say(self, text: str) -> None:
         await self.page.locator("#message").fill(text)

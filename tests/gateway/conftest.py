@@ -147,11 +147,11 @@ class GatewayProcess:
 
 
 @asynccontextmanager
-async def gateway_process(hall: Hall) -> AsyncIterator[GatewayProcess]:
+async def gateway_process(hall: Hall, **variables: str) -> AsyncIterator[GatewayProcess]:
     argv = [sys.executable, "-m", "retinue", "gateway", "run", "--port", "0", "--home", str(hall.home.path)]
     output = hall.home.path.parent / "gateway.out"
     with output.open("ab") as file:
-        process = subprocess.Popen(argv, env=hall.environment, stdout=file, stderr=file)
+        process = subprocess.Popen(argv, env={**hall.environment, **variables}, stdout=file, stderr=file)
     try:
         with anyio.fail_after(PATIENCE):
             while (found := find_instance(hall.home)) is None or found.pid != process.pid or not found.url:
@@ -220,7 +220,9 @@ class RawSocket:
 @asynccontextmanager
 async def raw_socket(hall: Hall, token: str | None = None, **options: Any) -> AsyncIterator[RawSocket]:
     """A socket that has said `connect` and was let in."""
-    async with connect(hall.socket_url, proxy=None, compression=None, max_size=None, **options) as socket:
+    async with connect(
+        hall.socket_url, proxy=None, compression=None, max_size=None, max_queue=None, **options
+    ) as socket:
         raw = RawSocket(socket)
         await raw.send(
             {

@@ -1,4 +1,4 @@
-"""Sub-agents of a gateway that dies: every result reaches its parent once."""
+"""Sub-agents of a gateway that dies, or has more of them than it runs: every result reaches its parent once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.delegation import kill_while_delegating
+from tests.gateway.delegation import crowd_a_gateway, kill_while_delegating
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -16,3 +16,11 @@ async def test_every_result_is_told_once_however_often_the_gateway_is_killed(tmp
     assert found.children
     assert found.lost == []
     assert set(found.told) <= {str(child.run) for child in found.children}
+
+
+async def test_more_sub_agents_than_places_are_all_told_once_within_bounded_memory(tmp_path: Path) -> None:
+    crowd = await crowd_a_gateway(tmp_path, {"a": 10, "b": 8}, seconds=0.05)
+    assert len(crowd.found.children) == 18
+    assert crowd.found.lost == []
+    assert crowd.most_at_once == 8
+    assert crowd.most - crowd.before < 100

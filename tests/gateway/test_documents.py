@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from retinue.cli.main import run
 from retinue.gateway.documents import make_asyncapi, make_openapi, render_asyncapi, render_methods, render_openapi
 from retinue.wire.methods import METHODS
 
@@ -54,3 +55,11 @@ def test_the_committed_documents_are_current(name: str, text: str) -> None:
     assert (DOCS / name).read_text("utf-8") == text, "run `make docs`"
     if name.endswith(".json"):
         json.loads(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "made"), [("openapi", make_openapi()), ("asyncapi", make_asyncapi())])
+def test_the_command_prints_them(form: str, made: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    for flags in ([], ["--json"]):
+        assert run(["gateway", "schema", "--format", form, *flags]) == 0
+        assert json.loads(capsys.readouterr().out) == made

@@ -559,6 +559,7 @@ async def test_one_after_the_other_in_a_session_that_is_asked_twice_at_once(hall
     assert len(hall.model.model_requests) == 3
 
 
+@pytest.mark.slow
 async def test_a_turn_that_a_killed_gateway_left_is_answered_by_the_next(tmp_path: Path) -> None:
     async with open_hall(tmp_path) as hall:
         hall.write_config()

@@ -99,6 +99,63 @@ async def test_a_code_signs_in_once_and_the_token_is_in_no_address(visitor: Visi
     assert token not in await page.content()
 
 
+async def test_a_device_asks_to_be_let_in_and_shows_the_code_that_the_owner_compares(
+    visitor: Visitor, hall: Hall
+) -> None:
+    page = visitor.page
+    await visitor.ask_to_be_let_in()
+    await page.get_by_role("button", name="Do not wait").click()
+    await expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+    code = await visitor.ask_to_be_let_in()
+    await expect(page.locator("#asking-command")).to_have_text(f"retinue gateway devices approve {code}")
+    async with raw_socket(hall) as owner:
+        await owner.result("devices.approve", code=code, scopes=["admin"])
+    await page.locator("#sessions button").first.wait_for(state="attached")
+    await page.reload()
+    await visitor.say("hi")
+    await visitor.sees("Hello.")
+    assert not [url for url in visitor.requested if code in url or "rtn_" in url]
+
+
+async def test_a_device_that_is_sent_away_is_told_so(visitor: Visitor, hall: Hall) -> None:
+    page = visitor.page
+    code = await visitor.ask_to_be_let_in()
+    async with raw_socket(hall) as owner:
+        await owner.result("devices.reject", code=code)
+    await expect(page.get_by_role("alert").filter(has_text="did not let this device in")).to_be_visible()
+
+
+async def test_what_was_meant_for_the_program_does_not_appear_after_a_reload(visitor: Visitor, hall: Hall) -> None:
+    hall.model.push(says("[[reply_to_current]] Done.\nMEDIA:chart.png"), says("NO_REPLY"))
+    await visitor.sign_in()
+    await visitor.say("make the chart")
+    await visitor.sees("Done.")
+    await visitor.idle()
+    await visitor.say("thanks")
+    await visitor.sees("There was nothing to say.")
+    before = await visitor.log.inner_text()
+    await visitor.page.reload()
+    await visitor.sees("There was nothing to say.")
+    assert await visitor.log.inner_text() == before
+    assert "MEDIA" not in before
+    assert "[[" not in before
+
+
+async def test_the_page_can_live_under_a_path(browser: Browser, tmp_path: Path) -> None:
+    config = {"controlUi": {"basePath": "/my/assistant/"}}
+    async with open_hall(tmp_path, gateway=config) as hall, hall.serving():
+        address = hall.url
+        hall.url = f"{address}/my/assistant"
+        async with visiting(browser, hall) as visitor:
+            await visitor.sign_in()
+            await visitor.say("hi")
+            await visitor.sees("Hello.")
+            assert visitor.page.url == f"{address}/my/assistant/"
+            assert all("/my/assistant" in url for url in visitor.requested if not url.startswith("data:"))
+            assert visitor.complaints == []
+        hall.url = address
+
+
 async def test_a_revoked_sign_in_leads_back_to_the_door(visitor: Visitor, hall: Hall) -> None:
     token = await visitor.sign_in()
     with hall.book() as book:

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from pydantic import ValidationError
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
+from retinue.config.sections.gateway import ControlUi
 from retinue.gateway.routes.page import FOLDER
 from tests.gateway.conftest import PATIENCE, Hall, open_hall
 
@@ -60,9 +64,32 @@ async def test_the_page_can_be_switched_off(tmp_path: Path) -> None:
         assert (await get(hall, "/healthz")).status_code == 200
 
 
+async def test_the_page_can_be_served_under_a_path(tmp_path: Path) -> None:
+    config = {"controlUi": {"basePath": "/assistant"}}
+    async with open_hall(tmp_path, gateway=config) as hall, hall.serving():
+        assert (await get(hall, "/assistant/")).status_code == 200
+        assert (await get(hall, "/assistant/page/page.js")).status_code == 200
+        bare = await get(hall, "/assistant")
+        assert (bare.status_code, bare.headers["location"]) == (308, "/assistant/")
+        assert (await get(hall, "/")).status_code == 404
+        assert (await get(hall, "/page/page.js")).status_code == 404
+        for path in ("/ws", "/assistant/ws"):
+            async with connect(f"ws://{hall.host}{path}", proxy=None) as socket:
+                await socket.send('{"type": "req", "id": "1", "method": "connect"}')
+                assert "unauthenticated" in str(await socket.recv())
+        with pytest.raises(InvalidStatus):
+            await connect(f"ws://{hall.host}/elsewhere/ws", proxy=None)
+
+
+@pytest.mark.parametrize("path", ["assistant", "/a b", "//", "/../x", "/a?b", "/é", ""])
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(ValidationError, match="must be a path"):
+        ControlUi.model_validate({"basePath": path})
+
+
 def test_the_page_loads_only_its_own_files() -> None:
     first = (FOLDER / "index.html").read_text("utf-8")
-    assert re.findall(r'(?:src|href)="([^"#]+)"', first) == ["data:,", "/page/page.css", "/page/page.js"]
+    assert re.findall(r'(?:src|href)="([^"#]+)"', first) == ["data:,", "page/page.css", "page/page.js"]
     assert not re.search(r"<style|style=|\son[a-z]+=|<script(?![^>]*\ssrc=)", first)
     for path in FOLDER.glob("*.js"):
         imported = re.findall(r'from "([^"]+)"', path.read_text("utf-8"))

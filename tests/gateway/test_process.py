@@ -25,6 +25,7 @@ from retinue.wire import agent as talking
 from retinue.wire import config, sessions
 from retinue.wire.frames import Nothing
 from tests.gateway.conftest import PATIENCE, Hall, gateway_process, open_hall, raw_socket
+from tests.gateway.storms import end_under_load
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -81,19 +82,10 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
 
 
 async def test_sigterm_under_load_loses_nothing_and_says_nothing_twice(tmp_path: Path) -> None:
-    async with SlowModel(0.02) as model:
-        hall = Hall(open_home(tmp_path), model)
-        hall.write_config()
-        accepted: dict[str, str] = {}
-        for round_number in range(4):
-            async with gateway_process(hall) as process:
-                texts = [f"r{round_number}-{number}" for number in range(8)]
-                await submit(hall, "one", texts, accepted)
-                assert await process.terminate() == 0
-        async with gateway_process(hall), hall.client() as client:
-            for run in accepted.values():
-                assert (await client.wait(RunId(run))).status is TurnStatus.OK
-            assert await said_in(hall, "one") == list(accepted)
+    storm = await end_under_load(tmp_path, 4, 7)
+    assert storm.codes == {0: 4}
+    assert storm.accepted
+    assert storm.wrong == []
 
 
 async def test_a_second_gateway_on_the_home_is_refused_by_name(quiet_hall: Hall) -> None:

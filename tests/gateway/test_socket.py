@@ -157,6 +157,7 @@ async def test_the_first_request_must_be_connect_and_small(hall: Hall) -> None:
                 await raw.receive()
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_is_cut_off_and_not_buffered_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from retinue.core.errors import RetinueError
+from retinue.core.origin import Origin
 from retinue.core.parcel import Capabilities, Parcel
 
 
@@ -27,4 +28,8 @@ class Channel(Protocol):
 
     async def send(self, parcel: Parcel) -> None:
         """Hand a parcel over; returns once the other side has confirmed it, and raises `NotTaken` otherwise."""
+        ...
+
+    async def show_typing(self, to: Origin) -> None:
+        """Show in a chat, for some seconds, that an answer is being written; raises `NotTaken` where that failed."""
         ...

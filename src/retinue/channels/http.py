@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.channels.channel import NotTaken
-from retinue.core.clock import Clock
+from retinue.core.clock import Clock, random_id
+from retinue.core.origin import Origin
 from retinue.core.parcel import Attachment, Capabilities, Parcel
 from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, Outgoing, fetch, parse_url
 
@@ -32,9 +33,16 @@ class HttpChannel:
     capabilities: Capabilities
 
     async def send(self, parcel: Parcel) -> None:
-        body = json.dumps(encode_parcel(parcel), ensure_ascii=True).encode()
+        await self._post(parcel.key, encode_parcel(parcel))
+
+    async def show_typing(self, to: Origin) -> None:
+        key = f"typing:{random_id()}"
+        await self._post(key, _without_nothing({"key": key, "type": "typing", **_encode_chat(to)}))
+
+    async def _post(self, key: str, facts: dict[str, Any]) -> None:
+        body = json.dumps(facts, ensure_ascii=True).encode()
         stamp = str(int(self.clock.now().timestamp()))
-        headers = {"content-type": "application/json", KEY: parcel.key, TIMESTAMP: stamp}
+        headers = {"content-type": "application/json", KEY: key, TIMESTAMP: stamp}
         if self.secret is not None:
             headers[SIGNATURE] = sign(self.secret, stamp, body)
         try:
@@ -64,15 +72,10 @@ def sign(secret: str, stamp: str, body: bytes) -> str:
 
 def encode_parcel(parcel: Parcel) -> dict[str, Any]:
     """A parcel as the webhook gets it, without what does not apply."""
-    to = parcel.to
     facts: dict[str, Any] = {
         "key": parcel.key,
         "type": "reaction" if parcel.reaction is not None else "message",
-        "account": to.account,
-        "peer": {"kind": to.kind.value, "id": to.peer},
-        "guild": to.guild,
-        "team": to.team,
-        "thread": to.thread,
+        **_encode_chat(parcel.to),
         "text": parcel.text,
         "media": [_encode_attachment(each) for each in parcel.media],
         "replyTo": None if parcel.reaction is not None else parcel.reply_to,
@@ -83,6 +86,22 @@ def encode_parcel(parcel: Parcel) -> dict[str, Any]:
     }
     if parcel.reaction is not None:
         facts["reaction"] = {"emoji": parcel.reaction, "messageId": parcel.reply_to}
+        if parcel.removes:
+            facts["reaction"]["removed"] = True
+    return _without_nothing(facts)
+
+
+def _encode_chat(to: Origin) -> dict[str, Any]:
+    return {
+        "account": to.account,
+        "peer": {"kind": to.kind.value, "id": to.peer},
+        "guild": to.guild,
+        "team": to.team,
+        "thread": to.thread,
+    }
+
+
+def _without_nothing(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value}
 
 

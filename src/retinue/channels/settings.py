@@ -29,3 +29,5 @@ class ChannelAccount(Settings):
     """Whether the other side takes files."""
     threads: bool = key(True)
     """Whether the other side has threads."""
+    typing: bool = key(False)
+    """Whether the other side can show that an answer is being written."""

@@ -6,43 +6,32 @@ import os
 import signal
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from retinue.cli.access import devices, pair, token
 from retinue.cli.common import Group, Invocation, keep_logs, pass_invocation, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from retinue.gateway.tokens import TokenBook, TokenRecord
     from retinue.storage.home import Home
     from retinue.storage.instance import InstanceFacts
-    from retinue.wire.protocol import Scope
     from retinue.wire.system import Status
 
 START_SECONDS = 20.0
 STOP_SECONDS = 40.0
 STATUS_SECONDS = 2.0
 PORT_VARIABLE = "RETINUE_GATEWAY_PORT"
-SCOPES = ("read", "write", "approve", "pair", "admin")
-
-_SCOPES = click.option(
-    "--scope",
-    "scopes",
-    type=click.Choice(SCOPES),
-    multiple=True,
-    default=("read", "write"),
-    show_default=True,
-    help="What it allows; may be repeated.",
-)
 
 
 @click.group(cls=Group)
 def gateway() -> None:
     """Run the server that clients and channels talk to, and say who may use it."""
+
+
+for _command in (token, pair, devices):
+    gateway.add_command(_command)
 
 
 @gateway.command()
@@ -57,10 +46,13 @@ def run(invocation: Invocation, port: int | None) -> int:
 
     from retinue.gateway.server import run_gateway
     from retinue.runtime.foundation import lay_foundation
+    from retinue.security.logs import show_logs
     from retinue.storage.files import make_private_dir
 
     make_private_dir(invocation.home.path)
     keep_logs(invocation.home)
+    if sys.stderr.isatty():
+        show_logs()
     foundation = lay_foundation(invocation.home)
     for problem in foundation.loaded.problems:
         invocation.note(str(problem))
@@ -121,6 +113,24 @@ def status(invocation: Invocation) -> int:
 
 
 @gateway.command()
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("openapi", "asyncapi")),
+    default="openapi",
+    show_default=True,
+    help="OpenAPI describes what is served over HTTP, AsyncAPI the socket.",
+)
+@pass_invocation
+def schema(invocation: Invocation, form: str) -> None:
+    """Print the description of the protocol, from which programs make clients. It is JSON with and without --json."""
+    from retinue.gateway.documents import make_asyncapi, make_openapi, render_document
+
+    document = make_openapi() if form == "openapi" else make_asyncapi()
+    invocation.show(document, lambda: render_document(document).rstrip("\n"))
+
+
+@gateway.command()
 @click.option("--print", "only_print", is_flag=True, help="Print the file and change nothing.")
 @pass_invocation
 def install(invocation: Invocation, only_print: bool) -> None:
@@ -137,94 +147,6 @@ def install(invocation: Invocation, only_print: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text.encode())
     invocation.show(data, f"Wrote {path}. Switch it on with:\n  {switch_on}")
-
-
-@gateway.group()
-def token() -> None:
-    """Make, list and revoke the tokens that let clients in."""
-
-
-@token.command("create")
-@click.option("--name", required=True, metavar="NAME", help="What the token is for, as lists show it.")
-@_SCOPES
-@click.option("--days", type=click.IntRange(1, 3_650), help="How long it is valid (default: until it is revoked).")
-@pass_invocation
-def create_token(invocation: Invocation, name: str, scopes: tuple[str, ...], days: int | None) -> None:
-    """Make a token and print it; it cannot be shown again."""
-    from datetime import timedelta
-
-    _refuse_agents()
-    with _book(invocation.home) as book:
-        lifetime = timedelta(days=days) if days else None
-        record, text = book.create(name, _parse_scopes(scopes), lifetime=lifetime)
-    _audit(invocation, "gateway_token_created", record)
-    invocation.show({**_describe(record), "token": text}, text)
-
-
-@token.command("list")
-@pass_invocation
-def list_tokens(invocation: Invocation) -> None:
-    """List tokens and paired devices."""
-    with _book(invocation.home) as book:
-        rows = [_describe(record) for record in book.list()]
-    header = ("id", "name", "kind", "scopes", "created", "last used", "state")
-    cells = [
-        (
-            row["id"],
-            row["name"],
-            row["kind"],
-            " ".join(row["scopes"]),
-            row["createdAt"][:16],
-            (row["usedAt"] or "never")[:16],
-            row["state"],
-        )
-        for row in rows
-    ]
-    invocation.show(rows, lambda: table(cells, header=header) if cells else "There are no tokens yet.")
-
-
-@token.command("revoke")
-@click.argument("which")
-@pass_invocation
-def revoke_token(invocation: Invocation, which: str) -> None:
-    """End the token WHICH (its id or name); who is connected with it is thrown out within a second."""
-    with _book(invocation.home) as book:
-        record = book.revoke(which)
-    _audit(invocation, "gateway_token_revoked", record)
-    invocation.show({"id": record.id, "revoked": True}, f"Revoked {record.id} ({record.name}).")
-
-
-@gateway.command()
-@_SCOPES
-@pass_invocation
-def pair(invocation: Invocation, scopes: tuple[str, ...]) -> None:
-    """Print a code with which one device can get a token of its own, for ten minutes."""
-    from retinue.gateway.tokens import CODE_MINUTES
-
-    _refuse_agents()
-    code = make_pairing_code(invocation.home, scopes)
-    invocation.show(
-        {"code": code, "scopes": list(scopes), "minutes": CODE_MINUTES},
-        f"{code}\nEnter it on the device within {CODE_MINUTES} minutes; it works once.",
-    )
-
-
-def _refuse_agents() -> None:
-    """A command that an agent runs gets no key to the gateway: whoever has one may approve what the agent asks."""
-    import os
-
-    from retinue.core.errors import UsageError
-    from retinue.runtime.approvals import IN_COMMAND
-
-    if IN_COMMAND in os.environ:
-        raise UsageError("A command that an agent runs cannot make tokens or pairing codes. Do it in a terminal.")
-
-
-def make_pairing_code(home: Home, scopes: tuple[str, ...]) -> str:
-    """A code for one device, in the spelling that is easy to type."""
-    with _book(home) as book:
-        code = book.make_code(_parse_scopes(scopes))
-    return f"{code[:4]}-{code[4:]}"
 
 
 def start_gateway(home: Home, port: int | None = None) -> InstanceFacts:
@@ -278,46 +200,3 @@ def ask_status(home: Home) -> Status | None:
         return anyio.run(ask)
     except RetinueError:
         return None
-
-
-def _parse_scopes(scopes: tuple[str, ...]) -> list[Scope]:
-    from retinue.wire.protocol import Scope
-
-    return [Scope(name) for name in scopes]
-
-
-def _audit(invocation: Invocation, kind: str, record: TokenRecord) -> None:
-    from retinue.runtime.foundation import lay_foundation
-
-    details = {"id": record.id, "name": record.name, "scopes": list(record.scopes)}
-    lay_foundation(invocation.home).audit.record(kind, "the owner at the terminal", details)
-
-
-def _describe(record: TokenRecord) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
-    valid = record.is_valid(datetime.now(UTC))
-    return {
-        "id": record.id,
-        "name": record.name,
-        "kind": record.kind,
-        "scopes": list(record.scopes),
-        "createdAt": record.created_at.isoformat(),
-        "expiresAt": record.expires_at.isoformat() if record.expires_at else None,
-        "usedAt": record.used_at.isoformat() if record.used_at else None,
-        "state": "valid" if valid else "revoked" if record.revoked_at else "expired",
-    }
-
-
-@contextmanager
-def _book(home: Home) -> Iterator[TokenBook]:
-    """The tokens of a home, for the length of a block."""
-    from retinue.core.clock import SystemClock
-    from retinue.gateway.tokens import TokenBook
-    from retinue.storage.database import DATABASE_NAME, Database
-
-    database = Database(home.path / DATABASE_NAME)
-    try:
-        yield TokenBook(database, SystemClock())
-    finally:
-        database.close()

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from retinue.cli.common import Command, Invocation, ask_is_possible, keep_logs, pass_invocation
+from retinue.cli.common import (
+    Command,
+    Invocation,
+    ask_is_possible,
+    keep_logs,
+    pass_invocation,
+    which_agent,
+    which_session,
+)
 
 if TYPE_CHECKING:
     from retinue.runtime.foundation import Foundation
@@ -18,8 +26,8 @@ FIRST_QUESTION = "Hello! Who are you, in one sentence?"
 
 
 @click.command(cls=Command)
-@click.option("--agent", "agent_id", metavar="ID", help="Which agent (default: the default agent).")
-@click.option("--session", metavar="KEY", help="Which session (default: the agent's main one).")
+@which_agent
+@which_session
 @pass_invocation
 def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int:
     """Start the assistant: seed a home where there is none, find a model, start the gateway, open the chat.
@@ -41,7 +49,7 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
         invocation.note(f"Made a workspace for agent '{chosen}' at {locate_workspace(foundation, chosen)}")
     anyio.run(_ensure_model, invocation, foundation)
     if ask_is_possible() and not invocation.as_json:
-        _ensure_gateway(invocation)
+        _ensure_gateway(invocation, foundation.config.gateway.control_ui.base_path.rstrip("/"))
         return anyio.run(hold_chat, invocation, agent_id, session)
     question = FIRST_QUESTION
     if not sys.stdin.isatty():
@@ -50,18 +58,24 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     return anyio.run(ask_once, invocation, question, agent_id, session)
 
 
-def _ensure_gateway(invocation: Invocation) -> None:
+def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
     """Start the gateway where none runs, and say how to open its page; the chat works without one, too."""
-    from retinue.cli.gateway import make_pairing_code, start_gateway
-    from retinue.core.errors import RetinueError
+    from retinue.cli.access import make_pairing_code
+    from retinue.cli.gateway import start_gateway
+    from retinue.core.errors import RetinueError, UsageError
 
     try:
         url = start_gateway(invocation.home).url
-        code = make_pairing_code(invocation.home, ("admin",))
     except RetinueError as error:
         invocation.note(f"{error}\nThe chat goes on without it.")
         return
-    invocation.note(f"The same chat in a browser: {url} (sign in with {code}; it works once, for ten minutes)")
+    try:
+        how = f"sign in with {make_pairing_code(invocation.home, ('admin',))}; it works once, for ten minutes"
+    except UsageError as error:
+        # The page is there all the same; only another code is not to be had right now.
+        how = f"no new code: {error} Until then the page can ask to be let in"
+    page = f"{url}{prefix}/" if prefix else url
+    invocation.note(f"The same chat in a browser: {page} ({how})")
 
 
 async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:

@@ -16,6 +16,7 @@ from retinue import __version__
 from retinue.gateway.gate import Principal, Refused, bearer_token
 from retinue.gateway.gateway import Gateway, explain_failure
 from retinue.gateway.registry import Entry
+from retinue.gateway.visitors import identify
 from retinue.wire.frames import Credentials, Failure
 from retinue.wire.protocol import HTTP_STATUS, ErrorCode, Scope
 
@@ -25,12 +26,12 @@ ROUTES = (
     "retinue.gateway.routes.pairing",
     "retinue.gateway.routes.page",
     "retinue.gateway.routes.channels",
-    "retinue.gateway.routes.hooks",
     "retinue.gateway.routes.chat",
     "retinue.gateway.routes.responses",
     "retinue.gateway.routes.models",
     "retinue.gateway.routes.embeddings",
     "retinue.gateway.routes.tools",
+    "retinue.gateway.routes.hooks",  # last: its place is configured, and takes nothing from the others
 )
 """The modules with routes; each has a `make_router(gateway, entries)`. A new noun is a file and a name here."""
 
@@ -79,9 +80,10 @@ def make_route_group(route_class: type[GuardedRoute] = GuardedRoute) -> APIRoute
 def admit(gateway: Gateway, request: Request, scope: Scope) -> Principal:
     """Who sends a request, where they may; raises `Refused` where not."""
     token = bearer_token(request.headers.getlist("authorization"))
-    address = request.client.host if request.client else ""
-    principal = gateway.gate.admit(Credentials(token=token), address, "http").principal
+    visitor = identify(request.scope, gateway.gate.settings)
+    principal = gateway.gate.admit(Credentials(token=token), visitor, "http").principal
     principal.require(scope)
+    gateway.refuse_commands(principal, request.scope)
     return principal
 
 

@@ -43,7 +43,8 @@ class Border:
             return
         refusal = self._refusal(scope)
         if scope["type"] == "websocket":
-            if refusal is not None or scope["path"] != SOCKET_PATH:
+            prefix = self.gateway.gate.settings.control_ui.base_path.rstrip("/")
+            if refusal is not None or scope["path"] not in (SOCKET_PATH, prefix + SOCKET_PATH):
                 await receive()
                 await _deny_socket(send, refusal or Failure.of(ErrorCode.NOT_FOUND, f"The socket is {SOCKET_PATH}."))
                 return

@@ -111,11 +111,16 @@ def make_asyncapi() -> dict[str, Any]:
 
 
 def render_openapi() -> str:
-    return json.dumps(make_openapi(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return render_document(make_openapi())
 
 
 def render_asyncapi() -> str:
-    return json.dumps(make_asyncapi(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return render_document(make_asyncapi())
+
+
+def render_document(document: Mapping[str, Any]) -> str:
+    """A document as its file has it: two versions of it differ only where they say something else."""
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def render_methods() -> str:

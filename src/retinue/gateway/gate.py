@@ -12,9 +12,11 @@ from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
 from retinue.gateway.failures import FailureCounter
+from retinue.gateway.pairing import PairingBook, PairingRequest, TooManyRequests
 from retinue.gateway.tokens import TokenBook, TokenRecord
+from retinue.gateway.visitors import Visitor
 from retinue.security.secrets import Secret, Secrets
-from retinue.wire.frames import Credentials
+from retinue.wire.frames import ClientFacts, Credentials
 from retinue.wire.protocol import ErrorCode, Scope, with_implied
 
 USE_NOTED_SECONDS = 60.0
@@ -58,21 +60,22 @@ EVERYTHING = frozenset(Scope)
 class Gate:
     """Decides who may come in. Settings may change while it stands; tokens are looked up each time."""
 
-    def __init__(self, settings: GatewaySettings, book: TokenBook, secrets: Secrets, clock: Clock) -> None:
+    def __init__(
+        self, settings: GatewaySettings, book: TokenBook, requests: PairingBook, secrets: Secrets, clock: Clock
+    ) -> None:
         self.settings = settings
         self.book = book
+        self.requests = requests
         self._secrets = secrets
         self._clock = clock
         self._failures = FailureCounter(clock)
+        self._requests_made = FailureCounter(clock)
         self._used: dict[str, float] = {}
 
-    def admit(self, credentials: Credentials, address: str, device: str) -> Admission:
+    def admit(self, credentials: Credentials, visitor: Visitor, device: str) -> Admission:
         """Let somebody in, or raise `Refused`."""
-        locked = self._failures.locked_for(address)
-        if locked:
-            raise Refused(
-                ErrorCode.RATE_LIMITED, "Too many failed attempts. Wait before the next.", round(locked * 1000)
-            )
+        address = visitor.address
+        _refuse_locked(self._failures, address)
         if credentials.pairing_code is not None:
             paired = self.book.redeem(credentials.pairing_code, device)
             if paired is None:
@@ -82,7 +85,7 @@ class Gate:
                     "That code is not valid (any more). Make another with `retinue gateway pair`.",
                 )
             return Admission(_principal(paired[0]), paired[1])
-        principal = self._recognise(credentials)
+        principal = self._recognise(credentials, visitor.user)
         if principal is None:
             given = credentials.token is not None or credentials.password is not None
             if given:
@@ -93,20 +96,44 @@ class Gate:
             )
         return Admission(principal)
 
+    def knows_nobody(self, credentials: Credentials, visitor: Visitor) -> bool:
+        """Whether a client brings nothing by which it could be let in, where something is needed."""
+        given = (credentials.token, credentials.password, credentials.pairing_code, visitor.user)
+        return self.settings.auth.mode != "none" and given == (None, None, None, None)
+
+    def ask_to_pair(self, client: ClientFacts, address: str) -> PairingRequest:
+        """Note that a device without a token wants one; raises `Refused` where it asks too often."""
+        _refuse_locked(self._failures, address)
+        _refuse_locked(self._requests_made, address)
+        self._requests_made.note(address, self.settings.auth.rate_limit, always=True)
+        try:
+            return self.requests.ask(client.name, client.platform, address)
+        except TooManyRequests as error:
+            raise Refused(ErrorCode.BUSY, str(error)) from error
+
+    def admit_paired(self, request: PairingRequest) -> Admission | None:
+        """Let a device in that the owner approved; None while the owner has not decided, `Refused` where it is over."""
+        match self.requests.state_of(request.id):
+            case "pending":
+                return None
+            case "approved":
+                paired = self.requests.claim(request)
+                if paired is not None:
+                    return Admission(_principal(paired[0]), paired[1])
+            case "rejected":
+                raise Refused(ErrorCode.FORBIDDEN, "The owner did not let this device in.")
+        raise Refused(ErrorCode.UNAUTHENTICATED, "Nobody let this device in in time. Ask again.")
+
     def check_secret(self, given: str | None, expected: Secret | None, address: str) -> None:
         """Let in who knows a secret that stands for one purpose alone, such as webhooks; raises `Refused` otherwise."""
-        locked = self._failures.locked_for(address)
-        if locked:
-            raise Refused(
-                ErrorCode.RATE_LIMITED, "Too many failed attempts. Wait before the next.", round(locked * 1000)
-            )
+        _refuse_locked(self._failures, address)
         if expected is not None and given is not None and _equal(given, self._secrets.resolve(expected)):
             return
         if given is not None:
             self._failures.note(address, self.settings.auth.rate_limit)
         raise Refused(ErrorCode.UNAUTHENTICATED, "The token is not valid.")
 
-    def _recognise(self, credentials: Credentials) -> Principal | None:
+    def _recognise(self, credentials: Credentials, user: str | None) -> Principal | None:
         auth = self.settings.auth
         if auth.mode == "none":
             return Principal("none", "anybody on this machine", EVERYTHING)
@@ -115,7 +142,7 @@ class Gate:
                 return Principal("password", "password", EVERYTHING)
             return None
         if credentials.token is None:
-            return None
+            return Principal(f"proxy:{user}", user, EVERYTHING) if user is not None else None
         if auth.token is not None and _equal(credentials.token, self._secrets.resolve(auth.token)):
             return Principal("config", "gateway.auth.token", EVERYTHING)
         record = self.book.check(credentials.token)
@@ -129,6 +156,12 @@ class Gate:
         if now - self._used.get(record.id, -USE_NOTED_SECONDS) >= USE_NOTED_SECONDS:
             self._used[record.id] = now
             self.book.note_use(record.id)
+
+
+def _refuse_locked(counter: FailureCounter, address: str) -> None:
+    locked = counter.locked_for(address)
+    if locked:
+        raise Refused(ErrorCode.RATE_LIMITED, "Too many attempts. Wait before the next.", round(locked * 1000))
 
 
 def _principal(record: TokenRecord) -> Principal:

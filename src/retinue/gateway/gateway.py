@@ -19,20 +19,26 @@ from retinue.gateway.connection import Connection
 from retinue.gateway.gate import Gate, Principal, Refused
 from retinue.gateway.hub import Hub
 from retinue.gateway.meters import Meters
+from retinue.gateway.peers import comes_from_command
 from retinue.gateway.reload import Reloader
 from retinue.runtime.courier import Courier
 from retinue.runtime.heartbeats import Heart
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.spawning import Spawner
 from retinue.runtime.switchboard import Switchboard, SwitchboardClosed, TooBusy
+from retinue.runtime.typist import Typist
+from retinue.runtime.webhooks import HookDesk
 from retinue.security.redaction import redact_everything
 from retinue.tools.approval_store import Approval
 from retinue.tools.approvals import AlreadySettled, NotAnApprover, UnknownApproval
-from retinue.wire.events import ApprovalsChanged, SessionsChanged, TurnPayload, encode_event
+from retinue.wire.events import ApprovalsChanged, DevicesChanged, SessionsChanged, TurnPayload, encode_event
 from retinue.wire.frames import Failure
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope
 
 log = logging.getLogger(__name__)
+
+OWNER_SCOPES = frozenset({Scope.APPROVE, Scope.PAIR, Scope.ADMIN})
+"""What only the owner does: an agent that could would allow itself whatever it asks for."""
 
 _CODES: tuple[tuple[type[RetinueError], ErrorCode], ...] = (
     (SwitchboardClosed, ErrorCode.SHUTTING_DOWN),
@@ -66,12 +72,15 @@ class Gateway:
     spawner: Spawner = field(init=False)
     jobs: JobRunner = field(init=False)
     heart: Heart = field(init=False)
+    hooks: HookDesk = field(init=False)
     reloader: Reloader = field(init=False)
     courier: Courier = field(init=False)
+    typist: Typist = field(init=False)
 
     def publish_turn(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
         """Tell whoever follows a session what happens in its turn."""
         self.hub.publish(session.text, "turn", TurnPayload(runs=list(runs), event=encode_event(event)))
+        self.typist.hear(session, runs, event)
         if isinstance(event, TurnStarted | TurnFinished):
             self.meters.count_turn(event, self.runtime.foundation.clock.monotonic())
             self.courier.wake()
@@ -89,6 +98,22 @@ class Gateway:
         request = approval.request
         changed = ApprovalsChanged(id=request.id, pending=approval.is_pending, session_key=request.session.text)
         self.hub.publish(GATEWAY_STREAM, "approvals.changed", changed)
+
+    def refuse_commands(self, principal: Principal, scope: Any) -> None:
+        """Raise `Refused` where a command that an agent runs would act as the owner, by a token that it found."""
+        commands = self.runtime.tools.commands
+        if principal.scopes & OWNER_SCOPES and comes_from_command(scope, commands.supervisors()):
+            log.warning("a command of an agent tried to use the gateway as %s", principal.name)
+            raise Refused(
+                ErrorCode.FORBIDDEN,
+                "A command that an agent runs cannot use the gateway as the owner. Use a tool of the agent, or a token "
+                "with the scopes 'read' and 'write' alone.",
+            )
+
+    def tell_of_devices(self) -> None:
+        """Tell all clients how many devices ask to be let in."""
+        changed = DevicesChanged(waiting=len(self.gate.requests.waiting()))
+        self.hub.publish(GATEWAY_STREAM, "devices.changed", changed)
 
 
 @dataclass(frozen=True, slots=True)

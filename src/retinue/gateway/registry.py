@@ -28,6 +28,7 @@ NOUNS = (
     "retinue.gateway.methods.approvals",
     "retinue.gateway.methods.records",
     "retinue.gateway.methods.automation",
+    "retinue.gateway.methods.devices",
 )
 """The modules that carry methods out; a new noun is a file and a name here."""
 

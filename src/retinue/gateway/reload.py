@@ -18,7 +18,7 @@ from retinue.config.keys import find_key
 from retinue.config.schema import Config
 from retinue.config.sources import Located
 from retinue.runtime.foundation import Foundation, lay_foundation
-from retinue.runtime.runtime import Retired
+from retinue.runtime.retired import Retired
 from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged
 from retinue.wire.protocol import GATEWAY_STREAM
@@ -60,7 +60,7 @@ class Reloader:
         async with self._lock:
             self._stamps = self._look()
             before = self._foundation
-            fresh = lay_foundation(before.home, environment=before.environment, clock=before.clock)
+            fresh = lay_foundation(before.home, environment=before.inherited, clock=before.clock)
             self.hash = self.file_hash()
             self.problems = tuple(map(str, fresh.loaded.problems))
             if fresh.loaded.errors:

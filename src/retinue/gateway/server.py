@@ -30,6 +30,7 @@ from retinue.gateway.border import Border
 from retinue.gateway.gate import Gate
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.hub import Hub
+from retinue.gateway.pairing import PairingBook
 from retinue.gateway.questions import ask_connected
 from retinue.gateway.registry import load_methods
 from retinue.gateway.reload import Reloader
@@ -39,12 +40,14 @@ from retinue.runtime.boot import boot_agents
 from retinue.runtime.courier import Courier
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.heartbeats import make_heart
-from retinue.runtime.hook_folders import load_hook_folders
-from retinue.runtime.jobs import make_job_runner
+from retinue.runtime.hook_folders import is_hook_on, load_hook_folders
+from retinue.runtime.jobs import make_job_runner, put_away_runs
 from retinue.runtime.runtime import open_runtime
 from retinue.runtime.spawning import open_spawner
 from retinue.runtime.stewardship import Driving
 from retinue.runtime.switchboard import open_switchboard
+from retinue.runtime.typist import Typist
+from retinue.runtime.webhooks import HookDesk
 from retinue.storage.instance import InstanceFacts, InstanceLock
 from retinue.wire.events import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MOST_FRAME_BYTES, TICK_SECONDS, CloseCode
@@ -92,7 +95,21 @@ class _SocketProtocol(WebSocketsSansIOProtocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to us."""
+    """A server that leaves signals to us, and sleeps until it is told to end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = anyio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._told.set()
+
+    async def main_loop(self) -> None:
+        # the tick with the number 0 renews the date that answers carry
+        while not await self.on_tick(0):
+            with anyio.move_on_after(1):
+                await self._told.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -117,6 +134,7 @@ class Ending:
 
 def choose_host(settings: GatewaySettings) -> str:
     """The address to listen on; raises `ConfigError` for one that others can reach while anybody may come in."""
+    proxy = settings.auth.trusted_proxy
     match settings.bind:
         case "loopback" | "auto":
             host = "127.0.0.1"
@@ -128,8 +146,11 @@ def choose_host(settings: GatewaySettings) -> str:
             host = settings.custom_bind_host
         case "tailnet":
             raise ConfigError("gateway.bind 'tailnet' is not supported yet. Use 'custom' with the tailnet address.")
-    if settings.auth.mode == "trusted-proxy":
-        raise ConfigError("gateway.auth.mode 'trusted-proxy' is not supported yet. Use 'token'.")
+    if settings.auth.mode == "trusted-proxy" and not (settings.trusted_proxies and proxy.user_header):
+        raise ConfigError(
+            "gateway.auth.mode is 'trusted-proxy' and no proxy can be believed. Set gateway.trustedProxies and "
+            "gateway.auth.trustedProxy.userHeader."
+        )
     if settings.auth.mode == "password" and settings.auth.password is None:
         raise ConfigError("gateway.auth.mode is 'password' and there is none. Set gateway.auth.password.")
     if settings.auth.mode == "none" and not _is_loopback_host(host):
@@ -194,10 +215,12 @@ async def open_gateway(foundation: Foundation, ending: Ending) -> AsyncIterator[
     async with open_runtime(foundation) as runtime:
         book = TokenBook(runtime.database, foundation.clock)
         book.ensure_local(foundation.home)
-        gate = Gate(foundation.config.gateway, book, runtime.secrets, foundation.clock)
+        requests = PairingBook(runtime.database, book, foundation.clock)
+        requests.forget_all()
+        gate = Gate(foundation.config.gateway, book, requests, runtime.secrets, foundation.clock)
         gateway = Gateway(runtime, gate, Hub(random_id()), foundation.clock.now())
         async with anyio.create_task_group() as tasks:
-            gateway.courier = Courier(runtime)
+            gateway.courier, gateway.typist = Courier(runtime), Typist(runtime, tasks)
             tasks.start_soon(gateway.courier.run)
             gateway.reloader = Reloader(gateway, tasks, partial(ending.ask, restart=True))
             runtime.let_drive(Driving(gateway.reloader.apply_for_agent, partial(ending.ask, restart=True)))
@@ -209,6 +232,7 @@ async def open_gateway(foundation: Foundation, ending: Ending) -> AsyncIterator[
             ):
                 gateway.switchboard, gateway.spawner = switchboard, spawner
                 gateway.jobs, gateway.heart = make_job_runner(runtime, switchboard), make_heart(runtime, switchboard)
+                gateway.hooks = HookDesk(runtime, switchboard, spawner.tasks)
                 yield gateway
             unsubscribe()
             tasks.cancel_scope.cancel()
@@ -225,6 +249,7 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # whose word counts is decided in `visitors`, and not by the server
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=CLOSE_SECONDS,
         ws_max_size=MOST_FRAME_BYTES,
@@ -240,6 +265,7 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
         while not server.started:  # noqa: ASYNC110 - the server sets no event
             await anyio.sleep(0.002)
         left = gateway.switchboard.resume()
+        gateway.hooks.adopt()
         gateway.spawner.adopt()
         gateway.ready = True
         lock.write(InstanceFacts(os.getpid(), gateway.address, gateway.started_at.isoformat()))
@@ -250,10 +276,11 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
             tasks.start_soon(gateway.jobs.serve)
         tasks.start_soon(gateway.heart.serve)
         tasks.start_soon(load_hook_folders(gateway.runtime.foundation).tell, "gateway:startup")
-        tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.switchboard)
+        if is_hook_on(gateway.runtime.foundation, "boot-md"):
+            tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.switchboard)
         await ending.asked.wait()
         await _drain(gateway, ending)
-        server.should_exit = True
+        server.end()
         with anyio.move_on_after(CLOSE_SECONDS * 2):
             await served.wait()
         tasks.cancel_scope.cancel()
@@ -283,10 +310,14 @@ async def _drain(gateway: Gateway, ending: Ending) -> None:
             tasks.start_soon(watch_impatience)
             await gateway.switchboard.drain(DRAIN_SECONDS)
             tasks.cancel_scope.cancel()
-    await load_hook_folders(gateway.runtime.foundation).tell("gateway:shutdown", reason=ending.reason)
+    folders = load_hook_folders(gateway.runtime.foundation)
+    if ending.restart:
+        await folders.tell("gateway:pre-restart", reason=ending.reason)
+    await folders.tell("gateway:shutdown", reason=ending.reason)
     for connection in tuple(gateway.connections.values()):
         connection.close(CloseCode.RESTART if ending.restart else CloseCode.GOING_AWAY, "the gateway ends")
-    await anyio.sleep(0.05)
+    if gateway.connections:
+        await anyio.sleep(0.05)
 
 
 async def _attend_signals(gateway: Gateway, ending: Ending) -> None:
@@ -322,6 +353,7 @@ async def _tidy(gateway: Gateway) -> None:
             for agent in runtime.foundation.config.agents.ids:
                 runtime.tidy(agent)
             gateway.spawner.archive()
+            put_away_runs(runtime, gateway.jobs.book)
             runtime.inbox.prune(runtime.foundation.clock.now() - timedelta(days=KEPT_DAYS))
             runtime.outbox.prune(runtime.foundation.clock.now() - timedelta(days=KEPT_DAYS))
         except RetinueError as error:

@@ -17,10 +17,14 @@ from retinue.core.clock import random_id
 from retinue.gateway.connection import Connection
 from retinue.gateway.gate import Admission, Refused, bearer_token
 from retinue.gateway.gateway import Call, Gateway, explain_failure
+from retinue.gateway.pairing import spell_code
 from retinue.gateway.registry import Entry, call_method
-from retinue.wire.frames import Connect, Failure, Hello, Policy, Request, Wire
+from retinue.gateway.visitors import identify
+from retinue.wire.events import PairingRequested
+from retinue.wire.frames import ClientFacts, Connect, Event, Failure, Hello, Policy, Request, Wire
 from retinue.wire.protocol import (
     CONNECT_SECONDS,
+    GATEWAY_STREAM,
     MOST_FIRST_FRAME_BYTES,
     MOST_FRAME_BYTES,
     MOST_IN_FLIGHT,
@@ -35,6 +39,8 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 1_000
 MOST_STRANGERS = 64
 """Connections that have not proven themselves yet."""
+WATCH_OWNER_SECONDS = 0.3
+"""How often a waiting device's request is looked at; another process may have decided on it."""
 SEND_SECONDS = 30.0
 """How long one frame may wait for a client to read it."""
 ABORT = "retinue.abort"
@@ -85,7 +91,7 @@ class Sockets:
             request = Request.model_validate_json(text)
             if request.method != "connect":
                 raise Refused(ErrorCode.UNAUTHENTICATED, "The first request must be `connect`.")
-            return await self._let_in(scope, request, send)
+            return await self._let_in(scope, request, receive, send)
         except (Refused, ValidationError, TimeoutError) as error:
             failure = (
                 Failure.of(ErrorCode.BAD_REQUEST, "`connect` did not come in time.")
@@ -97,7 +103,7 @@ class Sockets:
             await send({"type": "websocket.close", "code": CloseCode.POLICY, "reason": failure.code.value})
             return None
 
-    async def _let_in(self, scope: Mapping[str, Any], request: Request, send: Send) -> Connection:
+    async def _let_in(self, scope: Mapping[str, Any], request: Request, receive: Receive, send: Send) -> Connection:
         connect = Connect.model_validate(request.params)
         if not connect.min_protocol <= PROTOCOL <= connect.max_protocol:
             raise Refused(ErrorCode.BAD_REQUEST, f"This gateway speaks protocol {PROTOCOL}.")
@@ -105,13 +111,39 @@ class Sockets:
         if credentials.token is None:
             token = bearer_token([v.decode("latin-1") for n, v in scope["headers"] if n == b"authorization"])
             credentials = credentials.model_copy(update={"token": token})
-        address = scope["client"][0] if scope.get("client") else ""
-        admission = self.gateway.gate.admit(credentials, address, connect.client.name)
+        gate = self.gateway.gate
+        visitor = identify(scope, gate.settings)
+        if credentials.request_pairing and gate.knows_nobody(credentials, visitor):
+            admission = await self._await_owner(connect.client, visitor.address, receive, send)
+        else:
+            admission = gate.admit(credentials, visitor, connect.client.name)
+        self.gateway.refuse_commands(admission.principal, scope)
         abort: Callable[[], None] = scope["extensions"].get(ABORT, lambda: None)
         connection = Connection(random_id(), admission.principal, connect.client, self.gateway.hub, abort)
         self.gateway.connections[connection.id] = connection
         connection.push(_success(request.id, self._hello(connection, admission)))
         return connection
+
+    async def _await_owner(self, client: ClientFacts, address: str, receive: Receive, send: Send) -> Admission:
+        """Keep a device waiting until the owner has decided on it; the token leaves on this connection alone."""
+        gateway = self.gateway
+        asked = gateway.gate.ask_to_pair(client, address)
+        try:
+            told = PairingRequested(id=asked.id, code=spell_code(asked.code), expires_at=asked.expires_at)
+            await send({"type": "websocket.send", "text": _event("pairing.requested", told)})
+            gateway.tell_of_devices()
+            while True:
+                with anyio.move_on_after(WATCH_OWNER_SECONDS):
+                    await _receive_text(receive)
+                    raise Refused(ErrorCode.BAD_REQUEST, "This connection waits for the owner; send nothing before.")
+                if gateway.draining:
+                    raise Refused(ErrorCode.SHUTTING_DOWN, "The gateway ends. Ask again when it is back.")
+                admission = gateway.gate.admit_paired(asked)
+                if admission is not None:
+                    return admission
+        finally:
+            gateway.gate.requests.withdraw(asked.id)
+            gateway.tell_of_devices()
 
     def _hello(self, connection: Connection, admission: Admission) -> Hello:
         scopes = admission.principal.scopes
@@ -197,6 +229,12 @@ async def _receive_text(receive: Receive) -> str:
 
 def _success(identity: str, payload: Wire) -> str:
     return f'{{"type":"res","id":{dumps(identity)},"ok":true,"payload":{payload.model_dump_json(by_alias=True)}}}'
+
+
+def _event(name: str, payload: Wire) -> str:
+    """An event of no stream that is followed, such as one before the hello."""
+    event = Event(event=name, stream=GATEWAY_STREAM, seq=0, payload=payload.model_dump(mode="json", by_alias=True))
+    return event.model_dump_json(by_alias=True)
 
 
 def _failure(identity: str, failure: Failure) -> str:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from retinue.core.clock import Clock
 from retinue.core.errors import UsageError
+from retinue.security.literals import label
 from retinue.storage.database import Database
 from retinue.storage.files import write_atomic
 from retinue.storage.home import Home
@@ -71,7 +72,7 @@ class TokenBook:
     ) -> tuple[TokenRecord, str]:
         """Make a token; its text is returned here and never again."""
         with self._database.change() as base:
-            return self._insert(base, name, tuple(scopes), kind, lifetime)
+            return self.insert(base, name, tuple(scopes), kind, lifetime)
 
     def check(self, text: str) -> TokenRecord | None:
         """The record of a token that is valid now."""
@@ -92,41 +93,49 @@ class TokenBook:
         """All tokens, the oldest first, revoked ones included."""
         return tuple(map(_record, self._database.read(_LIST)))
 
-    def revoke(self, name: str) -> TokenRecord:
+    def devices(self) -> tuple[TokenRecord, ...]:
+        """The tokens of paired devices, the oldest first, revoked ones included."""
+        return tuple(record for record in self.list() if record.kind == "device")
+
+    def revoke(self, name: str, *, kind: Kind | None = None) -> TokenRecord:
         """End a token, by its id or its name; whoever is connected with it is thrown out within a second."""
-        found = [record for record in self.list() if name in (record.id, record.name) and record.revoked_at is None]
+        found = [
+            record
+            for record in self.list()
+            if name in (record.id, record.name) and record.revoked_at is None and kind in (None, record.kind)
+        ]
         if len(found) != 1:
             problem = "There is no valid token" if not found else "There are several tokens"
             raise UsageError(f"{problem} '{name}'. `retinue gateway token list` shows their ids.")
         with self._database.change() as base:
-            base.execute(_REVOKE, (_spell(self._clock.now()), found[0].id))
+            base.execute(_REVOKE, (spell_moment(self._clock.now()), found[0].id))
         return found[0]
 
     def note_use(self, identity: str) -> None:
         with self._database.change() as base:
-            base.execute(_USED, (_spell(self._clock.now()), identity))
+            base.execute(_USED, (spell_moment(self._clock.now()), identity))
 
     def dead(self) -> frozenset[str]:
         """The ids of tokens that are valid no more."""
-        return frozenset(row["id"] for row in self._database.read(_DEAD, (_spell(self._clock.now()),)))
+        return frozenset(row["id"] for row in self._database.read(_DEAD, (spell_moment(self._clock.now()),)))
 
     def make_code(self, scopes: Iterable[Scope]) -> str:
         """A code that lets one device in, for a few minutes."""
         code = "".join(secrets.choice(CODE_CHARACTERS) for _ in range(CODE_LENGTH))
         now = self._clock.now()
         with self._database.change() as base:
-            base.execute("DELETE FROM pairing_codes WHERE expires_at <= ?", (_spell(now),))
+            base.execute("DELETE FROM pairing_codes WHERE expires_at <= ?", (spell_moment(now),))
             if base.execute("SELECT count(*) FROM pairing_codes").fetchone()[0] >= MOST_CODES:
                 raise UsageError(
                     f"{MOST_CODES} codes wait for a device already. They end after {CODE_MINUTES} minutes."
                 )
-            expires = _spell(now + timedelta(minutes=CODE_MINUTES))
-            base.execute("INSERT INTO pairing_codes VALUES (?, ?, ?)", (_hash(code), _join(scopes), expires))
+            expires = spell_moment(now + timedelta(minutes=CODE_MINUTES))
+            base.execute("INSERT INTO pairing_codes VALUES (?, ?, ?)", (_hash(code), join_scopes(scopes), expires))
         return code
 
     def redeem(self, code: str, device: str) -> tuple[TokenRecord, str] | None:
         """A token for a device that has a valid code; the code is used up."""
-        now = _spell(self._clock.now())
+        now = spell_moment(self._clock.now())
         digest = _hash(code.strip().upper().replace("-", ""))
         with self._database.change() as base:
             row = base.execute(
@@ -135,7 +144,7 @@ class TokenBook:
             if row is None:
                 return None
             base.execute("DELETE FROM pairing_codes WHERE hash = ?", (digest,))
-            return self._insert(base, device, _split(row["scopes"]), "device", None)
+            return self.insert(base, device, split_scopes(row["scopes"]), "device", None)
 
     def ensure_local(self, home: Home) -> TokenRecord:
         """The token of this machine's command line, in a file that only the owner can read."""
@@ -144,11 +153,11 @@ class TokenBook:
             return found
         with self._database.change() as base:
             base.execute("DELETE FROM gateway_tokens WHERE kind = 'local'")
-            record, text = self._insert(base, "this machine", (Scope.ADMIN,), "local", None)
+            record, text = self.insert(base, "this machine", (Scope.ADMIN,), "local", None)
         write_atomic(home.credentials / LOCAL_TOKEN_FILE, f"{text}\n".encode())
         return record
 
-    def _insert(
+    def insert(
         self,
         base: sqlite3.Connection,
         name: str,
@@ -156,11 +165,21 @@ class TokenBook:
         kind: Kind,
         lifetime: timedelta | None,
     ) -> tuple[TokenRecord, str]:
+        """Make a token within a change of the database. The name may be a stranger's word, and is shown in lists."""
+        name = label(name, 100) or kind
         now = self._clock.now()
         identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         expires = now + lifetime if lifetime else None
         record = TokenRecord(identity, name, kind, _hash(secret), scopes, now, expires, None, None)
-        values = (identity, name, kind, record.hash, _join(scopes), _spell(now), _spell(expires) if expires else None)
+        values = (
+            identity,
+            name,
+            kind,
+            record.hash,
+            join_scopes(scopes),
+            spell_moment(now),
+            spell_moment(expires) if expires else None,
+        )
         base.execute(_INSERT, values)
         return record, f"{PREFIX}_{identity}_{secret}"
 
@@ -169,15 +188,18 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-def _join(scopes: Iterable[Scope]) -> str:
+def join_scopes(scopes: Iterable[Scope]) -> str:
+    """Scopes as the database keeps them."""
     return " ".join(sorted(scopes))
 
 
-def _split(text: str) -> tuple[Scope, ...]:
+def split_scopes(text: str) -> tuple[Scope, ...]:
+    """Scopes that the database keeps; a word that is none is passed over."""
     return tuple(scope for scope in Scope if scope in text.split())
 
 
-def _spell(moment: datetime) -> str:
+def spell_moment(moment: datetime) -> str:
+    """A moment as the database keeps it: two of them compare like their texts."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -193,7 +215,7 @@ def _record(row: sqlite3.Row) -> TokenRecord:
         name=row["name"],
         kind=row["kind"],
         hash=row["hash"],
-        scopes=_split(row["scopes"]),
+        scopes=split_scopes(row["scopes"]),
         created_at=created,
         expires_at=_moment(row["expires_at"]),
         used_at=_moment(row["used_at"]),

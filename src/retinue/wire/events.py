@@ -164,6 +164,20 @@ class ApprovalsChanged(Wire):
     session_key: str
 
 
+class PairingRequested(Wire):
+    """The payload of `pairing.requested`: what a device shows while it waits for the owner."""
+
+    id: str
+    code: str
+    expires_at: datetime
+
+
+class DevicesChanged(Wire):
+    """The payload of `devices.changed`: `waiting` devices ask to be let in; `devices.list` has them."""
+
+    waiting: int
+
+
 class Shutdown(Wire):
     """The payload of `shutdown`: the gateway ends; what is not answered now is answered after its next start."""
 
@@ -175,6 +189,8 @@ EVENTS: dict[str, tuple[type[Wire], str]] = {
     "sessions.changed": (SessionsChanged, "A session began, ended, or has more to show. Stream `gateway`."),
     "config.changed": (ConfigChanged, "The configuration was read again. Stream `gateway`."),
     "approvals.changed": (ApprovalsChanged, "A question was asked or answered. Stream `gateway`."),
+    "pairing.requested": (PairingRequested, "Before the hello, to a device that asks to be let in: the code to show."),
+    "devices.changed": (DevicesChanged, "A device asks to be let in, or waits no more. Stream `gateway`."),
     "shutdown": (Shutdown, "The gateway ends or restarts. Stream `gateway`."),
 }
 """Every event: what it carries and when it is sent."""

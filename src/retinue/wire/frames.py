@@ -109,6 +109,9 @@ class Credentials(Wire):
     password: Annotated[str, StringConstraints(max_length=500)] | None = None
     pairing_code: Annotated[str, StringConstraints(max_length=40)] | None = None
     """A code that the owner made with `retinue gateway pair`; the hello then carries a token for this device."""
+    request_pairing: bool = False
+    """Ask the owner to let this device in: the event `pairing.requested` brings a code to show, and the hello with a
+    token comes once the owner has approved it. Nothing else may be sent meanwhile."""
 
 
 class Connect(Params):

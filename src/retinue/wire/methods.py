@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.wire import agent, agents, approvals, automation, config, memory, records, sessions, system
+from retinue.wire import agent, agents, approvals, automation, config, devices, memory, records, sessions, system
 from retinue.wire.method import Method
 
 METHODS: dict[str, Method[Any, Any]] = {
     method.name: method
-    for module in (system, agent, sessions, agents, memory, config, approvals, records, automation)
+    for module in (system, agent, sessions, agents, memory, config, approvals, records, automation, devices)
     for method in module.METHODS
 }

@@ -60,10 +60,16 @@ class ReadHistory(OfSession):
 
     limit: int = Field(default=200, ge=1, le=2_000)
     """The newest messages, this many."""
+    raw: bool = False
+    """Whether answers come as the model wrote them, with what was meant for the program."""
 
 
 class History(Wire):
-    """Entries of the transcript, oldest first, without secrets. `seq` and `epoch` say up to which event it goes."""
+    """Entries of the transcript, oldest first, without secrets. `seq` and `epoch` say up to which event it goes.
+
+    An answer holds the words that were delivered; what else it told the program stands in the entry's `delivery`:
+    `media`, `replyTo`, `toCurrent`, `voice`, `silent`, each only where it is so.
+    """
 
     session_key: str
     session_id: str | None

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import anyio
 
 from retinue.core.envelope import Inbound
 from retinue.core.errors import UsageError
-from retinue.core.keys import SessionKey
+from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import Thought
 from retinue.gateway.gate import Refused
 from retinue.gateway.gateway import Call
+from retinue.gateway.history import Reading, read_messages
 from retinue.gateway.registry import Registry
 from retinue.runtime.desk import ConversationDesk
-from retinue.sessions.entries import Entry, MessageAdded
-from retinue.sessions.export import export_json
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
-from retinue.sessions.tail import read_whole
 from retinue.wire import sessions as wire
 from retinue.wire.agent import OfSession
 from retinue.wire.events import SessionsChanged
@@ -79,8 +74,15 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
     entries: list[dict[str, Any]] = []
     total = 0
     if session is not None:
-        path, redact = parts.store.path_of(session.id), parts.tools.redact
-        entries, total = await anyio.to_thread.run_sync(lambda: _read_messages(path, params.limit, redact))
+        path = parts.store.path_of(session.id)
+        reading = Reading(
+            params.limit,
+            parts.tools.redact,
+            parts.room.settings.heartbeat.ack_max_chars,
+            heartbeats=key.kind is SessionKind.HEARTBEAT,
+            raw=params.raw,
+        )
+        entries, total = await anyio.to_thread.run_sync(read_messages, path, reading)
     return wire.History(
         session_key=key.text,
         session_id=session.id if session else None,
@@ -92,17 +94,6 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
 
 
 registry.carries_out(wire.CHAT_HISTORY)(read_history)
-
-
-def _read_messages(path: Path, limit: int, redact: Any) -> tuple[list[dict[str, Any]], int]:
-    _, tree = read_whole(path)
-    messages = [entry for entry in tree.path if isinstance(entry.body, MessageAdded)]
-    return _plain(messages[-limit:], redact), len(messages)
-
-
-def _plain(entries: Iterable[Entry], redact: Any) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = json.loads(export_json(None, entries, redact=redact))["entries"]
-    return lines
 
 
 @registry.carries_out(wire.RESET)

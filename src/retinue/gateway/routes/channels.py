@@ -17,7 +17,7 @@ from retinue.gateway.app import GuardedRoute, make_route_group, needs, principal
 from retinue.gateway.gate import Principal, Refused, bearer_token
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
-from retinue.runtime.courier import find_account
+from retinue.runtime.courier import find_account, most_media_bytes
 from retinue.runtime.intake import Arrival, take_in
 from retinue.security.content import sanitise_line
 from retinue.security.literals import literal
@@ -112,15 +112,18 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
     @router.post("/channels/http/{account}", openapi_extra=needs(Scope.WRITE), summary="Bring a message of a chat.")
     async def bring(account: str, body: ChannelMessage, request: Request) -> ChannelAnswer:
-        if find_account(gateway.runtime, HTTP, account) is None:
+        found = find_account(gateway.runtime, HTTP, account)
+        if found is None:
             raise Refused(ErrorCode.NOT_FOUND, f"There is no account '{account[:80]}' in channels.http.accounts.")
         if body.account not in (None, account):
             raise Refused(ErrorCode.BAD_REQUEST, "The body names another account than the path.")
         principal = principal_of(request)
+        most = most_media_bytes(found[0], gateway.runtime.foundation.config.agents.defaults)
+        pictures = [each for each in body.media if is_shown(each, most)]
         arrival = Arrival(
             origin_of(account, body),
-            "\n".join(filter(None, (body.text, *map(_describe, body.media)))),
-            images=tuple(Image(each.mime_type, each.data) for each in body.media if _is_picture(each) and each.data),
+            "\n".join(filter(None, (body.text, *(_describe(each) for each in body.media if each not in pictures)))),
+            images=tuple(Image(each.mime_type, each.data) for each in pictures if each.data),
             mentioned=body.mentioned,
             # A token that may talk must not speak in the owner's name; the account's own is for just that.
             vouched=principal.token_id == f"channel:{HTTP}:{account}" or Scope.ADMIN in principal.scopes,
@@ -160,13 +163,13 @@ def origin_of(account: str, body: ChannelMessage) -> Origin:
     )
 
 
-def _is_picture(media: Media) -> bool:
-    return media.data is not None and media.mime_type.startswith("image/")
+def is_shown(media: Media, most: int) -> bool:
+    """Whether the agent gets to see a file: a picture of at most so many bytes."""
+    return media.data is not None and media.mime_type.startswith("image/") and len(media.data) * 3 // 4 <= most
 
 
-def _describe(media: Media) -> str | None:
+def _describe(media: Media) -> str:
     """A line for a file that is not shown as a picture."""
-    if _is_picture(media):
-        return None
-    facts = filter(None, (media.name, media.mime_type, media.url))
+    hidden = "too large to be shown" if media.data and media.mime_type.startswith("image/") else ""
+    facts = filter(None, (media.name, media.mime_type, media.url, hidden))
     return f"[Attached: {sanitise_line(literal(', '.join(facts), 1_000)) or 'a file'}]"

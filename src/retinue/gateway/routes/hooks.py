@@ -4,53 +4,65 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict
 
-from retinue.automation.webhooks import HookRefused, read_hook
-from retinue.core.clock import random_id
+from retinue.automation.webhooks import HookRefused
 from retinue.gateway.app import make_route_group, needs
 from retinue.gateway.gate import Refused, bearer_token
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
-from retinue.runtime.webhooks import HookDesk, hook_rules
+from retinue.gateway.visitors import identify
+from retinue.runtime.webhooks import understand
 from retinue.wire.frames import Wire
 from retinue.wire.protocol import ErrorCode
 
 HEADER = "x-retinue-token"
-_CODES = {403: ErrorCode.FORBIDDEN, 404: ErrorCode.NOT_FOUND}
+_CODES = {403: ErrorCode.FORBIDDEN, 404: ErrorCode.NOT_FOUND, 422: ErrorCode.FAILED}
+_KEPT_BACK = frozenset({"authorization", "cookie", "proxy-authorization", HEADER})
+"""Headers that are nobody's business but the gate's."""
 
 
 class HookAccepted(Wire):
-    """The request is kept for good; the answer comes later."""
+    """What became of the request: kept for good and answered later, kept for the next heartbeat, or not wanted."""
 
     model_config = ConfigDict(defer_build=False)
 
-    run_id: str
+    status: Literal["accepted", "next-heartbeat", "skipped"] = "accepted"
+    run_id: str | None = None
 
 
 def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
     router = make_route_group()
+    place = _place(gateway)
 
-    @router.post("/hooks/{name:path}", openapi_extra=needs(None), summary="Give an agent something to do.")
+    @router.post(f"{place}/{{name:path}}", openapi_extra=needs(None), summary="Give an agent something to do.")
     async def hook(name: str, request: Request) -> HookAccepted:
         settings = gateway.runtime.foundation.config.hooks
         if not settings.enabled:
             raise Refused(ErrorCode.NOT_FOUND, "Webhooks are not served (hooks.enabled).")
         given = bearer_token(request.headers.getlist("authorization")) or request.headers.get(HEADER)
-        address = request.client.host if request.client else ""
+        address = identify(request.scope, gateway.gate.settings).address
         gateway.gate.check_secret(given, settings.token, address)
         body = _read(await request.body(), settings.max_body_bytes)
         try:
-            task = read_hook(name, body, hook_rules(settings), random_id)
+            headers = {header: text for header, text in request.headers.items() if header not in _KEPT_BACK}
+            task = await understand(gateway.runtime.foundation, name, body, headers)
+            if task is None:
+                return HookAccepted(status="skipped")
+            run = await gateway.hooks.take(task)
         except HookRefused as refusal:
             raise Refused(_CODES.get(refusal.status, ErrorCode.BAD_REQUEST), str(refusal)) from refusal
-        desk = HookDesk(gateway.runtime, gateway.switchboard, gateway.spawner.tasks)
-        return HookAccepted(run_id=await desk.take(task))
+        return HookAccepted(status="accepted" if run else "next-heartbeat", run_id=run)
 
     return router
+
+
+def _place(gateway: Gateway | None) -> str:
+    """Where webhooks are; the protocol's documents are made from routes without a gateway."""
+    return gateway.runtime.foundation.config.hooks.path if gateway is not None else "/hooks"
 
 
 def _read(raw: bytes, most: int) -> Mapping[str, Any]:

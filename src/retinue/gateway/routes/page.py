@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import APIRouter
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, RedirectResponse
 
 from retinue.gateway.app import make_route_group, needs
 from retinue.gateway.gate import Refused
@@ -45,12 +45,25 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
         headers = {"Content-Security-Policy": CONTENT_POLICY}
         return FileResponse(files[name], media_type=KINDS[files[name].suffix], headers=headers)
 
-    @router.get("/", openapi_extra=needs(None), include_in_schema=False)
+    base = _prefix(gateway)
+    if base:
+
+        @router.get(base, openapi_extra=needs(None), include_in_schema=False)
+        async def enter() -> RedirectResponse:
+            # The page names its files relative to itself, so it needs the slash.
+            return RedirectResponse(f"{base}/", 308)
+
+    @router.get(f"{base}/", openapi_extra=needs(None), include_in_schema=False)
     async def page() -> FileResponse:
         return serve(FIRST)
 
-    @router.get("/page/{name}", openapi_extra=needs(None), include_in_schema=False)
+    @router.get(f"{base}/page/{{name}}", openapi_extra=needs(None), include_in_schema=False)
     async def part(name: str) -> FileResponse:
         return serve(name)
 
     return router
+
+
+def _prefix(gateway: Gateway | None) -> str:
+    """Where the page is; the protocol's documents are made from routes without a gateway."""
+    return gateway.gate.settings.control_ui.base_path.rstrip("/") if gateway is not None else ""

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, StringConstraints
 from retinue.gateway.app import make_route_group, needs
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
+from retinue.gateway.visitors import identify
 from retinue.wire.frames import Credentials, Name, Params, Wire
 from retinue.wire.protocol import Scope
 
@@ -39,8 +40,8 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
     @router.post("/pair", openapi_extra=needs(None), summary="Get a token for a pairing code.")
     async def pair(body: PairRequest, request: Request) -> Paired:
-        address = request.client.host if request.client else ""
-        admission = gateway.gate.admit(Credentials(pairing_code=body.code), address, body.name)
+        visitor = identify(request.scope, gateway.gate.settings)
+        admission = gateway.gate.admit(Credentials(pairing_code=body.code), visitor, body.name)
         assert admission.token is not None
         principal = admission.principal
         return Paired(token=admission.token, token_id=principal.token_id, scopes=sorted(principal.scopes))

@@ -5,7 +5,6 @@ import { Answer, contentOf, noteArticle, partsOf, personArticle } from "./turn.j
 
 const NEAR_END = 120;
 const BESIDE = new Set(["memory", "compaction"]);
-const SILENT = /^\s*(NO_REPLY|HEARTBEAT_OK)\s*$/;
 
 /** The events of turns in a list of events that a history read up to `seq` does not hold to their end. */
 export function unfinishedFrom(events, seq) {
@@ -208,7 +207,7 @@ export class Dialogue {
       return open;
     }
     for (const part of partsOf(message.content)) {
-      if (part.type === "text" && !SILENT.test(part.text)) open.speak(part.text);
+      if (part.type === "text") open.speak(part.text);
       if (part.type === "thinking" && part.thinking) open.think(part.thinking);
       if (part.type === "toolCall") open.startTool({ id: part.id, name: part.name, arguments: part.arguments });
     }

@@ -33,24 +33,42 @@ export function readSecret(typed) {
   return secret.includes("-") ? [{ pairingCode: secret }] : [{ pairingCode: secret }, plain];
 }
 
-/** The form. `signIn(attempts, stay)` is called with what was typed. */
+/** The form. `signIn(attempts, stay)` is called with what was typed, or with a wish to be let in; `stop()` ends that. */
 export class Door {
   #root = byId("door");
+  #form = byId("sign-in");
+  #asking = byId("asking");
   #secret = byId("secret");
   #problem = byId("sign-in-problem");
 
-  constructor(signIn) {
-    byId("sign-in").addEventListener("submit", (event) => {
+  constructor(signIn, stop) {
+    this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       const attempts = readSecret(this.#secret.value);
       this.#secret.value = "";
       this.#tell("");
       signIn(attempts, byId("stay").checked);
     });
+    byId("ask").addEventListener("click", () => {
+      this.#tell("");
+      signIn([{ requestPairing: true }], byId("stay").checked);
+    });
+    byId("asking-stop").addEventListener("click", stop);
+  }
+
+  /** The gateway has taken the request; the person compares the code. */
+  wait(code) {
+    this.#form.hidden = true;
+    this.#asking.hidden = false;
+    byId("asking-code").textContent = code;
+    byId("asking-command").textContent = `retinue gateway devices approve ${code}`;
   }
 
   open(problem) {
     this.#root.hidden = false;
+    this.#form.hidden = false;
+    this.#asking.hidden = true;
+    byId("asking-code").textContent = "";
     this.#tell(problem);
     this.#secret.focus();
   }

@@ -20,7 +20,8 @@ export class Refusal extends Error {
 export class LinkLost extends Error {}
 
 /**
- * `listener` has `greeted(hello)`, `heard(event)`, `lost(reason)` and `refused(refusal)`; the last ends the link.
+ * `listener` has `greeted(hello)`, `heard(event)`, `lost(reason)`, `waits(code)` while the owner must let this device
+ * in, and `refused(refusal)`; the last ends the link.
  */
 export class Link {
   #credentials;
@@ -63,8 +64,9 @@ export class Link {
 
   #open() {
     clearTimeout(this.#timer);
-    const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const socket = new WebSocket(`${scheme}://${location.host}/ws`);
+    const address = new URL("ws", location.href);
+    address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+    const socket = new WebSocket(address);
     this.#socket = socket;
     socket.addEventListener("open", () => this.#introduce(socket));
     socket.addEventListener("message", (message) => {
@@ -107,7 +109,8 @@ export class Link {
 
   #read(frame) {
     if (frame.type === "event") {
-      this.#listener.heard(frame);
+      if (frame.event === "pairing.requested") this.#listener.waits(frame.payload.code);
+      else this.#listener.heard(frame);
       return;
     }
     const waiting = this.#waiting.get(frame.id);

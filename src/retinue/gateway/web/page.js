@@ -17,7 +17,7 @@ const NOT_KNOWN_YET = "not known yet";
 const FRESH = "The conversation before this one is archived, and a new one has begun.";
 
 class Page {
-  #door = new Door((attempts, stay) => this.#signIn(attempts, stay));
+  #door = new Door((attempts, stay) => this.#signIn(attempts, stay), () => this.#signOut(""));
   #dialogue = new Dialogue(byId("log"), () => this.#who(), (runs, place) => this.#findAsked(runs, place));
   #composer = new Composer((text) => this.#send(text), () => this.#stop());
   #pane = new SessionPane((key) => this.#open(key));
@@ -58,6 +58,7 @@ class Page {
       greeted: (hello) => this.#greeted(hello),
       heard: (frame) => this.#heard(frame),
       lost: (reason) => this.#tellState(`${reason} Trying again …`),
+      waits: (code) => this.#door.wait(code),
       refused: (refusal) => this.#refused(refusal),
     });
   }

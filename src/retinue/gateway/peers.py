@@ -1,0 +1,81 @@
+"""Whether whoever connects from this machine is a command that an agent runs.
+
+A command without a sandbox runs as the owner's own user and can read the owner's token, so the token alone does not
+tell the two apart. Their processes do: everything that a command starts stays beneath its supervisor.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PROC = Path("/proc")
+_PARENT, _LOCAL, _REMOTE, _INODE = 1, 1, 2, 9
+Address = tuple[str, int]
+
+
+def comes_from_command(scope: Any, supervisors: Collection[int]) -> bool:
+    """Whether a connection, as the server describes it, was opened beneath one of these supervisors.
+
+    False where that cannot be known: elsewhere than on Linux, or for a process whose files we may not see.
+    """
+    client, server = scope.get("client"), scope.get("server")
+    if not supervisors or not client or not server or sys.platform != "linux":
+        return False
+    if not ipaddress.ip_address(client[0]).is_loopback:
+        return False
+    inode = find_inode((client[0], client[1]), (server[0], server[1]))
+    return inode is not None and any(holds_socket(pid, inode) for pid in find_beneath(supervisors))
+
+
+def find_inode(local: Address, remote: Address) -> str | None:
+    """The number of the socket with these two ends, as the kernel lists it."""
+    wanted = (_spell(local), _spell(remote))
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (PROC / "net" / table).read_text("ascii").splitlines()[1:]:
+                fields = line.split()
+                if (_last_word(fields[_LOCAL]), _last_word(fields[_REMOTE])) == wanted:
+                    return fields[_INODE]
+    return None
+
+
+def find_beneath(roots: Iterable[int]) -> set[int]:
+    """The processes beneath some others, those included."""
+    children: dict[int, list[int]] = {}
+    for folder in PROC.glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            children.setdefault(int(fields[_PARENT]), []).append(int(folder.name))
+    found, fresh = set(roots), list(roots)
+    while fresh:
+        below = [pid for pid in children.get(fresh.pop(), ()) if pid not in found]
+        found.update(below)
+        fresh += below
+    return found
+
+
+def holds_socket(pid: int, inode: str) -> bool:
+    """Whether a process has a socket open."""
+    with suppress(OSError):
+        for entry in (PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):
+                if os.readlink(entry) == f"socket:[{inode}]":  # noqa: PTH115 - this is no path, but a name of the kernel
+                    return True
+    return False
+
+
+def _spell(address: Address) -> str:
+    """The last 32 bits and the port, as the kernel writes them; they tell loopback addresses of both families apart."""
+    packed = ipaddress.ip_address(address[0]).packed[-4:]
+    return f"{int.from_bytes(packed, sys.byteorder):08X}:{address[1]:04X}"
+
+
+def _last_word(field: str) -> str:
+    host, _, port = field.partition(":")
+    return f"{host[-8:]}:{port}"

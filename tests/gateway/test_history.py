@@ -1,0 +1,109 @@
+"""What a client reads back is what people were told, unless it asks for what the model wrote."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from retinue.core.events import Answered, TurnEvent
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
+from retinue.dispatch.delivery import VisibleStream
+from retinue.dispatch.visible import VisibleEvents, show_message
+from retinue.testing.replies import Reply, says
+from tests.gateway.conftest import Hall, RawSocket, raw_socket
+
+pytestmark = pytest.mark.anyio
+
+WRITTEN = "[[reply_to_current]] Here it is.\nMEDIA:chart.png\nLook at the end."
+
+
+async def ask(raw: RawSocket, message: str) -> dict[str, Any]:
+    accepted = await raw.result("agent", message=message, idempotencyKey=message)
+    outbound: dict[str, Any] = (await raw.result("agent.wait", runId=accepted["runId"]))["outbound"]
+    return outbound
+
+
+def words(entry: dict[str, Any]) -> str:
+    content = entry["message"]["content"]
+    return "".join(part["text"] for part in content if part["type"] == "text")
+
+
+@pytest.mark.parametrize("method", ["chat.history", "sessions.history"])
+async def test_history_has_the_words_that_were_delivered(hall: Hall, method: str) -> None:
+    hall.model.push(says(WRITTEN))
+    async with raw_socket(hall) as raw:
+        outbound = await ask(raw, "the chart, please")
+        answer = (await raw.result(method))["entries"][-1]
+        assert words(answer) == outbound["text"] == "Here it is.\nLook at the end."
+        assert answer["delivery"] == {"media": ["chart.png"], "toCurrent": True}
+
+
+async def test_what_the_model_wrote_is_there_for_the_asking(hall: Hall) -> None:
+    hall.model.push(says(WRITTEN))
+    async with raw_socket(hall) as raw:
+        await ask(raw, "the chart, please")
+        answer = (await raw.result("chat.history", raw=True))["entries"][-1]
+        assert words(answer) == WRITTEN
+        assert "delivery" not in answer
+
+
+async def test_silence_has_no_words_and_still_counts(hall: Hall) -> None:
+    hall.model.push(says("NO_REPLY"))
+    async with raw_socket(hall) as raw:
+        await ask(raw, "just so you know")
+        history = await raw.result("chat.history")
+        assert [words(entry) for entry in history["entries"]] == ["just so you know", ""]
+        assert history["entries"][-1]["delivery"] == {"silent": True}
+        assert history["total"] == 2
+
+
+async def test_an_acknowledgement_is_hidden_only_where_a_heartbeat_asked_for_it(hall: Hall) -> None:
+    hall.model.push(says("HEARTBEAT_OK"), says("HEARTBEAT_OK"))
+    hall.home.path.joinpath("workspace", "HEARTBEAT.md").write_text("- look after the plants\n")
+    async with raw_socket(hall) as raw:
+        await ask(raw, "say the word")
+        await raw.result("heartbeat.run")
+        history = await raw.result("chat.history")
+        shown = [(entry.get("source", "chat"), words(entry)) for entry in history["entries"]]
+        assert ("chat", "HEARTBEAT_OK") in shown
+        assert ("heartbeat", "") in shown
+        assert ("heartbeat", "HEARTBEAT_OK") not in shown
+
+
+async def test_what_a_person_typed_is_not_taken_for_directives(hall: Hall) -> None:
+    async with raw_socket(hall) as raw:
+        await ask(raw, "what does [[reply_to_current]] mean?")
+        history = await raw.result("chat.history")
+        assert words(history["entries"][0]) == "what does [[reply_to_current]] mean?"
+
+
+async def test_the_event_at_the_end_of_a_message_shows_no_directives_either(hall: Hall) -> None:
+    hall.model.push(Reply(text=WRITTEN))
+    async with raw_socket(hall) as raw:
+        await raw.result("chat.send", message="hi", idempotencyKey="a")
+        events = await raw.until("turn_finished")
+    told = json.dumps([event["payload"] for event in events])
+    assert "Here it is." in told
+    assert "reply_to_current" not in told
+    assert "MEDIA:" not in told
+
+
+async def test_words_keep_their_place_between_calls() -> None:
+    call = ToolCall("1", "read", {"path": "notes.md"})
+    message = AssistantMessage((Thinking("hm"), Text("Before [[reply_to:7]]"), call, Text(" after NO_REPLY")))
+    shown, reply = show_message(message, VisibleStream())
+    assert shown.content == (Thinking("hm"), Text("Before"), call, Text(" after"))
+    assert reply.reply_to == "7"
+
+
+async def test_a_message_of_calls_alone_stays_as_it_is() -> None:
+    message = AssistantMessage((ToolCall("1", "read", {"path": "notes.md"}),))
+    seen: list[TurnEvent] = []
+
+    async def keep(event: TurnEvent) -> None:
+        seen.append(event)
+
+    await VisibleEvents(keep).emit(Answered(message))
+    assert seen == [Answered(message)]
