@@ -10,6 +10,7 @@ need tmux tmux
 need bwrap bubblewrap
 need dash dash
 need chromium chromium
+need faketime faketime
 
 [ -z "$missing" ] && exit 0
 as_root=""

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.automation.cron import JobRunner
+from retinue.automation.cron import WAITS, JobRunner
 from retinue.automation.job_codec import decode_job, encode_job
 from retinue.automation.jobbook import JobBook
 from retinue.automation.jobs import BACKOFF, MOST_RETRIES, Delivery, Job, Mode
@@ -63,6 +63,7 @@ class Assistant:
     keys: dict[str, RunId] = field(default_factory=dict)
     delivered: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
+    noted: dict[str, str] = field(default_factory=dict)
 
     async def submit(self, inbound: Inbound, key: str) -> RunId:
         if key not in self.keys:
@@ -85,14 +86,28 @@ class Assistant:
     async def deliver(self, job: Job, answer: Outbound) -> None:
         self.delivered.append(answer.text)
 
+    def note(self, inbound: Inbound, key: str) -> None:
+        self.noted[key] = inbound.text
+
+
+def make_runner(book: JobBook, assistant: Assistant, most: int = 1) -> JobRunner:
+    return JobRunner(
+        book,
+        assistant.submit,
+        assistant.outcome,
+        assistant.stop,
+        assistant.deliver,
+        assistant.note,
+        assistant.clock,
+        most,
+    )
+
 
 @asynccontextmanager
 async def at_work(book: JobBook, assistant: Assistant, most: int = 1) -> AsyncIterator[Callable[[], object]]:
     """A runner that looks when it is told to, and has ended what it began by then."""
     async with anyio.create_task_group() as tasks:
-        runner = JobRunner(
-            book, assistant.submit, assistant.outcome, assistant.stop, assistant.deliver, assistant.clock, most
-        )
+        runner = make_runner(book, assistant, most)
         runner.adopt(tasks)
         yield lambda: runner.tick(tasks)
 
@@ -215,10 +230,21 @@ async def test_a_silent_or_undelivered_job_tells_nobody(book: JobBook, clock: Fr
     assert not assistant.delivered
 
 
+async def test_a_job_that_waits_for_a_heartbeat_has_no_turn_of_its_own(book: JobBook, clock: FrozenClock) -> None:
+    kept = book.add(job(EVERY_HOUR, target="main", wake_mode="next-heartbeat"))
+    assistant = Assistant(clock)
+    run = await make_runner(book, assistant).run_now(kept)
+    assert (run.outcome, run.summary) == ("ok", WAITS)
+    assert not assistant.seen
+    ((key, text),) = assistant.noted.items()
+    assert key == f"cron:{run.run}"
+    assert text.endswith("Tidy up.")
+
+
 async def test_by_hand_a_job_runs_besides_its_schedule(book: JobBook, clock: FrozenClock) -> None:
     kept = book.add(job(EVERY_HOUR))
     assistant = Assistant(clock)
-    runner = JobRunner(book, assistant.submit, assistant.outcome, assistant.stop, assistant.deliver, clock)
+    runner = make_runner(book, assistant)
     run = await runner.run_now(kept)
     assert (run.reason, run.outcome) == ("manual", "ok")
     assert book.get("tidy").next_at == kept.next_at
@@ -269,3 +295,20 @@ def test_old_runs_are_forgotten(book: JobBook, clock: FrozenClock) -> None:
     clock.advance(timedelta(days=8))
     book.forget_old_runs()
     assert book.runs(kept.id) == ()
+
+
+async def test_a_hastened_job_runs_besides_its_schedule(book: JobBook, clock: FrozenClock) -> None:
+    hourly, once = book.add(job(EVERY_HOUR, name="hourly")), book.add(job(IN_AN_HOUR, name="once"))
+    clock.advance(timedelta(minutes=5))
+    assistant = Assistant(clock)
+    for each in (hourly, once):
+        book.hasten(each)
+    await spend(book, assistant, 0.2, step=timedelta(minutes=6), most=2)
+    assert [run.reason for each in (hourly, once) for run in book.runs(each.id)] == ["manual", "manual"]
+    await spend(book, assistant, 1, most=2)
+    for each in (hourly, once):
+        assert [(run.reason, run.slot) for run in book.runs(each.id)[:-1]] == [
+            ("schedule", START + timedelta(hours=1)),
+        ]
+    with pytest.raises(UsageError, match="Resume it first"):
+        book.hasten(book.get("once"))

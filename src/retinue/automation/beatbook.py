@@ -1,4 +1,4 @@
-"""The log of heartbeats: why each came, what it did, and what it said."""
+"""The log of wakes: why each came, and of heartbeats what they did and what they said."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from retinue.core.keys import AgentId
 from retinue.storage.database import Database
 
 KEPT = timedelta(days=30)
+WOKEN = "woken"
+"""The outcome of a wake that was no heartbeat: the agent got a turn of its own for it."""
 
 _INSERT = """
 INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -21,7 +23,7 @@ INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One wake of an agent: skipped, quiet, repeated, delivered or failed; `detail` says more."""
+    """One wake of an agent: skipped, quiet, repeated, delivered, failed or woken; `detail` says more."""
 
     agent: AgentId
     at: datetime
@@ -33,7 +35,7 @@ class Beat:
 
 
 class BeatBook:
-    """All heartbeats of a home that are not long past."""
+    """All wakes of a home that are not long past."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -46,12 +48,12 @@ class BeatBook:
             base.execute("DELETE FROM heartbeats WHERE at < ?", (format_moment(self._clock.now() - KEPT),))
 
     def last(self, agent: AgentId) -> Beat | None:
-        """The latest beat of an agent."""
-        found = self._read("WHERE agent = ? ORDER BY id DESC LIMIT 1", agent)
+        """The latest heartbeat of an agent."""
+        found = self._read("WHERE agent = ? AND outcome <> ? ORDER BY id DESC LIMIT 1", agent, WOKEN)
         return found[0] if found else None
 
     def log(self, agent: AgentId | None, most: int) -> Sequence[Beat]:
-        """The latest beats, newest first."""
+        """The latest wakes, newest first."""
         if agent is None:
             return self._read("ORDER BY id DESC LIMIT ?", most)
         return self._read("WHERE agent = ? ORDER BY id DESC LIMIT ?", agent, most)

@@ -22,6 +22,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, StorageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId
+from retinue.core.model import Thought
 from retinue.security.literals import literal
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,11 @@ Stop = Callable[[Inbound], Awaitable[None]]
 Deliver = Callable[[Job, Outbound], Awaitable[None]]
 """Bring a job's answer to where the job says."""
 
+Note = Callable[[Inbound, str], None]
+"""Keep a message for its agent's next heartbeat under an idempotency key; raises where there will be none."""
+
+WAITS = "It waits for the next heartbeat."
+
 
 @dataclass
 class JobRunner:
@@ -54,6 +60,7 @@ class JobRunner:
     outcome: Outcome
     stop: Stop
     deliver: Deliver
+    note: Note
     clock: Clock
     most_at_once: int = 1
     _running: dict[str, JobRun] = field(default_factory=dict)
@@ -121,6 +128,10 @@ class JobRunner:
     async def _see_through(self, job: Job, run: JobRun) -> None:
         inbound = compose(job, run)
         try:
+            if job.wake_mode == "next-heartbeat":
+                self.note(inbound, f"cron:{run.run}")
+                self.book.end(run, "ok", WAITS)
+                return
             accepted = await self.submit(inbound, f"cron:{run.run}")
             limit = timedelta(seconds=job.timeout_seconds) if job.timeout_seconds else WATCHDOG
             answer = await self.outcome(accepted, limit.total_seconds())
@@ -130,11 +141,20 @@ class JobRunner:
                 return
             ok = answer.status is TurnStatus.OK
             self.book.end(run, "ok" if ok else "failed", answer.text if ok else answer.error or "It did not end well.")
-            if job.delivery.mode is not Mode.NONE and not answer.silent:
-                await self.deliver(job, answer)
         except RetinueError as error:
             log.warning("the job '%s' (%s) failed: %s", job.name, job.id, error)
             self.book.end(run, "failed", str(error))
+            return
+        if job.delivery.mode is not Mode.NONE and not answer.silent:
+            await self._deliver(job, run, answer)
+
+    async def _deliver(self, job: Job, run: JobRun, answer: Outbound) -> None:
+        """Bring an answer where it belongs; where that fails the run stays what it is, and says so."""
+        try:
+            await self.deliver(job, answer)
+        except RetinueError as error:
+            log.warning("what the job '%s' (%s) came to was not delivered: %s", job.name, job.id, error)
+            self.book.remark(run, f"Not delivered: {error}")
 
 
 def compose(job: Job, run: JobRun) -> Inbound:
@@ -147,4 +167,5 @@ def compose(job: Job, run: JobRun) -> Inbound:
         channel="cron",
         source=Source.CRON,
         model=job.model,
+        thinking=Thought(job.thinking) if job.thinking else None,
     )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from retinue.automation.jobs import Delivery, Job, Mode
+from retinue.automation.jobs import Delivery, Job, Mode, WakeMode
 from retinue.automation.schedule import Schedule, find_zone, parse_at, parse_cron, parse_every
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
@@ -41,6 +41,7 @@ class JobFields(BaseModel):
     thinking: str | None = None
     timeout_seconds: int | None = Field(default=None, gt=0, le=86_400)
     delete_after_run: bool | None = None
+    wake_mode: WakeMode | None = Field(default=None, description="next-heartbeat: no turn of its own; main alone")
 
 
 def read_fields(fields: Mapping[str, Any]) -> JobFields:
@@ -71,6 +72,9 @@ def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
         raise UsageError(f"'{target}' belongs to another agent. A job speaks in sessions of its own agent.")
     if fields.thinking is not None and fields.thinking not in tuple(Thought):
         raise UsageError(f"'{fields.thinking}' is none of: {', '.join(Thought)}.")
+    wake_mode = fields.wake_mode or job.wake_mode
+    if wake_mode == "next-heartbeat" and target != "main":
+        raise UsageError("Only a job of the session main can wait for the next heartbeat (wakeMode).")
     message = fields.message or job.message
     if len(message) > LONGEST_MESSAGE:
         raise UsageError(f"The message is longer than {LONGEST_MESSAGE:,} characters. Put it in a file and name that.")
@@ -85,6 +89,7 @@ def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
         thinking=fields.thinking or job.thinking,
         timeout_seconds=fields.timeout_seconds or job.timeout_seconds,
         delete_after_run=job.delete_after_run if fields.delete_after_run is None else fields.delete_after_run,
+        wake_mode=wake_mode,
     )
 
 

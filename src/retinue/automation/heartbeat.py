@@ -9,6 +9,8 @@ from datetime import datetime, time, timedelta
 from enum import StrEnum
 from hashlib import sha256
 
+from retinue.core.keys import AgentId, SessionKey
+
 REPEATS_WITHIN = timedelta(hours=24)
 """The same words are not said again so soon."""
 
@@ -26,6 +28,8 @@ class Wake(StrEnum):
     COMMAND = "command"
     CRON = "cron"
     HOOK = "hook"
+    BOOT = "boot"
+    SUBAGENT = "subagent"
     MANUAL = "manual"
 
 
@@ -37,6 +41,7 @@ class Skip(StrEnum):
     BUSY = "the agent is at work"
     NOTHING_TO_DO = "HEARTBEAT.md asks for nothing"
     NOTHING_NEW = "the last heartbeat was just now"
+    NO_ROUTE = "there is nowhere to deliver to"
     BUDGET = "the budget for heartbeats is used up"
 
 
@@ -70,8 +75,10 @@ class Situation:
     budget_left: bool = True
     wake: Wake = Wake.INTERVAL
     has_news: bool = False
-    """Whether something waits to be told, such as the end of a command, so that an empty checklist is no reason."""
+    """Whether something waits on the agenda, so that an empty checklist is no reason."""
     since_last: timedelta | None = None
+    has_route: bool = True
+    """Whether what it says could be delivered, where it should be."""
 
 
 def find_skip(situation: Situation) -> Skip | None:
@@ -85,11 +92,18 @@ def find_skip(situation: Situation) -> Skip | None:
         return Skip.BUSY
     if not situation.budget_left:
         return Skip.BUDGET
+    if not situation.has_route:
+        return Skip.NO_ROUTE
     if situation.since_last is not None and situation.since_last < SHORTEST_GAP and not by_hand:
         return Skip.NOTHING_NEW
     if not situation.has_news and situation.checklist is not None and asks_for_nothing(situation.checklist):
         return Skip.NOTHING_TO_DO
     return None
+
+
+def session_of_beats(agent: AgentId, named: str, *, isolated: bool) -> SessionKey:
+    """The session that an agent's heartbeats belong to: the one that is named, or one of their own."""
+    return SessionKey.parse(f"agent:{agent}:heartbeat" if isolated else named, default_agent=agent)
 
 
 def asks_for_nothing(checklist: str) -> bool:

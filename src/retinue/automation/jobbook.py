@@ -31,6 +31,7 @@ _BEGIN = (
     "INSERT INTO job_runs (run, job, slot, reason, started_at, outcome, summary) VALUES (?, ?, ?, ?, ?, 'running', '')"
 )
 _END = "UPDATE job_runs SET outcome = ?, ended_at = ?, summary = ? WHERE run = ? AND outcome = 'running'"
+_REMARK = "UPDATE job_runs SET summary = trim(summary || char(10) || ?, char(10)) WHERE run = ?"
 _RUNS = "SELECT * FROM job_runs WHERE job = ? ORDER BY started_at DESC, rowid DESC LIMIT ?"
 _UNFINISHED = "SELECT * FROM job_runs WHERE outcome = 'running' ORDER BY rowid"
 _FORGET_RUNS = "DELETE FROM job_runs WHERE started_at < ? AND outcome <> 'running'"
@@ -63,6 +64,15 @@ class JobBook:
         with self._database.change() as base:
             _write(base, planned)
         return planned
+
+    def hasten(self, job: Job) -> Job:
+        """Let a job run as soon as somebody looks, besides its schedule; raises `UsageError` where it is paused."""
+        if not job.enabled:
+            raise UsageError(f"The job '{job.name}' is paused or over. Resume it first.")
+        hastened = replace(job, next_at=self._clock.now())
+        with self._database.change() as base:
+            _write(base, hastened)
+        return hastened
 
     def remove(self, job: str) -> bool:
         """Forget a job; its runs stay until they are old."""
@@ -104,11 +114,14 @@ class JobBook:
             current = decode_job(row["body"]) if row else None
             if current is None or (reason == "schedule" and current.next_at != job.next_at):
                 return None
-            slot = now if reason == "manual" else (due_slot(current.schedule, current.served, now) or now)
-            began = JobRun(job.id, run, slot, "retry" if reason == "schedule" and current.failures else reason, now)
-            base.execute(_BEGIN, (run, job.id, format_moment(slot), began.reason, format_moment(now)))
-            if reason == "schedule":
-                _write(base, replace(current, served=max(current.served, slot), next_at=_meanwhile(current, slot, now)))
+            due = due_slot(current.schedule, current.served, now) if reason == "schedule" else None
+            began = JobRun(job.id, run, due or now, _reason_for(current, due, reason), now)
+            base.execute(_BEGIN, (run, job.id, format_moment(began.slot), began.reason, format_moment(now)))
+            if began.reason != "manual":
+                served = max(current.served, began.slot)
+                _write(base, replace(current, served=served, next_at=_meanwhile(current, began.slot, now)))
+            elif reason == "schedule":
+                _write(base, plan_next(current, now))
         return began
 
     def end(self, run: JobRun, outcome: Outcome, summary: str) -> None:
@@ -126,6 +139,11 @@ class JobBook:
                 return
             _write(base, after_run(job, run.slot, now, ok=outcome in ("ok", "skipped")))
 
+    def remark(self, run: JobRun, text: str) -> None:
+        """Add something to what is known of a run."""
+        with self._database.change() as base:
+            base.execute(_REMARK, (text[:500], run.run))
+
     def runs(self, job: str, most: int = 20) -> tuple[JobRun, ...]:
         """The latest runs of a job, newest first."""
         return tuple(map(_read_run, self._database.read(_RUNS, (job, most))))
@@ -137,6 +155,15 @@ class JobBook:
     def forget_old_runs(self) -> None:
         with self._database.change() as base:
             base.execute(_FORGET_RUNS, (format_moment(self._clock.now() - KEEP_RUNS),))
+
+
+def _reason_for(
+    job: Job, due: datetime | None, asked: Literal["schedule", "manual"]
+) -> Literal["schedule", "manual", "retry"]:
+    """Why a job runs; one whose time has come without a slot or a failure was hastened by somebody."""
+    if asked == "schedule" and job.failures:
+        return "retry"
+    return "schedule" if due is not None else "manual"
 
 
 def _meanwhile(job: Job, slot: datetime, now: datetime) -> datetime | None:

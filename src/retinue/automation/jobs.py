@@ -36,6 +36,9 @@ class Delivery:
     url: str | None = None
 
 
+WakeMode = Literal["now", "next-heartbeat"]
+"""Whether a job of the main session has a turn of its own or waits for a heartbeat."""
+
 Outcome = Literal["running", "ok", "failed", "skipped", "interrupted"]
 
 
@@ -58,6 +61,7 @@ class Job:
     timeout_seconds: int | None = None
     enabled: bool = True
     delete_after_run: bool = False
+    wake_mode: WakeMode = "now"
     created_by: str = "owner"
     created_at: datetime = EPOCH
     served: datetime = EPOCH

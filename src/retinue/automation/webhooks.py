@@ -1,21 +1,29 @@
-"""Webhooks: what becomes of a request to `/hooks/…`. Pure: a request and the settings give a message, or a refusal."""
+"""Webhooks: what becomes of a request to `/hooks/…`. Pure: a request and the settings give a task, or a refusal."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
 from retinue.core.errors import RetinueError
+from retinue.core.model import Thought
 from retinue.security.content import Source, wrap_untrusted
 from retinue.security.literals import literal
 
 LONGEST_NAME = 80
+LONGEST_SESSION_PART = 64
 _FIELD = re.compile(r"\{\{\s*([A-Za-z0-9_.\[\]-]+)\s*\}\}")
 _STEP = re.compile(r"[^.\[\]]+")
+_NO_NAME = re.compile(r"[^a-z0-9._-]+")
 
+Action = Literal["wake", "agent"]
+WakeMode = Literal["now", "next-heartbeat"]
 NewId = Callable[[], str]
 
 
@@ -28,20 +36,48 @@ class HookRefused(RetinueError):
 
 
 @dataclass(frozen=True, slots=True)
+class TransformCall:
+    """The code that a mapping names."""
+
+    module: str
+    export: str = "transform"
+
+
+@dataclass(frozen=True, slots=True)
 class Mapped:
     """A row of the configuration's `hooks.mappings`."""
 
     path: str | None = None
     source: str | None = None
-    action: Literal["wake", "agent"] = "agent"
+    action: Action = "agent"
+    wake_mode: WakeMode = "now"
     agent: str | None = None
     name: str | None = None
     session: str | None = None
     message_template: str | None = None
     text_template: str | None = None
     deliver: bool = True
+    channel: str | None = None
+    to: str | None = None
     model: str | None = None
+    thinking: Thought | None = None
+    timeout_seconds: int | None = None
+    transform: TransformCall | None = None
     trusted: bool = False
+
+
+PRESETS = {
+    "gmail": Mapped(
+        path="gmail",
+        name="Gmail",
+        session="hook:gmail-{{messages[0].id}}",
+        message_template=(
+            "A mail arrived.\nFrom: {{messages[0].from}}\nSubject: {{messages[0].subject}}\n\n"
+            "{{messages[0].snippet}}\n{{messages[0].body}}"
+        ),
+    )
+}
+"""Ready-made mappings, under the names that `hooks.presets` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,52 +95,158 @@ class HookRules:
 class HookTask:
     """What a request asks for: a message to an agent, in its main session (`wake`) or in one of its own."""
 
-    action: Literal["wake", "agent"]
+    action: Action
     text: str
+    wake_mode: WakeMode = "now"
     agent: str | None = None
     session: str | None = None
     model: str | None = None
+    thinking: Thought | None = None
+    timeout_seconds: int | None = None
     deliver: bool = True
+    channel: str | None = None
+    to: str | None = None
+    trusted: bool = False
+    """Whether what it says counts as the owner's words and not as text from outside."""
     key: str | None = None
     """The caller's idempotency key."""
 
 
+Line = Field(default=None, min_length=1, max_length=500)
+
+
+class HookFields(BaseModel):
+    """What can be said about a task: by a request to `/hooks/agent` or `/hooks/wake`, or by a transform."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True)
+
+    action: Action | None = None
+    message: str | None = None
+    text: str | None = None
+    name: str | None = Line
+    mode: WakeMode | None = None
+    wake_mode: WakeMode | None = None
+    agent_id: str | None = Line
+    session_key: str | None = Line
+    model: str | None = Line
+    thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    timeout_seconds: int | None = Field(default=None, ge=1, le=86_400)
+    deliver: bool | None = None
+    channel: str | None = Line
+    to: str | None = Line
+    idempotency_key: str | None = Line
+
+
+def read_fields(body: Mapping[str, Any]) -> HookFields:
+    """Fields of a request or a transform; raises `HookRefused` that names what is wrong."""
+    try:
+        return HookFields.model_validate(dict(body))
+    except ValidationError as error:
+        problems = "; ".join(f"'{'.'.join(map(str, e['loc']))}': {e['msg']}" for e in error.errors()[:5])
+        raise HookRefused(f"The request cannot be read: {problems}.") from None
+
+
 def read_hook(path: str, body: Mapping[str, Any], rules: HookRules, new_id: NewId) -> HookTask:
-    """What a request to `/hooks/<path>` means; raises `HookRefused` where it means nothing or may not be."""
-    match path:
-        case "wake":
-            task = HookTask("wake", _text(body, "text"), _optional(body, "agentId"), _optional(body, "sessionKey"))
-            mapped = Mapped(name="wake")
-        case "agent":
-            mapped = Mapped(name=_optional(body, "name") or "webhook")
-            task = HookTask(
-                "agent",
-                _text(body, "message"),
-                _optional(body, "agentId"),
-                _optional(body, "sessionKey"),
-                _optional(body, "model"),
-                body.get("deliver") is not False,
-            )
-        case _:
-            mapped = _find(path, body, rules)
-            template = mapped.text_template if mapped.action == "wake" else mapped.message_template
-            text = fill(template, body) if template else json.dumps(body, ensure_ascii=False, indent=1)
-            task = HookTask(mapped.action, text, mapped.agent, mapped.session, mapped.model, mapped.deliver)
-    _check(task, mapped, rules)
-    return HookTask(
-        task.action,
-        _label(task.text, mapped, path, new_id),
-        task.agent,
-        task.session or rules.default_session,
-        task.model,
-        task.deliver,
-        _optional(body, "idempotencyKey"),
+    """What a request to `/hooks/wake` or `/hooks/agent` means; raises `HookRefused` where it may not be."""
+    fields = read_fields(body)
+    said = fields.text if path == "wake" else fields.message
+    if not (said or "").strip():
+        raise HookRefused(f"The request needs '{'text' if path == 'wake' else 'message'}', a text that is not empty.")
+    mapped = Mapped(action="wake" if path == "wake" else "agent", name=fields.name or "webhook")
+    task = _apply(HookTask(mapped.action, said or "", key=fields.idempotency_key), fields)
+    # A request does not choose what becomes of it: its address does.
+    task = replace(task, action=mapped.action)
+    return _finish(task, mapped, path, rules, new_id, chosen=fields.session_key is not None)
+
+
+def find_mapping(path: str, body: Mapping[str, Any], rules: HookRules) -> Mapped:
+    """The first mapping that a request fits; raises `HookRefused` where there is none."""
+    for mapped in rules.mappings:
+        named = mapped.path or mapped.source
+        if named and mapped.path in (None, path) and mapped.source in (None, body.get("source")):
+            return mapped
+    raise HookRefused(f"There is no webhook '{literal(path, LONGEST_NAME)}'. Add it to hooks.mappings.", 404)
+
+
+def map_hook(
+    mapped: Mapped, path: str, body: Mapping[str, Any], rules: HookRules, new_id: NewId, changes: HookFields | None
+) -> HookTask:
+    """What a request means by a mapping and what its transform says; raises `HookRefused` where it may not be."""
+    action = (changes.action if changes else None) or mapped.action
+    template = mapped.text_template if action == "wake" else mapped.message_template
+    text = fill(template, body) if template else json.dumps(body, ensure_ascii=False, indent=1)
+    key = body.get("idempotencyKey")
+    task = HookTask(
+        action,
+        text,
+        mapped.wake_mode,
+        mapped.agent,
+        _fill_session(mapped.session, body, new_id) if mapped.session else None,
+        mapped.model,
+        mapped.thinking,
+        mapped.timeout_seconds,
+        mapped.deliver,
+        mapped.channel,
+        mapped.to,
+        key=key if isinstance(key, str) and key.strip() else None,
+    )
+    if changes is None:
+        return _finish(task, mapped, path, rules, new_id, chosen=False)
+    said = changes.text if action == "wake" else changes.message
+    task = _apply(replace(task, text=said or changes.message or changes.text or text), changes)
+    named = replace(mapped, name=changes.name or mapped.name)
+    return _finish(task, named, path, rules, new_id, chosen=changes.session_key is not None)
+
+
+def _apply(task: HookTask, fields: HookFields) -> HookTask:
+    """A task with what is said about it; what is not said stays."""
+    return replace(
+        task,
+        action=fields.action or task.action,
+        wake_mode=fields.wake_mode or fields.mode or task.wake_mode,
+        agent=fields.agent_id or task.agent,
+        session=fields.session_key or task.session,
+        model=fields.model or task.model,
+        thinking=Thought(fields.thinking) if fields.thinking else task.thinking,
+        timeout_seconds=fields.timeout_seconds or task.timeout_seconds,
+        deliver=task.deliver if fields.deliver is None else fields.deliver,
+        channel=fields.channel or task.channel,
+        to=fields.to or task.to,
+    )
+
+
+def _finish(task: HookTask, mapped: Mapped, path: str, rules: HookRules, new_id: NewId, *, chosen: bool) -> HookTask:
+    """Check what a task asks for, and label its text: whose it is, and that what it says comes from outside."""
+    if rules.agents is not None and task.agent is not None and task.agent not in rules.agents:
+        raise HookRefused(f"Webhooks may not reach the agent '{literal(task.agent, LONGEST_NAME)}'.", 403)
+    if chosen and not rules.may_choose_session:
+        raise HookRefused("A request may not choose its session (hooks.allowRequestSessionKey).", 403)
+    prefixes = tuple(rules.session_prefixes)
+    if chosen and prefixes and not (task.session or "").startswith(prefixes):
+        raise HookRefused(f"The session must begin with one of: {', '.join(prefixes)}.", 403)
+    name = literal(mapped.name or path, LONGEST_NAME)
+    shown = task.text if mapped.trusted else wrap_untrusted(task.text, Source.WEBHOOK, new_id=new_id)
+    return replace(
+        task,
+        text=f"[Webhook {name}; not written by a person]\n{shown}",
+        session=task.session or rules.default_session,
+        trusted=mapped.trusted,
     )
 
 
 def fill(template: str, body: Mapping[str, Any]) -> str:
     """A template with `{{payload.a.b[0]}}` replaced by fields of the request; what is not there is left empty."""
     return _FIELD.sub(lambda found: _field(found[1], body), template)
+
+
+def _fill_session(template: str, body: Mapping[str, Any], new_id: NewId) -> str:
+    """The session that a mapping names; what a request puts into its name is only ever a part of that name."""
+
+    def part(found: re.Match[str]) -> str:
+        plain = _NO_NAME.sub("-", _field(found[1], body).lower()).strip("-.")
+        return plain[:LONGEST_SESSION_PART] or new_id()
+
+    return _FIELD.sub(part, template)
 
 
 def _field(path: str, body: Mapping[str, Any]) -> str:
@@ -121,46 +263,3 @@ def _field(path: str, body: Mapping[str, Any]) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _find(path: str, body: Mapping[str, Any], rules: HookRules) -> Mapped:
-    for mapped in rules.mappings:
-        if (
-            mapped.path in (None, path)
-            and mapped.source in (None, body.get("source"))
-            and (mapped.path or mapped.source)
-        ):
-            return mapped
-    raise HookRefused(f"There is no webhook '{literal(path, LONGEST_NAME)}'. Add it to hooks.mappings.", 404)
-
-
-def _check(task: HookTask, mapped: Mapped, rules: HookRules) -> None:
-    if rules.agents is not None and task.agent is not None and task.agent not in rules.agents:
-        raise HookRefused(f"Webhooks may not reach the agent '{literal(task.agent, LONGEST_NAME)}'.", 403)
-    chosen = task.session is not None and task.session != mapped.session
-    if chosen and not rules.may_choose_session:
-        raise HookRefused("A request may not choose its session (hooks.allowRequestSessionKey).", 403)
-    prefixes = tuple(rules.session_prefixes)
-    if chosen and prefixes and not (task.session or "").startswith(prefixes):
-        raise HookRefused(f"The session must begin with one of: {', '.join(prefixes)}.", 403)
-
-
-def _label(text: str, mapped: Mapped, path: str, new_id: NewId) -> str:
-    """The message as the model reads it: whose it is, and that what it says comes from outside."""
-    name = literal(mapped.name or path, LONGEST_NAME)
-    shown = text if mapped.trusted else wrap_untrusted(text, Source.WEBHOOK, new_id=new_id)
-    return f"[Webhook {name}; not written by a person]\n{shown}"
-
-
-def _text(body: Mapping[str, Any], name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise HookRefused(f"The request needs '{name}', a text that is not empty.")
-    return value
-
-
-def _optional(body: Mapping[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is None or (isinstance(value, str) and value.strip()):
-        return value
-    raise HookRefused(f"'{name}' must be a text that is not empty.")

@@ -35,6 +35,11 @@ _FIELDS = (
     click.option("--model", help="Another model for this job."),
     click.option("--thinking", help="How much the model reasons."),
     click.option("--timeout", "timeout_seconds", type=int, metavar="SECONDS", help="How long a run may take."),
+    click.option(
+        "--wake-mode",
+        type=click.Choice(["now", "next-heartbeat"]),
+        help="Whether a job of the session main has a turn of its own or waits for a heartbeat.",
+    ),
     click.option("--delete-after-run/--keep-after-run", default=None, help="Whether the job is gone once it ran."),
 )
 

@@ -1,0 +1,74 @@
+"""Transforms: the owner's code that turns a webhook's request into what an agent is asked.
+
+It never runs inside Retinue. A Python file is given to an interpreter of its own, which imports nothing of ours; any
+other file must be a program. Both get the request as JSON and print JSON. Only files that nobody but the owner of
+the process can have written are run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from retinue.automation.programs import Program, ask_program
+from retinue.core.errors import RetinueError
+
+SECONDS = 10.0
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_RUNNER = """
+import json, os, runpy, sys
+say = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+value = runpy.run_path(sys.argv[1])[sys.argv[2]](json.load(sys.stdin))
+json.dump(value, say)
+say.close()
+"""
+"""Runs a function of a file; what the function prints is a complaint and not its answer."""
+
+
+class TransformError(RetinueError):
+    """A transform cannot be used or gave nothing that can be; the message says why."""
+
+
+def find_transform(folder: Path, module: str, home: Path) -> Path:
+    """The file of a transform; raises `TransformError` where it is not safely the owner's own."""
+    place, within = Path(os.path.realpath(folder)), Path(os.path.realpath(home))
+    if not place.is_relative_to(within):
+        raise TransformError(f"hooks.transformsDir is {folder}, outside of {home}. Code of webhooks stays in the home.")
+    path = Path(os.path.realpath(place / module))
+    if not path.is_relative_to(place) or path == place:
+        raise TransformError(f"The transform '{module}' leads out of {folder}.")
+    for each in (path, *path.parents):
+        _require_own(each, is_file=each == path)
+        if each == place:
+            return path
+    raise AssertionError("the folder is among the parents of what it holds")
+
+
+def _require_own(path: Path, *, is_file: bool) -> None:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise TransformError(f"The transform {path} cannot be used: {error.strerror}.") from error
+    if is_file and not stat.S_ISREG(found.st_mode):
+        raise TransformError(f"The transform {path} is not a file.")
+    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
+        raise TransformError(
+            f"{path} could have been written by others: it must be yours, as after `chmod go-w {path}`."
+        )
+
+
+async def transform(path: Path, export: str, told: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+    """What a transform makes of a request; raises `RetinueError` where it fails or prints no JSON."""
+    own = [sys.executable, "-I", "-c", _RUNNER, str(path), export] if path.suffix == ".py" else [str(path)]
+    program = Program(f"The transform {path.name}", own, path.parent, environment, SECONDS)
+    said = await ask_program(program, told)
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError):
+        raise TransformError(f"The transform {path.name} did not print JSON.") from None

@@ -1,0 +1,128 @@
+"""`retinue hooks`: programs that are told what happens, and the hooks that Retinue brings."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retinue.cli.common import Group, Invocation, pass_invocation, table
+
+if TYPE_CHECKING:
+    from retinue.runtime.hook_folders import KnownHook
+
+
+@click.group(cls=Group)
+def hooks() -> None:
+    """See hook folders and the hooks that come with Retinue; switch them on and off."""
+
+
+@hooks.command("list")
+@pass_invocation
+def list_(invocation: Invocation) -> None:
+    """List every hook, whether it is on, and whose it is."""
+    found = _survey(invocation)
+    rows = [(known.name, _state(known), known.source, _description(known)) for known in found]
+    invocation.show([_describe(known) for known in found], lambda: table(rows, header=("HOOK", "STATE", "FROM", "")))
+
+
+@hooks.command()
+@click.argument("name")
+@pass_invocation
+def info(invocation: Invocation, name: str) -> None:
+    """Show one hook: its events, where it is, and what it says about itself."""
+    from retinue.storage.frontmatter import split_front_matter
+
+    known = _find(invocation, name)
+    _, about = split_front_matter((known.folder / "HOOK.md").read_text("utf-8", "replace"))
+    rows = [
+        ("state", _state(known)),
+        ("from", f"{known.source}, {known.folder}"),
+        ("events", ", ".join(known.hook.events) if known.hook else "-"),
+        *(("problem", problem) for problem in known.problems),
+    ]
+    text = f"{known.name}: {_description(known)}\n\n{table(rows, indent='  ')}\n\n{about}".strip()
+    invocation.show(_describe(known), text)
+
+
+@hooks.command()
+@click.argument("name")
+@pass_invocation
+def enable(invocation: Invocation, name: str) -> None:
+    """Switch a hook on."""
+    _switch(invocation, name, on=True)
+
+
+@hooks.command()
+@click.argument("name")
+@pass_invocation
+def disable(invocation: Invocation, name: str) -> None:
+    """Switch a hook off."""
+    _switch(invocation, name, on=False)
+
+
+@hooks.command()
+@pass_invocation
+def check(invocation: Invocation) -> int:
+    """Say which hooks are on and cannot be used, and why; exit code 1 where there are any."""
+    found = _survey(invocation)
+    broken = [known for known in found if known.enabled and known.problems]
+    ready = sum(known.runs for known in found)
+    lines = [f"{known.name}: {problem}" for known in broken for problem in known.problems]
+    summary = f"{ready} of {len(found)} hooks are on and ready."
+    data = {"ready": ready, "hooks": len(found), "broken": [_describe(known) for known in broken]}
+    invocation.show(data, "\n".join((*lines, summary)))
+    return 1 if broken else 0
+
+
+def _survey(invocation: Invocation) -> list[KnownHook]:
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.hook_folders import survey_hooks
+
+    return sorted(survey_hooks(lay_foundation(invocation.home)), key=lambda known: known.name)
+
+
+def _find(invocation: Invocation, name: str) -> KnownHook:
+    from retinue.core.errors import UsageError
+
+    found = _survey(invocation)
+    for known in found:
+        if known.name == name:
+            return known
+    raise UsageError(f"There is no hook '{name}'. Hooks: {', '.join(known.name for known in found)}.")
+
+
+def _switch(invocation: Invocation, name: str, *, on: bool) -> None:
+    from retinue.config.edit import set_value
+
+    known = _find(invocation, name)
+    key = f"hooks.internal.entries.{known.name}.enabled"
+    edited = set_value(invocation.home, key, "true" if on else "false", os.environ)
+    for problem in (*edited.problems, *(known.problems if on else ())):
+        invocation.note(f"warning: {problem}")
+    text = f"{name} is {'on' if on else 'off'}. A running gateway takes it up by itself."
+    invocation.show({"name": name, "enabled": on, "changed": edited.changed}, text)
+
+
+def _state(known: KnownHook) -> str:
+    if not known.enabled:
+        return "off"
+    return "broken" if known.problems else "on"
+
+
+def _description(known: KnownHook) -> str:
+    return known.hook.description if known.hook else "; ".join(known.problems)
+
+
+def _describe(known: KnownHook) -> dict[str, Any]:
+    return {
+        "name": known.name,
+        "state": _state(known),
+        "enabled": known.enabled,
+        "source": known.source,
+        "folder": str(known.folder),
+        "description": known.hook.description if known.hook else "",
+        "events": list(known.hook.events) if known.hook else [],
+        "problems": list(known.problems),
+    }
