@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("quick", max_examples=25)
+"""For the fast tier; `make test` tries the usual number."""
+
+
+def pytest_collection_finish() -> None:
+    """All modules are loaded and stay: looking for garbage among them again and again would cost much."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

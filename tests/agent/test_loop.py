@@ -274,6 +274,36 @@ async def test_a_model_in_circles_is_told_and_then_stopped(tmp_path: Path) -> No
     assert any("Change your approach" in text for text in story.texts())
 
 
+async def test_two_calls_in_turns_are_circles_too(tmp_path: Path) -> None:
+    def story() -> Story:
+        return Story([answer("", call("echo", "ping" if n % 2 else "pong", id=str(n))) for n in range(50)])
+
+    end = await tell(story(), tmp_path, limits=LoopLimits(warn=3, stop=6))
+    assert (end.status, end.rounds) == (TurnStatus.FAILED, 6)
+    end = await tell(story(), tmp_path, limits=LoopLimits(warn=3, stop=6, turns=False))
+    assert (end.status, end.rounds) == (TurnStatus.FAILED, 11), "each of the two was called six times"
+
+
+async def test_a_longer_circle_ends_once_nothing_new_came_for_a_while(tmp_path: Path) -> None:
+    story = Story([answer("", call("echo", str(n % 4), id=str(n))) for n in range(50)])
+    end = await tell(story, tmp_path, limits=LoopLimits(idle=9))
+    assert (end.status, end.rounds) == (TurnStatus.FAILED, 4 + 9)
+
+
+@pytest.mark.parametrize(
+    ("limits", "rounds"),
+    [
+        (LoopLimits(stop=5, repeats=False), 9),
+        (LoopLimits(stop=5, repeats=False, polls=frozenset({"echo"})), 5),
+        (LoopLimits(stop=5, polls=frozenset({"echo"}), polling=False), 9),
+        (LoopLimits(stop=5, enabled=False), 9),
+    ],
+)
+async def test_kinds_of_circles_can_be_left_out(tmp_path: Path, limits: LoopLimits, rounds: int) -> None:
+    story = Story([*(answer("", call("echo", "same", id=str(n))) for n in range(8)), answer("done")])
+    assert (await tell(story, tmp_path, limits=limits)).rounds == rounds
+
+
 async def test_new_results_are_progress(tmp_path: Path) -> None:
     story = Story([*(answer("", call("echo", str(n))) for n in range(9)), answer("done")])
     end = await tell(story, tmp_path, limits=LoopLimits(warn=2, stop=3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -128,6 +129,32 @@ def test_each_fault_is_found_and_explained(sound: Facts, case: str) -> None:
     assert words in finding.what
     assert finding.why
     assert finding.todo
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"session": {"scope": "global"}, "channels": {"http": {}}}, "session.scope puts groups into the main session"),
+        ({"session": {"groupScope": "main"}, "channels": {"http": {}}}, "session.groupScope puts groups into"),
+        (
+            {
+                "gateway": {
+                    "trustedProxies": ["127.0.0.1"],
+                    "auth": {
+                        "mode": "trusted-proxy",
+                        "trustedProxy": {"userHeader": "x-user", "allowLoopback": True},
+                    },
+                }
+            },
+            "A proxy on this machine says who people are",
+        ),
+    ],
+)
+def test_what_opens_doors_is_told(sound: Facts, config: dict[str, object], words: str) -> None:
+    sound.home.config_file.write_text(json.dumps(config))
+    (finding,) = examine(replace(sound, loaded=load_config(sound.home, {})))
+    assert finding.severity is Severity.WARNING
+    assert words in finding.what
 
 
 def test_the_worst_comes_first(sound: Facts) -> None:

@@ -31,6 +31,12 @@ def test_a_job_is_added_listed_changed_paused_and_removed(retinue: RunCommand) -
     assert json.loads(retinue("cron", "list", "--json").out) == []
 
 
+def test_a_job_can_wait_for_the_next_heartbeat(retinue: RunCommand) -> None:
+    job = add(retinue, "--every", "1h", "-m", "x", "--session", "main", "--wake-mode", "next-heartbeat")
+    assert job["wakeMode"] == "next-heartbeat"
+    assert add(retinue, "--every", "1h", "-m", "y")["wakeMode"] == "now"
+
+
 def test_a_wrong_job_is_refused_with_advice(retinue: RunCommand) -> None:
     for arguments, told in (
         (["-m", "x"], "Say when the job runs"),
@@ -43,6 +49,7 @@ def test_a_wrong_job_is_refused_with_advice(retinue: RunCommand) -> None:
         (["--every", "1h", "-m", "x", "--deliver", "webhook"], "needs its address"),
         (["--every", "1h", "-m", "x", "--session", "agent:other:main"], "belongs to another agent"),
         (["--every", "1h", "-m", "x", "--agent", "nobody"], "nobody"),
+        (["--every", "1h", "-m", "x", "--wake-mode", "next-heartbeat"], "Only a job of the session main"),
     ):
         ran = retinue("cron", "add", *arguments)
         assert ran.code != 0

@@ -37,6 +37,13 @@ def test_records_can_be_chosen(log: Path, retinue: RunCommand) -> None:
     assert (found["run"], found["message"]) == ("r1", "it broke")
 
 
+def test_the_configured_file_is_read(log: Path, home: Path, retinue: RunCommand) -> None:
+    assert retinue("config", "set", "logging.file", "logs/other.log").code == 0
+    (home / "logs" / "other.log").write_text(f"{BROKE}\n")
+    assert retinue("logs").out == f"{BROKE}\n"
+    assert retinue("status", "--json").data["lastErrors"][0]["message"] == "it broke"
+
+
 def test_what_would_move_the_cursor_is_shown_as_text(log: Path, retinue: RunCommand) -> None:
     log.write_text(f"{HELLO} \x1b[2J\n")
     assert retinue("logs").out == f"{HELLO} ⟨U+001B⟩[2J\n"

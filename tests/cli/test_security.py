@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import keyring
-import keyring.backends.fail
 import pytest
 
 from retinue.core.clock import SystemClock
 from retinue.storage.auditlog import AuditLog
 from retinue.testing.clock import FrozenClock
 from tests.cli.conftest import RunCommand
-from tests.security.filekeyring import FileKeyring
+from tests.security.filekeyring import FileKeyring, in_use
 
 
 @pytest.fixture
@@ -127,9 +125,8 @@ def test_a_change_that_cannot_be_written_down_is_taken_back(retinue: RunCommand,
 @pytest.fixture
 def ring(tmp_path: Path) -> Iterator[Path]:
     """A keyring in a file."""
-    keyring.set_keyring(FileKeyring(tmp_path / "ring.json"))
-    yield tmp_path / "ring.json"
-    keyring.set_keyring(keyring.backends.fail.Keyring())  # type: ignore[no-untyped-call]
+    with in_use(FileKeyring(tmp_path / "ring.json")):
+        yield tmp_path / "ring.json"
 
 
 def test_a_key_can_live_in_the_keyring(

@@ -60,13 +60,13 @@ def test_an_unknown_key_is_a_usage_error_with_the_nearest(retinue: Any) -> None:
 
 def test_validate_lists_errors_warnings_and_pending_keys(retinue: Any, write: Write) -> None:
     assert retinue("validate")[0] == 0
-    home = write("{\n  bogus: 1,\n  session: { typingIntervalSeconds: 9 },\n}")
+    home = write("{\n  bogus: 1,\n  commands: { debug: true },\n}")
     code, out, _ = retinue("validate")
     assert code == 0
     assert out.splitlines() == [
         f"warning: {home.config_file}:2: bogus: This key is not known and has no effect.",
         "Accepted, not yet used:",
-        f"  session.typingIntervalSeconds ({home.config_file}:3)",
+        f"  commands.debug ({home.config_file}:3)",
         f"{home.config_file} is valid.",
     ]
     write("{ gateway: { port: 'x' } }")

@@ -276,12 +276,10 @@ def test_origins(write: Write) -> None:
 
 def test_pending_keys_that_are_set_are_listed(write: Write) -> None:
     loaded = load_config(
-        write(
-            "{ session: { typingIntervalSeconds: 9 }, commands: { debug: true }, channels: { t: { botToken: 'x' } } }"
-        ),
+        write("{ wizard: { a: 9 }, commands: { debug: true }, channels: { t: { botToken: 'x' } } }"),
         {},
     )
-    assert loaded.pending == ("session.typingIntervalSeconds", "commands.debug")
+    assert loaded.pending == ("wizard", "commands.debug")
 
 
 def test_includes_are_merged_and_siblings_win(write: Write) -> None:

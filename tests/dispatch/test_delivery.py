@@ -121,6 +121,9 @@ def test_plain_words_are_shown_as_they_are(text: str) -> None:
         "<think>Not for me.</think> I'll stay silent here. NO_REPLY",
         "<final>NO_REPLY</final>",
         "[[reply_to_current]] NO_REPLY",
+        "REPLY_SKIP",
+        "reply_skip\nREPLY_SKIP",
+        '{"action": "REPLY_SKIP"}',
     ],
 )
 def test_nothing_but_the_token_is_silence(text: str) -> None:
@@ -145,6 +148,8 @@ def test_nothing_but_the_token_is_silence(text: str) -> None:
         ("no_replyto is a header", "no_replyto is a header"),
         ("NO", "NO"),
         ("No, thanks.", "No, thanks."),
+        ("I will not say REPLY_SKIP", "I will not say REPLY_SKIP"),
+        ("ANNOUNCE_SKIP", "ANNOUNCE_SKIP"),
     ],
 )
 def test_an_answer_that_only_contains_the_token_is_sent(text: str, shown: str) -> None:
@@ -160,7 +165,17 @@ def test_a_sentence_about_silence_counts_after_reasoning_that_came_apart() -> No
 
 @pytest.mark.parametrize(
     ("delta", "shown"),
-    [("N", ""), ("NO", ""), ("NO_", ""), ("NO_REPLY", ""), ("Now", "Now"), ('{"act', ""), ('{"b', '{"b')],
+    [
+        ("N", ""),
+        ("NO", ""),
+        ("NO_", ""),
+        ("NO_REPLY", ""),
+        ("Now", "Now"),
+        ("REPLY_S", ""),
+        ("Reply s", "Reply s"),
+        ('{"act', ""),
+        ('{"b', '{"b'),
+    ],
 )
 def test_a_beginning_that_may_mean_silence_is_held_back(delta: str, shown: str) -> None:
     assert VisibleStream().feed(delta) == shown
@@ -275,6 +290,7 @@ def test_a_chat_may_talk_about_the_heartbeat_token() -> None:
     assert parse_reply("HEARTBEAT_OK means all is well.").text == "HEARTBEAT_OK means all is well."
 
 
+@pytest.mark.slow
 def test_long_runs_of_markup_characters_come_through() -> None:
     visible = VisibleStream()
     for text in (" " * 50_000, "<" * 50_000, "[" * 50_000, "\n" * 50_000, "```" * 20_000):

@@ -168,11 +168,23 @@ def test_what_a_dead_process_left_is_found_and_can_wait_again_at_its_old_place(i
     assert inbox.abandoned(KEY) == ()
 
 
+def test_the_last_words_of_the_owner_are_found_among_those_of_others(inbox: Inbox) -> None:
+    assert inbox.last_spoken(KEY) is None
+    inbox.accept(Inbound("mine", KEY), run("a"))
+    inbox.accept(Inbound("a stranger's", KEY, owner=False), run("b"))
+    inbox.accept(Inbound("a job's", KEY, source=Source.CRON), run("c"))
+    found = inbox.last_spoken(KEY)
+    assert found is not None
+    assert found.text == "mine"
+    assert inbox.last_spoken(OTHER) is None
+
+
 def test_a_dropped_message_has_an_explicit_result(inbox: Inbox) -> None:
     accept(inbox, "a", "b")
     messages = inbox.waiting(KEY)
     inbox.claim(KEY, [run("b")], run("b"))
     assert inbox.drop(messages, "too many") == messages[:1]
+    assert inbox.drop((), "too many") == ()
     outcome = inbox.outcome(run("a"))
     assert outcome is not None
     assert (outcome.status, outcome.error) == (TurnStatus.FAILED, "too many")
@@ -422,3 +434,25 @@ def test_four_processes_accept_at_once_and_each_keeps_its_order(path: Path) -> N
 def test_half_a_character_is_spelled_out_and_harms_nobody(inbox: Inbox) -> None:
     inbox.accept(Inbound("half \ud800 a character", KEY), run("a"))
     assert [message.inbound.text for message in inbox.waiting(KEY)] == ["half \\ud800 a character"]
+
+
+def test_a_message_waits_until_a_turn_has_taken_it(inbox: Inbox) -> None:
+    accept(inbox, "a")
+    assert inbox.is_waiting(run("a"))
+    inbox.claim(KEY, (run("a"),), run("a"))
+    assert not inbox.is_waiting(run("a"))
+    assert not inbox.is_waiting(run("unknown"))
+
+
+def test_a_session_that_nobody_needs_any_more_is_given_up_with_what_was_begun_in_it(inbox: Inbox) -> None:
+    accept(inbox, "a", "b", "c")
+    accept(inbox, "elsewhere", session=OTHER)
+    inbox.claim(KEY, (run("a"),), run("a"))
+    inbox.finish(run("c"), answer("c"))
+    assert inbox.abandon(KEY, "It was cancelled.") == 2
+    assert inbox.abandon(KEY, "It was cancelled.") == 0
+    given_up = inbox.outcome(run("a"))
+    assert given_up is not None
+    assert (given_up.status, given_up.error) == (TurnStatus.FAILED, "It was cancelled.")
+    assert [item.outbound.run for item in inbox.undelivered(KEY)] == ["c"]
+    assert inbox.unfinished() == (OTHER,)

@@ -231,3 +231,49 @@ async def test_order_and_limits_hold_under_any_load(seed: int) -> None:
 @pytest.mark.parametrize(("cpus", "turns"), [(None, 8), (1, 8), (12, 12), (64, 16)])
 def test_few_processors_still_run_many_turns(cpus: int | None, turns: int) -> None:
     assert default_concurrency(cpus) == turns
+
+
+async def test_places_are_shared_evenly_between_parents_however_many_each_has() -> None:
+    lanes = Lanes(1, subagents=4)
+    begun: list[str] = []
+    ends: dict[str, anyio.Event] = {}
+
+    async def turn(parent: SessionKey, number: int) -> None:
+        name = f"{parent.text[-1]}{number}"
+        ends[name] = anyio.Event()
+        async with lanes.enter(session(name), LaneKind.SUBAGENT, parent):
+            begun.append(name)
+            await ends[name].wait()
+
+    async with anyio.create_task_group() as tasks:
+        for parent, count in ((A, 8), (B, 3), (C, 1)):
+            for number in range(count):
+                tasks.start_soon(turn, parent, number)
+                await settle()
+        assert begun == ["a0", "a1", "a2", "a3"]
+        for at in range(12):
+            ends[begun[at]].set()
+            await settle()
+    assert begun == ["a0", "a1", "a2", "a3", "b0", "c0", "a4", "a5", "b1", "b2", "a6", "a7"]
+
+
+async def test_somebody_can_wait_until_a_turn_has_its_place() -> None:
+    lanes = Lanes(1)
+    first, second = Turn(), Turn()
+    heard = anyio.Event()
+
+    async def listen() -> None:
+        await lanes.begun(B)
+        heard.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(first.run, lanes, A)
+        tasks.start_soon(second.run, lanes, B)
+        tasks.start_soon(listen)
+        await settle()
+        assert not heard.is_set()
+        first.end.set()
+        await settle()
+        assert heard.is_set()
+        await lanes.begun(B)
+        second.end.set()

@@ -180,6 +180,14 @@ def test_what_is_too_many_is_dropped_from_the_chosen_end(drop: Drop, kept: str, 
     assert bool(capped.summary) == (drop is Drop.SUMMARIZE)
 
 
+@pytest.mark.parametrize("drop", Drop)
+def test_what_a_sub_agent_came_to_is_never_too_many(drop: Drop) -> None:
+    results = tuple(on(message(name), source=Source.SUBAGENT) for name in "xyz")
+    capped = apply_cap((*results[:2], *messages("ab"), results[2]), QueueRules(cap=1, drop=drop))
+    assert set(names(capped.kept)) >= set("xyz")
+    assert names(capped.dropped) in ("a", "b")
+
+
 def test_dropped_messages_are_refused_by_name() -> None:
     rules = replace(FOLLOWUP, cap=2, drop=Drop.OLD)
     batch = batch_of(*messages("abcd"), rules=rules)

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.anyio
 SECRET = "sk-proj-a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6"
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+@pytest.fixture(params=['{sources: ["memory", "sessions"]}', "{experimental: {sessionMemory: true}}"])
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Home:
     monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
     assert CliRunner().invoke(init, []).exit_code == 0
-    config = '{agents: {defaults: {memorySearch: {sources: ["memory", "sessions"]}}}}'
+    config = f"{{agents: {{defaults: {{memorySearch: {request.param}}}}}}}"
     (tmp_path / "home" / "retinue.json").write_text(config)
     return Home(tmp_path / "home")
 

@@ -11,6 +11,7 @@ from retinue.context.prompt.inputs import (
     ChannelFacts,
     ChatKind,
     ContextFile,
+    Delegation,
     HeartbeatFacts,
     Mode,
     ModelAlias,
@@ -26,6 +27,7 @@ from retinue.context.prompt.inputs import (
 )
 from retinue.context.prompt.owners import OwnerDisplay, show_owners
 from retinue.core.model import ModelInfo, ModelRef
+from retinue.runtime.prompting import HEARTBEAT_PROMPT
 
 HOME = "/home/ada/.retinue"
 WORKSPACE = f"{HOME}/workspace"
@@ -59,7 +61,7 @@ TOOLS = (
 SUBAGENT_TOOLS = tuple(
     tool
     for tool in TOOLS
-    if not tool.deferred and tool.name not in ("cron", "sessions_spawn", "tool_search", "tool_call")
+    if tool.name not in ("cron", "session_status", "message", "gateway", "sessions_spawn", "sessions_send", "subagents")
 )
 
 
@@ -118,9 +120,10 @@ RUNTIME = RuntimeFacts(
 
 SESSION = SessionInputs(RUNTIME, ChannelFacts("terminal"), names(TOOLS))
 
-HEARTBEAT = HeartbeatFacts("Read HEARTBEAT.md and follow it. If nothing needs attention, reply HEARTBEAT_OK.")
+HEARTBEAT = HeartbeatFacts(HEARTBEAT_PROMPT)
 
 NO_TURN = TurnInputs()
+CHECKLIST = TurnInputs(heartbeat_file=ContextFile("HEARTBEAT.md", "- Is the weather warning gone?\n", "HEARTBEAT.md"))
 OWNERS = show_owners(["http:ada", "+351 900 000 000"], OwnerDisplay.HASH, "a fixed secret for the snapshots")
 
 
@@ -173,7 +176,6 @@ SCENARIOS = {
             channel=ChannelFacts(
                 "web", capabilities=("markdown", "buttons", "images"), inline_buttons=True, embeds=True
             ),
-            heartbeat=HEARTBEAT,
         ),
         turn=TurnInputs(
             background=(BackgroundCommand("calm-otter", "running", "make test", "/home/ada/code"),),
@@ -198,30 +200,46 @@ SCENARIOS = {
         ),
     ),
     "sub-agent": Scenario(
-        "A sub-agent with its task",
+        "A sub-agent, whose task is its first message",
         stable=replace(STABLE, files=AGENT_FILES, tools=SUBAGENT_TOOLS),
         session=replace(
             _in_session("agent:main:subagent:5e0f3c1a"),
             tools=names(SUBAGENT_TOOLS),
+            channel=ChannelFacts("terminal"),
             occasion=Occasion.SUBAGENT,
-            context="Task: compare the three marinas near Peniche by price and draught.",
         ),
         mode=Mode.MINIMAL,
     ),
+    "delegating-agent": Scenario(
+        "A chat whose agent is told to hand work on",
+        stable=replace(STABLE, delegation=Delegation.PREFER),
+    ),
     "heartbeat-turn": Scenario(
-        "A wake-up in the main session",
-        session=replace(SESSION, heartbeat=HEARTBEAT),
-        turn=TurnInputs(heartbeat_file=ContextFile("HEARTBEAT.md", "- Is the weather warning gone?\n", "HEARTBEAT.md")),
+        "A wake-up in the main session: its system prompt is that of every turn there", turn=CHECKLIST
+    ),
+    "heartbeat-isolated": Scenario(
+        "A wake-up in a session of its own",
+        session=replace(_in_session("agent:main:heartbeat"), channel=ChannelFacts("terminal"), heartbeat=HEARTBEAT),
+        turn=CHECKLIST,
+    ),
+    "heartbeat-light": Scenario(
+        "A wake-up in a session of its own, with HEARTBEAT.md alone",
+        stable=replace(STABLE, files=()),
+        session=replace(_in_session("agent:main:heartbeat"), channel=ChannelFacts("terminal"), heartbeat=HEARTBEAT),
+        turn=CHECKLIST,
     ),
     "cron-turn": Scenario(
         "A scheduled run in its own session",
-        stable=replace(STABLE, files=AGENT_FILES),
-        session=replace(_in_session("agent:main:cron:tide-table"), occasion=Occasion.CRON),
+        stable=replace(STABLE, files=AGENT_FILES, silent_replies=True),
+        session=replace(
+            _in_session("agent:main:cron:tide-table:run:7c2d"), channel=ChannelFacts("terminal"), occasion=Occasion.CRON
+        ),
     ),
     "boot-turn": Scenario(
         "The run at gateway start",
-        stable=replace(STABLE, files=AGENT_FILES, silent_replies=True),
-        session=replace(_in_session("agent:main:boot"), occasion=Occasion.BOOT),
+        stable=replace(STABLE, silent_replies=True),
+        session=replace(_in_session("agent:main:boot"), channel=ChannelFacts("terminal"), occasion=Occasion.BOOT),
+        turn=TurnInputs(heartbeat_file=ContextFile("BOOT.md", "- Is the disk full?\n", "BOOT.md")),
     ),
     "sandboxed-agent": Scenario(
         "An agent whose commands are confined, in a new workspace with one long file",

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,9 @@ from retinue.storage.home import Home
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import Reply
+
+if TYPE_CHECKING:
+    from tests.runtime.delegation import Follower
 
 APIS = {
     "openai-completions": "/v1",
@@ -107,3 +110,12 @@ async def staged(path: Path, *replies: Reply, **options: Any) -> AsyncIterator[S
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     async with staged(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[Follower]:
+    """A model that a function answers for."""
+    from tests.runtime.delegation import Follower
+
+    async with Follower() as server:
+        yield server

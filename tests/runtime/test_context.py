@@ -16,7 +16,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest
 from retinue.runtime.runtime import Runtime
 from retinue.sessions.entries import Compacted
-from retinue.testing.replies import Reply, overflows, says
+from retinue.testing.replies import Reply, calls, overflows, says
 from retinue.testing.scripted import ScriptedProvider
 from tests.runtime.conftest import Stage, staged
 
@@ -93,6 +93,54 @@ async def test_an_overflow_is_answered_after_making_room(tmp_path: Path) -> None
         assert last.messages[-1].text == "and now?"
         diary = (stage.workspace / "memory" / "2026-03-14.md").read_text()
         assert "Notes before a summary" in diary
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(None, "of 100,000"), (20_000, "of 20,000"), (900_000, "of 100,000")])
+async def test_no_more_of_a_window_is_used_than_configured(tmp_path: Path, tokens: int | None, told: str) -> None:
+    config = {"agents": {"defaults": {"contextTokens": tokens}}}
+    async with staged(tmp_path, says("Hello."), config=config) as stage:
+        _, status = await stage.ask("hello", "/status")
+    assert told in status.text
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_room_is_made_in_the_middle_of_a_turn_where_wanted(tmp_path: Path, *, enabled: bool) -> None:
+    compaction = {"midTurnPrecheck": {"enabled": enabled}, "memoryFlush": {"enabled": False}}
+    settings = {"compaction": compaction, "contextTokens": 34_000}
+    long = "We discuss the harbour and its many boats at length. " * 100
+    async with staged(tmp_path, config={"agents": {"defaults": settings}}) as stage, stage.open() as runtime:
+        (stage.workspace / "boats.txt").parent.mkdir(parents=True, exist_ok=True)
+        (stage.workspace / "boats.txt").write_text(long * 6)
+        talk = [says(f"answer {n}. {long}") for n in range(5)]
+        summing = [good_summary, good_summary] if enabled else []
+        provider = ScriptedProvider(*talk, calls("read", path="boats.txt"), *summing, says("There are many boats."))
+        install(runtime, provider)
+        for number in range(5):
+            await runtime.say(Inbound(f"question {number}. {long}", KEY))
+        reply = await runtime.say(Inbound("how many boats?", KEY), stage.emit)
+        assert (reply.status, reply.text) == (TurnStatus.OK, "There are many boats.")
+        assert any(map(is_summary, provider.requests)) is enabled
+        assert [call.name for call in reply.calls] == ["read"]
+        assert "harbour" in provider.requests[-1].messages[-1].text, "the result is still there"
+
+
+async def test_the_turn_that_writes_notes_has_instructions_of_its_own(tmp_path: Path) -> None:
+    settings = {
+        "compaction": {"memoryFlush": {"systemPrompt": "Write like a sea captain.", "prompt": "Notes, please."}}
+    }
+    async with staged(tmp_path, config={"agents": {"defaults": settings}}) as stage, stage.open() as runtime:
+        long = "We discuss the harbour and its many boats at length. " * 40
+        replies = [says(f"answer {n}. {long}") for n in range(6)]
+        provider = ScriptedProvider(*replies, says("- Ahoy."), good_summary)
+        install(runtime, provider)
+        for number in range(6):
+            await runtime.say(Inbound(f"question {number}. {long}", KEY))
+        await runtime.say(Inbound("/compact", KEY))
+        *before, flush, _ = provider.requests
+        assert flush.messages[-1].text == "Notes, please."
+        assert flush.session.endswith("\n\nWrite like a sea captain.")
+        assert flush.stable == before[-1].stable
+        assert "sea captain" not in before[-1].session
 
 
 async def test_compact_on_request_tells_what_it_gained(tmp_path: Path) -> None:

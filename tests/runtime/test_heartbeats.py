@@ -6,18 +6,28 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from retinue.automation.beatbook import Beat
 from retinue.automation.heartbeat import Skip, Wake
-from retinue.core.keys import DEFAULT_AGENT, SessionKey
+from retinue.automation.jobs import Job
+from retinue.automation.schedule import At
+from retinue.core.envelope import Inbound
+from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
+from retinue.core.messages import UserMessage
+from retinue.core.trust import Trust
 from retinue.runtime.heartbeats import Heart, open_heart
+from retinue.runtime.jobs import open_job_runner
+from retinue.runtime.prompting import HEARTBEAT_PROMPT
 from retinue.storage.home import Home
+from retinue.testing.clock import START
 from retinue.testing.modelserver import ModelServer, Received
-from retinue.testing.replies import Reply, says
+from retinue.testing.replies import Fault, Reply, breaks, refuses, says
 from tests.runtime.conftest import Stage, staged
 
 pytestmark = pytest.mark.anyio
@@ -42,11 +52,17 @@ async def beating(
 ) -> AsyncIterator[tuple[Stage, Heart]]:
     settings = {"agents": {"defaults": {"heartbeat": heartbeat}}, "session": {"reset": {"mode": "none"}}}
     stage = Stage(Home(path / "home"), server, config=settings)
+    async with awake(stage, checklist) as heart:
+        yield stage, heart
+
+
+@asynccontextmanager
+async def awake(stage: Stage, checklist: str = CHECKLIST) -> AsyncIterator[Heart]:
     async with stage.open() as runtime:
         runtime.agent(DEFAULT_AGENT)
         (stage.workspace / "HEARTBEAT.md").write_text(checklist)
         async with open_heart(runtime) as heart:
-            yield stage, heart
+            yield heart
 
 
 async def live(stage: Stage, heart: Heart, hours: float) -> None:
@@ -55,8 +71,13 @@ async def live(stage: Stage, heart: Heart, hours: float) -> None:
     while stage.clock.now() < end:
         stage.clock.advance(timedelta(minutes=10))
         await heart._beat_if_due(DEFAULT_AGENT)
-        while any(map(heart.busy, (MAIN, BEATS))):
-            await anyio.sleep(0)
+        await rest(heart)
+
+
+async def rest(heart: Heart) -> None:
+    """Wait until nobody is at work any more."""
+    while any(map(heart.busy, (MAIN, BEATS))):
+        await anyio.sleep(0)
 
 
 def outcomes(heart: Heart) -> Counter[tuple[str, str]]:
@@ -104,16 +125,33 @@ async def test_heartbeats_can_be_off(tmp_path: Path) -> None:
                 assert outcomes(heart) == {}
 
 
-async def test_in_the_main_session_the_checklist_comes_with_the_question(tmp_path: Path) -> None:
+async def test_in_the_main_session_the_checklist_stands_in_front_of_the_question(tmp_path: Path) -> None:
     async with Counting() as server:
         server.answer = staticmethod(lambda number: "The build is red.")
         async with beating(tmp_path, server) as (_, heart):
             beat = await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
             assert (beat.outcome, beat.wake) == ("delivered", Wake.MANUAL)
             (request,) = server.requests
-            assert b"look at the build" in request.body
+            system, asked = request.json["messages"]
+            assert "look at the build" not in system["content"]
+            assert asked["content"].index("look at the build") < asked["content"].index(HEARTBEAT_PROMPT)
             (missed,) = await heart.runtime.missed(MAIN)
             assert missed.outbound.text == "The build is red."
+
+
+async def test_a_heartbeat_moves_nothing_of_what_a_provider_has_cached(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server) as (stage, heart):
+        await heart.runtime.say(Inbound("hello", MAIN))
+        await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+        await rest(heart)
+        (stage.workspace / "HEARTBEAT.md").write_text("- [ ] something else\n")
+        await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+        await heart.runtime.say(Inbound("and now?", MAIN))
+        sent = [request.json for request in server.requests]
+        assert len(sent) == 4
+        for earlier, later in pairwise(sent):
+            assert earlier["tools"] == later["tools"]
+            assert later["messages"][: len(earlier["messages"])] == earlier["messages"]
 
 
 async def test_a_report_beside_the_token_counts_by_its_length(tmp_path: Path) -> None:
@@ -140,15 +178,150 @@ async def test_a_used_up_budget_stops_it(tmp_path: Path) -> None:
             server,
             config={"agents": {"defaults": {"budget": {"perSource": {"heartbeat": {"tokens": 100}}}}}},
         )
-        async with stage.open() as runtime:
-            runtime.agent(DEFAULT_AGENT)
-            (stage.workspace / "HEARTBEAT.md").write_text(CHECKLIST)
-            async with open_heart(runtime) as heart:
-                await live(stage, heart, 3)
-                assert outcomes(heart) == {("quiet", ""): 1, ("skipped", Skip.BUDGET): 5}
+        async with awake(stage) as heart:
+            await live(stage, heart, 3)
+            assert outcomes(heart) == {("quiet", ""): 1, ("skipped", Skip.BUDGET): 5}
 
 
 async def test_only_agents_with_a_heartbeat_of_their_own_beat_where_there_are_any(tmp_path: Path) -> None:
     agents = {"agents": {"list": [{"id": "main"}, {"id": "night", "heartbeat": {"every": "1h"}}]}}
     async with staged(tmp_path, config=agents) as stage, stage.open() as runtime, open_heart(runtime) as heart:
         assert heart.agents() == ("night",)
+
+
+async def test_an_isolated_heartbeat_remembers_nothing_of_the_last(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server, isolatedSession=True) as (_, heart):
+        await heart.runtime.say(Inbound("hello", MAIN))
+        for _ in range(2):
+            await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+            await rest(heart)
+        assert [len(request.json["messages"]) for request in server.requests] == [2, 2, 2]
+        assert all("hello" not in str(request.json["messages"][1:]) for request in server.requests[1:])
+
+
+async def test_a_light_heartbeat_sees_the_checklist_alone(tmp_path: Path) -> None:
+    async with Counting() as server:
+        for light in (False, True):
+            async with beating(tmp_path, server, isolatedSession=True, lightContext=light) as (stage, heart):
+                (stage.workspace / "SOUL.md").write_text("Curious as a cat.")
+                await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+                system, asked = server.requests[-1].json["messages"]
+                assert ("Curious as a cat." in system["content"]) is not light
+                assert "look at the build" in asked["content"]
+        async with beating(tmp_path, server, isolatedSession=True, lightContext=True) as (_, heart):
+            await heart.runtime.say(Inbound("hello", MAIN))
+            assert "Curious as a cat." in server.requests[-1].body.decode()
+
+
+async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -> None:
+    thought = says("The build is red.", thinking="I looked at secret-key-0123456789.")
+    for wanted, told in ((False, "The build is red."), (True, "Reasoning:\n\nI looked at")):
+        async with ModelServer(thought) as server:
+            place = tmp_path / str(wanted)
+            async with beating(place, server, includeReasoning=wanted) as (_, heart):
+                await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+                (missed,) = await heart.runtime.missed(MAIN)
+                assert missed.outbound.text.startswith(told)
+                assert missed.outbound.text.endswith("The build is red.")
+                assert "secret-key" not in missed.outbound.text
+
+
+async def test_another_model_can_look_after_things(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server, model="test/other-model") as (_, heart):
+        await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+        await heart.runtime.say(Inbound("hello", MAIN))
+        assert [request.json["model"] for request in server.requests] == ["other-model", "test-model"]
+
+
+async def test_a_question_of_ones_own_still_says_how_to_stay_quiet(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server, prompt="Look at the sky.") as (_, heart):
+        await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+        asked = server.requests[0].json["messages"][1]["content"]
+        assert "Look at the sky." in asked
+        assert "reply HEARTBEAT_OK" in asked
+
+
+async def test_active_hours_are_those_of_the_zone_that_is_named(tmp_path: Path) -> None:
+    async with Counting() as server:
+        # It is noon in London when the clock of a stage begins, and night on the other side of the world.
+        for zone, called in (("Europe/London", 1), ("Pacific/Auckland", 0)):
+            hours = {"start": "08:00", "end": "18:00", "timezone": zone}
+            before = len(server.requests)
+            async with beating(tmp_path / str(called), server, every="30m", activeHours=hours) as (stage, heart):
+                await live(stage, heart, 0.5)
+                assert len(server.requests) - before == called
+
+
+async def test_a_heartbeat_that_fails_is_not_tried_again_before_its_time(tmp_path: Path) -> None:
+    async with ModelServer(then=refuses(401)) as server, beating(tmp_path, server, every="30m") as (stage, heart):
+        await live(stage, heart, 2)
+        assert [beat.outcome for beat in heart.book.log(DEFAULT_AGENT, 100)] == ["failed"] * 4
+
+
+async def test_what_waits_for_the_next_heartbeat_is_told_once_and_taints_it(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server, "# nothing\n") as (stage, heart):
+        heart.agenda.put(DEFAULT_AGENT, "A parcel has arrived.", foreign=True, token="parcel-7")
+        heart.agenda.put(DEFAULT_AGENT, "A parcel has arrived.", foreign=True, token="parcel-7")
+        await live(stage, heart, 1)
+        heart.agenda.put(DEFAULT_AGENT, "A parcel has arrived.", foreign=True, token="parcel-7")
+        await live(stage, heart, 1)
+        assert outcomes(heart) == {("quiet", ""): 1, ("skipped", Skip.NOTHING_TO_DO): 3}
+        (request,) = server.requests
+        assert request.body.decode().count("A parcel has arrived.") == 1
+        entries = heart.runtime.agent(DEFAULT_AGENT).store.open(MAIN).messages
+        assert [message.trust for message in entries if isinstance(message, UserMessage)] == [Trust.UNTRUSTED]
+
+
+async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
+    night = {"id": "night", "heartbeat": {"every": "1h", "prompt": "Look at the stars.", "target": "none"}}
+    agents = {"defaults": {"heartbeat": {"every": "30m"}}, "list": [{"id": "main", "heartbeat": {}}, night]}
+    async with (
+        ModelServer(then=says("HEARTBEAT_OK")) as server,
+        awake(Stage(Home(tmp_path / "home"), server, config={"agents": agents})) as heart,
+    ):
+        stage_clock = heart.runtime.foundation.clock
+        dues = {agent: heart.due(agent) for agent in heart.agents()}
+        assert dues == {
+            DEFAULT_AGENT: stage_clock.now() + timedelta(minutes=30),
+            AgentId("night"): stage_clock.now() + timedelta(hours=1),
+        }
+        room = heart.runtime.agent(AgentId("night")).room
+        (room.root.path / "HEARTBEAT.md").write_text(CHECKLIST)
+        await heart.beat(AgentId("night"), Wake.INTERVAL)
+        assert "Look at the stars." in server.requests[0].body.decode()
+        assert heart.book.last(DEFAULT_AGENT) is None
+
+
+async def test_every_wake_is_written_down_with_its_reason(tmp_path: Path) -> None:
+    async with Counting() as server, beating(tmp_path, server) as (_, heart):
+        await heart.beat(DEFAULT_AGENT, Wake.INTERVAL)
+        async with open_job_runner(heart.runtime) as runner:
+            job = Job("", "news", DEFAULT_AGENT, At(START + timedelta(hours=1)), "What is new?")
+            await runner.run_now(runner.book.add(job))
+        last, first = heart.book.log(DEFAULT_AGENT, 10)
+        assert (first.wake, first.outcome) == (Wake.INTERVAL, "quiet")
+        assert (last.wake, last.outcome) == (Wake.CRON, "woken")
+        assert "[Scheduled job" in last.detail
+        assert heart.book.last(DEFAULT_AGENT) == first
+
+
+@pytest.mark.slow
+async def test_a_heartbeat_waits_for_nobody_and_takes_only_its_time(tmp_path: Path) -> None:
+    async with (
+        ModelServer(breaks(Fault.HANG)) as server,
+        beating(tmp_path, server, timeoutSeconds=1) as (_, heart),
+        anyio.create_task_group() as tasks,
+    ):
+        beats: list[Beat] = []
+
+        async def beat() -> None:
+            beats.append(await heart.beat(DEFAULT_AGENT, Wake.MANUAL))
+
+        tasks.start_soon(beat)
+        while not server.requests:
+            await anyio.sleep(0.01)
+        assert (await heart.beat(DEFAULT_AGENT, Wake.INTERVAL)).detail == Skip.BUSY
+        while not beats:
+            await anyio.sleep(0.01)
+        assert (beats[0].outcome, beats[0].detail) == ("failed", "it took longer than 1 s and was stopped")
+        assert list(heart.book.log(DEFAULT_AGENT, 10)) == beats

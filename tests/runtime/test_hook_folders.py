@@ -98,3 +98,68 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path, events: list[str]
         (folder / broken).write_bytes(b"---\nmetadata: [\xff\n---\n")
     with pytest.raises(HookFolderError, match=told):
         read_folder(folder)
+
+
+SPEAKING = """#!/bin/sh
+cat > /dev/null
+printf '{"messages": ["Tidy desk, tidy mind.", 7, ""]}'
+"""
+
+
+async def test_a_hook_may_say_something_when_a_command_is_given(tmp_path: Path) -> None:
+    async with staged(tmp_path, says("Hello.")) as stage:
+        make_hook(stage.home.path, "sage", ["command:new", "message"], SPEAKING)
+        hello, fresh = await stage.ask("hi", "/new")
+    assert hello.text == "Hello."
+    assert fresh.text.endswith("The old one is archived.\n\n[sage] Tidy desk, tidy mind.")
+
+
+async def test_any_command_can_be_heard_of(tmp_path: Path) -> None:
+    place = tmp_path / "heard"
+    async with staged(tmp_path, config=entries(place)) as stage:
+        make_hook(stage.home.path, "listener", ["command", "session:end"])
+        await stage.ask("/stop", "/think high", "/nonsense")
+    told = heard(place)
+    assert [event["action"] for event in told] == ["stop", "think"]
+    assert told[1]["context"] == {"arguments": "high", "sender": "terminal:owner"}
+
+
+NAMING = """#!/bin/sh
+cat > "$PLACE"
+printf '{"bootstrapFiles": ["docs/HOUSE.md", "../secret.md", "/etc/passwd", "%s/docs/ROOF.md"]}' "$WHERE"
+"""
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_hook_puts_files_of_the_workspace_into_the_prompt_where_it_may(tmp_path: Path, allowed: bool) -> None:
+    place = tmp_path / "heard"
+    where = str(tmp_path / "home" / "workspace")
+    config = entries(place, env={"PLACE": str(place), "WHERE": where}, allowPromptInjection=allowed)
+    async with staged(tmp_path, says("Hello."), says("Again."), config=config) as stage:
+        (tmp_path / "home").mkdir(exist_ok=True)
+        make_hook(stage.home.path, "listener", ["agent:bootstrap"], NAMING)
+        (stage.home.path / "secret.md").write_text("The safe is behind the picture.")
+        docs = stage.workspace / "docs"
+        docs.mkdir(parents=True)
+        (docs / "HOUSE.md").write_text("The house is blue.")
+        (docs / "ROOF.md").write_text("The roof leaks.")
+        await stage.ask("hi", "again")
+        sent = [request.body.decode() for request in stage.server.model_requests]
+        audit = stage.home.audit_log.read_text() if stage.home.audit_log.exists() else ""
+    assert all(("The house is blue." in body) is allowed for body in sent)
+    assert all(("The roof leaks." in body) is allowed for body in sent)
+    assert all("behind the picture" not in body and "root:" not in body for body in sent)
+    assert audit.count("hook:listener") == (1 if allowed else 0)
+    assert place.exists() is allowed
+
+
+async def test_a_hook_that_lacks_what_it_needs_is_not_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = tmp_path / "heard"
+    async with staged(tmp_path, says("Hello."), config=entries(place)) as stage:
+        folder = make_hook(stage.home.path, "listener", ["message"])
+        text = (folder / "HOOK.md").read_text()
+        needs = "    requires:\n      bins: [no-such-program]\n    events:"
+        (folder / "HOOK.md").write_text(text.replace("    events:", needs))
+        await stage.ask("hi")
+    assert heard(place) == []
+    assert "needs the program `no-such-program`" in caplog.text

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from retinue.automation.agenda import Agenda
+from retinue.automation.jobbook import JobBook
 from retinue.automation.jobs import Delivery, Job, JobRun, Mode
 from retinue.automation.schedule import At
+from retinue.core.clock import random_id
+from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.jobs import open_job_runner
+from retinue.runtime.agent_jobs import AgentJobs
+from retinue.runtime.jobs import open_job_book, open_job_runner, put_away_runs
 from retinue.runtime.runtime import Runtime
+from retinue.storage.database import DATABASE_NAME, Database
 from retinue.testing.clock import START
-from retinue.testing.replies import calls, says
+from retinue.testing.replies import Reply, calls, says
 from tests.runtime.conftest import staged
 from tests.webserver import web_server
 
@@ -44,6 +52,27 @@ async def test_an_agent_plans_a_job_for_itself(tmp_path: Path) -> None:
         told = stage.server.requests[2].body.decode()
         assert "Water the plants." in told
         assert "servedAt" in told
+
+
+async def test_an_agent_hastens_its_job_and_cannot_post_its_answer_elsewhere(tmp_path: Path) -> None:
+    def cron(**arguments: object) -> Reply:
+        return calls("tool_call", name="cron", arguments=arguments)
+
+    fields = {"message": "Water the plants.", "every": "2d", "name": "plants"}
+    leaking = {"deliver": "webhook", "url": "https://example.org/in"}
+    script = (
+        cron(action="add", fields=fields),
+        cron(action="update", job="plants", fields=leaking),
+        cron(action="run", job="plants"),
+        says("It runs."),
+    )
+    async with staged(tmp_path, *script) as stage:
+        await stage.ask("Do it now.")
+        assert "Only the owner can let a job report" in stage.server.requests[2].body.decode()
+        async with stage.open() as runtime:
+            (kept,) = JobBook(runtime.job_database, stage.clock, random_id).all()
+    assert kept.next_at == stage.clock.now()
+    assert kept.delivery.url is None
 
 
 async def test_a_job_is_answered_in_a_session_of_its_own_and_announced_where_the_owner_spoke_last(
@@ -78,3 +107,120 @@ async def test_a_job_with_a_webhook_reports_there(tmp_path: Path) -> None:
         assert json.loads(request.body)["text"] == "Nothing is new."
         assert request.headers["authorization"] == "Bearer hook-token-123"
         assert await runtime.missed(MAIN) == ()
+
+
+async def test_a_job_in_the_main_session_is_told_once(tmp_path: Path) -> None:
+    async with staged(tmp_path, says("Nothing is new.")) as stage, stage.open() as runtime:
+        await run_job(runtime, job(target="main"))
+        assert [item.outbound.text for item in await runtime.missed(MAIN)] == ["Nothing is new."]
+
+
+async def test_a_job_that_is_only_kept_leaves_nothing_unread(tmp_path: Path) -> None:
+    async with staged(tmp_path, says("Nothing is new.")) as stage, stage.open() as runtime:
+        run = await run_job(runtime, job(target="main", delivery=Delivery(Mode.NONE)))
+        assert run.summary == "Nothing is new."
+        assert await runtime.missed(MAIN) == ()
+
+
+async def test_a_job_has_its_own_model_and_reasons_as_much_as_it_says(tmp_path: Path) -> None:
+    async with staged(tmp_path, says("Nothing is new.")) as stage, stage.open() as runtime:
+        await run_job(runtime, job(model="test/other-model", thinking="high"))
+        (request,) = stage.server.requests
+        assert request.json["model"] == "other-model"
+        assert "thinking=high" in request.body.decode()
+
+
+async def test_an_answer_that_cannot_be_delivered_is_kept_with_the_reason(tmp_path: Path) -> None:
+    async with staged(tmp_path, says("Nothing is new.")) as stage, stage.open() as runtime:
+        run = await run_job(runtime, job(delivery=Delivery(Mode.ANNOUNCE, "pigeon", "ada")))
+        assert run.outcome == "ok"
+        assert run.summary.startswith("Nothing is new.\nNot delivered: There is no such channel")
+
+
+@pytest.mark.parametrize(
+    ("retention", "hours", "kept"), [("24h", 23, True), ("24h", 25, False), ("1h", 2, False), (False, 999, True)]
+)
+async def test_the_session_of_a_run_is_put_away_after_its_time(
+    tmp_path: Path, retention: str | bool, hours: int, kept: bool
+) -> None:
+    config = {"cron": {"sessionRetention": retention}}
+    async with staged(tmp_path, says("hello"), says("one"), says("two"), config=config) as stage:
+        await stage.ask("hi")
+        async with stage.open() as runtime:
+            await run_job(runtime, job())
+            await run_job(runtime, job(target="agent:main:cron:diary"))
+            stage.clock.advance(timedelta(hours=hours))
+            async with open_job_runner(runtime) as runner:
+                put_away_runs(runtime, runner.book)
+            folder = stage.home.sessions(DEFAULT_AGENT)
+            live = {str(session.key) for session in runtime.agent(DEFAULT_AGENT).store.list()}
+    assert {"agent:main:main", "agent:main:cron:diary"} <= live
+    assert any(":run:" in key for key in live) is kept
+    assert len(list(folder.glob("*.jsonl.deleted.*"))) == (0 if kept else 1)
+
+
+@pytest.mark.parametrize(
+    ("store", "file"),
+    [("mine.sqlite", "home/mine.sqlite"), ("~/cron/jobs.json", "cron/jobs.sqlite")],
+)
+async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, file: str) -> None:
+    config = {"cron": {"store": store}}
+    async with staged(tmp_path, config=config) as stage:
+        async with stage.open() as runtime, open_job_runner(runtime) as runner:
+            runner.book.add(job())
+            assert [row["name"] for row in runtime.board.jobs().list(DEFAULT_AGENT)] == ["news"]
+            with open_job_book(runtime.foundation) as book:
+                assert [each.name for each in book.all()] == ["news"]
+        assert (tmp_path / file).is_file()
+        with closing(Database(stage.home.path / DATABASE_NAME)) as database:
+            assert JobBook(database, stage.clock, random_id).all() == ()
+
+
+@pytest.mark.parametrize(("by", "foreign"), [("owner", False), ("agent", True)])
+async def test_a_job_can_wait_for_the_next_heartbeat_with_no_more_rights_than_it_has(
+    tmp_path: Path, by: str, foreign: bool
+) -> None:
+    async with staged(tmp_path) as stage, stage.open() as runtime:
+        run = await run_job(runtime, job(target="main", wake_mode="next-heartbeat", created_by=by))
+        assert run.outcome == "ok"
+        (note,) = Agenda(runtime.database, stage.clock).waiting(DEFAULT_AGENT)
+        assert "What is new?" in note.text
+        assert note.foreign is foreign
+        assert not stage.server.requests
+
+
+async def test_an_agent_without_a_heartbeat_has_nothing_to_wait_for(tmp_path: Path) -> None:
+    config = {"agents": {"defaults": {"heartbeat": {"every": "0m"}}}}
+    async with staged(tmp_path, config=config) as stage, stage.open() as runtime:
+        run = await run_job(runtime, job(target="main", wake_mode="next-heartbeat"))
+        assert run.outcome == "failed"
+        assert "has no heartbeat" in run.summary
+        with pytest.raises(UsageError, match="has no heartbeat"):
+            desk(runtime).wake(DEFAULT_AGENT, "Look.", "next-heartbeat")
+
+
+@pytest.mark.parametrize("mode", ["now", "next-heartbeat"])
+async def test_an_agent_wakes_itself(tmp_path: Path, mode: Literal["now", "next-heartbeat"]) -> None:
+    waking = calls("tool_call", name="cron", arguments={"action": "wake", "text": "The tea.", "mode": mode})
+    async with staged(tmp_path, waking, says("planned")) as stage:
+        await stage.ask("Do not forget the tea.")
+        async with stage.open() as runtime:
+            (kept,) = JobBook(runtime.job_database, stage.clock, random_id).all()
+            assert (kept.message, kept.target, kept.wake_mode, kept.created_by) == ("The tea.", "main", mode, "agent")
+            assert kept.delete_after_run
+            assert kept.next_at == stage.clock.now() + timedelta(seconds=1)
+            with pytest.raises(UsageError, match="needs `text`"):
+                desk(runtime).wake(DEFAULT_AGENT, " ", mode)
+
+
+async def test_only_the_main_session_waits_for_heartbeats(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage, stage.open() as runtime:
+        fields = {"message": "Look.", "every": "1h", "wakeMode": "next-heartbeat"}
+        with pytest.raises(UsageError, match="Only a job of the session main"):
+            desk(runtime).add(DEFAULT_AGENT, fields)
+        assert desk(runtime).add(DEFAULT_AGENT, {**fields, "session": "main"})["wakeMode"] == "next-heartbeat"
+
+
+def desk(runtime: Runtime) -> AgentJobs:
+    foundation = runtime.foundation
+    return AgentJobs(foundation, JobBook(runtime.job_database, foundation.clock, random_id))

@@ -80,6 +80,27 @@ async def test_the_agent_searches_reads_and_writes(stage: Stage) -> None:
     assert "The bicycle was sold." in written[0].read_text()
 
 
+@pytest.mark.parametrize(
+    ("limits", "text", "following"),
+    [({"memoryGetDefaultLines": 2}, "one\ntwo", 3), ({"memoryGetDefaultLines": 3, "memoryGetMaxChars": 4}, "one", 2)],
+)
+async def test_a_reading_brings_as_much_of_a_note_as_configured(
+    tmp_path: Path, limits: dict[str, int], text: str, following: int
+) -> None:
+    agents = {
+        "defaults": {"contextLimits": {"memoryGetDefaultLines": 1}},
+        "list": [{"id": "main", "contextLimits": limits}],
+    }
+    replies = (calls("memory_get", path="memory/bicycle.md"), says("Read."))
+    async with staged(tmp_path, *replies, config={"agents": agents}) as stage:
+        write_note(stage)
+        (stage.workspace / "memory" / "bicycle.md").write_text("one\ntwo\nthree\n")
+        await stage.ask("Read it.")
+        (result,) = [m["content"] for m in stage.server.model_requests[-1].json["messages"] if m["role"] == "tool"]
+    read = json.loads(result)
+    assert (read["text"], read["nextFrom"]) == (text, following)
+
+
 async def test_a_new_session_knows_what_was_written_during_the_last(tmp_path: Path) -> None:
     """Neither searches nor a watcher bring the index up to date here."""
     config = {"agents": {"defaults": {"memorySearch": {"sync": {"onSearch": False, "watch": False}}}}}
@@ -104,6 +125,7 @@ async def test_memory_that_is_off_offers_no_tools(tmp_path: Path) -> None:
         assert not any(name.startswith("memory_") for name in offered)
 
 
+@pytest.mark.slow
 async def test_without_notes_a_turn_needs_no_numpy(stage: Stage) -> None:
     stage.server.push(says("hi"))
     stage.write_config()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from retinue.core.approval import nobody_to_ask
-from retinue.core.envelope import Inbound
 from retinue.core.errors import UsageError
-from retinue.core.events import TurnEvent
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
 from retinue.dispatch.childbook import ChildBook
 from retinue.dispatch.subagents import (
@@ -28,85 +22,13 @@ from retinue.dispatch.subagents import (
     key_for_child,
 )
 from retinue.runtime.company import HomeCompany
-from retinue.runtime.runtime import Runtime
-from retinue.runtime.spawning import Spawner, open_spawner
-from retinue.runtime.switchboard import Switchboard, open_switchboard
 from retinue.storage.home import Home
-from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
 from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
 from tests.runtime.conftest import Stage
+from tests.runtime.delegation import MAIN, Follower, delegating, rows, serving
 
 pytestmark = pytest.mark.anyio
-
-MAIN = SessionKey.main(DEFAULT_AGENT)
-PATIENCE = 30.0
-
-
-class Follower(ModelServer):
-    """A model that a function answers for, from the last thing that was said."""
-
-    answer: Callable[[str], Reply]
-
-    async def reply_to(self, request: Received) -> Reply:
-        last = request.json["messages"][-1]
-        content = last["content"]
-        return self.answer(content if isinstance(content, str) else content[-1]["text"])
-
-
-@dataclass
-class Scene:
-    """A runtime that serves sessions, with everything that was shown."""
-
-    runtime: Runtime
-    board: Switchboard
-    spawner: Spawner
-    events: list[TurnEvent] = field(default_factory=list)
-
-    async def say(self, text: str, session: SessionKey = MAIN) -> str:
-        accepted = await self.board.submit(Inbound(text, session))
-        answer = await self.board.wait(accepted.run, PATIENCE)
-        assert answer is not None
-        return answer.text or answer.error or ""
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        with anyio.fail_after(PATIENCE):
-            while not reached():
-                await anyio.sleep(0.01)
-
-    def said(self, session: SessionKey = MAIN) -> list[str]:
-        history = HomeCompany(self.runtime)._messages(session, 100)
-        return [row["text"] for row in history]
-
-
-@pytest.fixture
-async def model(tmp_path: Path) -> AsyncIterator[Follower]:
-    async with Follower() as server:
-        yield server
-
-
-@asynccontextmanager
-async def serving(path: Path, model: ModelServer, **config: Any) -> AsyncIterator[Scene]:
-    stage = Stage(Home(path / "home"), model, config=config)
-    async with stage.open() as runtime:
-        events: list[TurnEvent] = []
-
-        def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
-            events.append(event)
-
-        async with open_switchboard(runtime, publish, nobody_to_ask) as board, open_spawner(runtime, board) as spawner:
-            yield Scene(runtime, board, spawner, events)
-
-
-def delegating(text: str) -> Reply:
-    """A model that hands a request on, works on a task, and reports what it was told."""
-    if text.startswith("[Sub-agent task]"):
-        return says("The answer is 42.")
-    if text.startswith("[Sub-agent "):
-        return says("My sub-agent found 42.")
-    if text.startswith("{"):
-        return says("I handed it on.")
-    return calls("tool_call", name="sessions_spawn", arguments={"task": "Find the answer.", "label": "search"})
 
 
 async def test_a_child_works_alone_and_its_parent_is_told_once(tmp_path: Path, model: Follower) -> None:
@@ -115,6 +37,7 @@ async def test_a_child_works_alone_and_its_parent_is_told_once(tmp_path: Path, m
         assert await scene.say("What is the answer?") == "I handed it on."
         await scene.until(lambda: "My sub-agent found 42." in scene.said())
         (child,) = scene.spawner.book.all()
+        child = await scene.told(child)
         assert (child.state, child.text, child.label) == (ChildState.DONE, "The answer is 42.", "search")
         assert child.told_at is not None
         assert child.session.text.startswith("agent:main:subagent:")
@@ -130,7 +53,7 @@ async def test_a_fork_knows_the_conversation(tmp_path: Path, model: Follower) ->
     model.answer = staticmethod(lambda text: says("yes"))
     async with serving(tmp_path, model) as scene:
         await scene.say("My dog is called Rex.")
-        child = await scene.spawner.spawn(SpawnOrder("Name my dog.", context="fork"), MAIN, owner=True)
+        child = (await scene.spawner.spawn(SpawnOrder("Name my dog.", context="fork"), MAIN, owner=True)).child
         await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
         asked = next(request for request in model.requests if b"[Sub-agent task]" in request.body)
         assert b"My dog is called Rex." in asked.body
@@ -157,7 +80,7 @@ async def test_stopping_the_parent_stops_its_children(tmp_path: Path, model: Fol
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
-        child = await scene.spawner.spawn(SpawnOrder("Work on."), MAIN, owner=True)
+        child = (await scene.spawner.spawn(SpawnOrder("Work on."), MAIN, owner=True)).child
         await scene.until(lambda: scene.runtime.conversation(child.session).running)
         assert await scene.say("/stop") == "Stopped."
         await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
@@ -175,7 +98,7 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(tmp_pat
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
-        child = await scene.spawner.spawn(SpawnOrder("Take your time."), MAIN, owner=True)
+        child = (await scene.spawner.spawn(SpawnOrder("Take your time."), MAIN, owner=True)).child
         await scene.until(lambda: scene.runtime.conversation(child.session).running)
     gate.set()
     for _ in range(2):
@@ -192,7 +115,7 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(tmp_pat
 async def test_a_child_that_was_told_is_put_away_after_its_time(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(delegating)
     async with serving(tmp_path, model) as scene:
-        child = await scene.spawner.spawn(SpawnOrder("Find it.", cleanup="delete"), MAIN, owner=True)
+        child = (await scene.spawner.spawn(SpawnOrder("Find it.", cleanup="delete"), MAIN, owner=True)).child
         await scene.until(lambda: scene.spawner.book.get(child.run).archived_at is not None)
         store = scene.runtime.agent(DEFAULT_AGENT).store
         assert store.find(child.session) is None
@@ -208,25 +131,23 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
         await scene.say("two", ideas)
         company = HomeCompany(scene.runtime)
         asker = Asker(MAIN, owner=True)
-        listed = await company.sessions(asker, 10)
-        assert isinstance(listed, list)
-        assert [row["key"] for row in listed] == [MAIN.text]
+        assert [row["key"] for row in rows(await company.sessions(asker, 10))] == [MAIN.text]
         for attempt in (
             company.history(asker, "ideas", 5),
             company.send(asker, SessionsSendArguments(session="ideas", message="psst")),
         ):
             with pytest.raises(UsageError, match="visibility"):
                 await attempt
-        child = await scene.spawner.spawn(SpawnOrder("x"), ideas, owner=True)
+        child = (await scene.spawner.spawn(SpawnOrder("x"), ideas, owner=True)).child
         with pytest.raises(UsageError, match="not one of this session"):
             await company.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
         company = HomeCompany(scene.runtime)
-        answer = await company.send(asker, SessionsSendArguments(session="ideas", message="psst"))
+        answer = (await company.send(asker, SessionsSendArguments(session="ideas", message="psst"))).facts
         assert isinstance(answer, dict)
         assert answer["answer"] == "hello"
         assert any(
-            "[Message 1 from session agent:main:main; not written by a person]" in text for text in scene.said(ideas)
+            "[Message 1 from session agent:main:main; not written by a person;" in text for text in scene.said(ideas)
         )
 
 

@@ -78,7 +78,7 @@ def _plain(attributes: Any) -> dict[str, Any]:
 @pytest.fixture
 def collector(stage: Stage) -> Iterator[Collector]:
     with Collector() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         otel = {"enabled": True, "endpoint": server.url, "headers": {"X-Key": "the-key-of-the-collector"}}
         stage.config["diagnostics"] = {"otel": otel}
@@ -149,6 +149,7 @@ async def test_a_turn_that_is_stopped_leaves_no_span_open(stage: Stage, collecto
     assert collector.span("chat")["error.type"] == "interrupted"
 
 
+@pytest.mark.slow
 async def test_turns_go_on_where_nobody_collects(stage: Stage) -> None:
     stage.config["diagnostics"] = {"otel": {"enabled": True, "endpoint": "http://127.0.0.1:9/v1/traces"}}
     stage.server.push(says("Hello."))
@@ -165,6 +166,7 @@ async def test_a_header_that_cannot_be_had_leaves_turns_untraced(
     assert "no traces are sent" in caplog.text
 
 
+@pytest.mark.slow
 def test_without_traces_the_sdk_is_not_imported() -> None:
     program = "import sys, retinue.runtime.runtime; print('opentelemetry.sdk' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

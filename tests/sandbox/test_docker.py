@@ -72,6 +72,26 @@ def test_only_the_workspace_and_what_is_shown_are_mounted() -> None:
     assert f"source={HOME}/sandboxes/agent-main/work," in given(options(workspaceAccess="none"), "--mount")[0]
 
 
+@pytest.mark.parametrize(
+    ("setup", "code", "printed", "told"),
+    [
+        ("echo set up; touch made", 0, "ran with a word\n", "set up\n"),
+        ("echo oops # why\nfalse", 125, "", "oops\nsandbox.docker.setupCommand failed\n"),
+        ("cat", 0, "ran with a word\n", ""),
+    ],
+)
+def test_a_setup_command_comes_before_the_program(
+    tmp_path: Path, setup: str, code: int, printed: str, told: str
+) -> None:
+    """The words behind the image are what the container runs; a shell of this machine runs them here."""
+    words = options({"image": "mine:1", "setupCommand": setup})
+    inner = words[words.index("mine:1") + 1 :]
+    argv = [*inner, "/bin/sh", "-c", 'echo "ran with $1"', "sh", "a word"]
+    ran = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, input="not for the setup")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, printed, told)
+    assert (tmp_path / "made").exists() is ("touch" in setup)
+
+
 def test_every_setting_is_applied() -> None:
     words = options(
         {

@@ -321,6 +321,7 @@ async def talk(scene: Scene, runtime: Runtime) -> None:
         scene.server.push(*replies)
         inbound = Inbound(text, SessionKey.parse(f"agent:main:{session}"), model=model)
         outbound = await runtime.say(inbound, emit, agree)
+        assert not replies or outbound.error is None, outbound.error
         evidence.printed[f"answer {len(evidence.printed)}"] = repr(outbound)
 
     await say("hello", says("hi"))
@@ -337,7 +338,7 @@ async def talk(scene: Scene, runtime: Runtime) -> None:
     with anyio.fail_after(60):
         wake = await runtime.wakes.receive()
     scene.server.push(says("It ended."))
-    evidence.printed["wake"] = repr(await runtime.say(wake, emit, agree))
+    evidence.printed["wake"] = repr(await runtime.answer(wake, emit, agree))
     await say("search", calls("web_search", query="tulips"), says("Nothing."))
     await say("remember", calls("memory_search", query="tulips"), says("By the pond."))
     await say(f"my key is {evidence.canaries['typed-by-the-person'].value}, use it", says("No."))

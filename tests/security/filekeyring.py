@@ -1,15 +1,17 @@
-"""A keyring in a JSON file, so that tests and the programs they start share one without a desktop.
+"""A keyring in a JSON file, for tests.
 
-A program uses it with `PYTHON_KEYRING_BACKEND=tests.security.filekeyring.FileKeyring`, the file in
-`TEST_KEYRING_FILE`.
+A process chooses its keyring once, at the first use, and keeps it; so a test that wants another says `in_use`, which
+puts back what was there for the tests after it.
 """
 
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import keyring
 import keyring.backend
 import keyring.errors
 
@@ -19,9 +21,9 @@ class FileKeyring(keyring.backend.KeyringBackend):
 
     priority = 1.0
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.path = path or Path(os.environ.get("TEST_KEYRING_FILE", os.devnull))
+        self.path = path
 
     def _load(self) -> dict[str, str]:
         found: dict[str, str] = json.loads(self.path.read_text()) if self.path.exists() else {}
@@ -38,3 +40,14 @@ class FileKeyring(keyring.backend.KeyringBackend):
         if entries.pop(f"{service}\n{username}", None) is None:
             raise keyring.errors.PasswordDeleteError("not there")
         self.path.write_text(json.dumps(entries))
+
+
+@contextmanager
+def in_use(ring: keyring.backend.KeyringBackend) -> Iterator[None]:
+    """Have this process use a keyring, and afterwards the one that it used before."""
+    before = keyring.get_keyring()
+    keyring.set_keyring(ring)
+    try:
+        yield
+    finally:
+        keyring.set_keyring(before)

@@ -9,6 +9,7 @@ import pytest
 
 from retinue.security.redaction import HIDDEN
 from tests.security.canaries import Evidence, stop_logging, tell_the_story
+from tests.security.filekeyring import FileKeyring, in_use
 
 pytestmark = pytest.mark.slow
 
@@ -23,11 +24,9 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
     environ = {
         "HOME": str(place / "user"),
         "RETINUE_HOME": str(place / "home"),
-        "PYTHON_KEYRING_BACKEND": "tests.security.filekeyring.FileKeyring",
-        "TEST_KEYRING_FILE": str(place / "home" / "keyring.json"),
     }
     found = Evidence(place / "home")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, in_use(FileKeyring(place / "home" / "keyring.json")):
         for name, value in environ.items():
             patch.setenv(name, value)
         anyio.run(tell_the_story, found, patch.setenv)

@@ -6,8 +6,10 @@ import io
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -17,7 +19,15 @@ from retinue.audit.logbook import Record, parse_records
 from retinue.core.errand import current_errand, on_errand
 from retinue.core.keys import RunId, SessionKey
 from retinue.security.logfile import LogFile
-from retinue.security.logs import LOG, ErrandFilter, JsonFormatter, TextFormatter, tune_logs
+from retinue.security.logs import (
+    LOG,
+    ErrandFilter,
+    JsonFormatter,
+    TextFormatter,
+    show_logs,
+    tune_console,
+    tune_logs,
+)
 from retinue.security.redaction import Redactor
 
 KEY = SessionKey.parse("agent:work:main")
@@ -117,6 +127,63 @@ def test_the_level_is_as_configured(written: io.StringIO) -> None:
     tune_logs("silent", "text")
     log.critical("nothing")
     assert [each.message for each in read(written)] == ["yes", "now"]
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Iterator[Path]:
+    """The file that this process logs to."""
+    path = tmp_path / "first.log"
+    handler = LogFile(path)
+    handler.name = LOG
+    handler.addFilter(ErrandFilter())
+    logging.getLogger().addHandler(handler)
+    yield path
+    for each in [each for each in logging.getLogger().handlers if each.name == LOG]:
+        logging.getLogger().removeHandler(each)
+        each.close()
+
+
+def test_the_log_moves_to_the_configured_file(log_file: Path, tmp_path: Path) -> None:
+    tune_logs("info", "text")
+    log.info("before")
+    elsewhere = tmp_path / "deep" / "down" / "second.log"
+    for _ in range(2):
+        tune_logs("info", "text", elsewhere)
+        log.info("after")
+    assert log_file.read_text().count("before") == 1
+    assert "after" not in log_file.read_text()
+    assert elsewhere.read_text().count("after") == 2
+    assert (elsewhere.stat().st_mode & 0o777, elsewhere.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_log_that_cannot_move_stays_and_says_so(log_file: Path, tmp_path: Path) -> None:
+    tune_logs("info", "text", tmp_path)
+    log.info("still here")
+    assert "the log stays at" in log_file.read_text()
+    assert "still here" in log_file.read_text()
+
+
+def test_the_terminal_shows_what_it_is_told_to(log_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tune_logs("error", "text")
+    show_logs()
+    redactor = Redactor(["a-secret-of-mine"])
+    for style in ("pretty", "compact", "json"):
+        tune_console("warn", cast("Any", style))
+        with on_errand(KEY, RunId("r1")):
+            log.info("not shown")
+            log.warning("%s says a-secret-of-mine and \x1b[2J", style)
+    assert redactor.redact("a-secret-of-mine") == "[redacted]"
+    pretty, compact, as_json = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d WARNING  \[agent=work session=agent:work:main run=r1\] pretty says \[redacted\] and \[2J",
+        pretty,
+    )
+    assert compact == "W compact says [redacted] and [2J"
+    assert json.loads(as_json)["run"] == "r1"
+    assert log_file.read_text() == "", "the file wants errors alone"
+    tune_console("silent", "compact")
+    log.error("nothing")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_process_without_a_log_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

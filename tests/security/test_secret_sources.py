@@ -11,7 +11,6 @@ from pathlib import Path
 
 import keyring
 import keyring.backend
-import keyring.backends.fail
 import keyring.errors
 import pytest
 
@@ -25,7 +24,7 @@ from retinue.security.secret_sources import (
     store_in_keyring,
 )
 from retinue.security.secrets import KeyringSecret, Secrets
-from tests.security.filekeyring import FileKeyring
+from tests.security.filekeyring import FileKeyring, in_use
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 
@@ -48,13 +47,6 @@ class Trouble(keyring.backend.KeyringBackend):
 
     def set_password(self, service: str, username: str, password: str) -> None:
         raise NotImplementedError
-
-
-@pytest.fixture
-def usual_keyring() -> Iterator[None]:
-    """Leaves no keyring behind."""
-    yield
-    keyring.set_keyring(keyring.backends.fail.Keyring())  # type: ignore[no-untyped-call]
 
 
 def test_a_file_that_is_none_or_too_large_or_not_text_is_refused(tmp_path: Path) -> None:
@@ -115,8 +107,13 @@ def test_what_a_failing_program_printed_is_not_told() -> None:
     assert "words" not in str(caught.value)
 
 
-def test_the_keyring_keeps_gives_and_forgets(tmp_path: Path, usual_keyring: None) -> None:
-    keyring.set_keyring(FileKeyring(tmp_path / "ring.json"))
+@pytest.fixture
+def ring(tmp_path: Path) -> Iterator[None]:
+    with in_use(FileKeyring(tmp_path / "ring.json")):
+        yield
+
+
+def test_the_keyring_keeps_gives_and_forgets(ring: None) -> None:
     secret = KeyringSecret("keyring", "main/openai:default")
     with pytest.raises(ConfigError, match="keyring set retinue main/openai:default"):
         Secrets({}).resolve(secret)
@@ -140,16 +137,22 @@ def test_the_keyring_keeps_gives_and_forgets(tmp_path: Path, usual_keyring: None
         (RuntimeError("D-Bus is gone"), r"cannot be used \(RuntimeError\)"),
     ],
 )
-def test_trouble_with_the_keyring_is_explained(error: Exception, told: str, usual_keyring: None) -> None:
-    keyring.set_keyring(Trouble(error))
-    with pytest.raises(ConfigError, match=told) as caught:
+def test_trouble_with_the_keyring_is_explained(error: Exception, told: str) -> None:
+    with in_use(Trouble(error)), pytest.raises(ConfigError, match=told) as caught:
         ask_keyring("retinue", "x", 5)
     assert "hunter22" not in str(caught.value)
 
 
-def test_a_keyring_that_waits_for_somebody_is_left_waiting(usual_keyring: None) -> None:
+def test_a_keyring_that_waits_for_somebody_is_left_waiting() -> None:
     ring = Trouble(None)
-    keyring.set_keyring(ring)
-    with pytest.raises(ConfigError, match=r"within 0\.05 seconds"):
+    with in_use(ring), pytest.raises(ConfigError, match=r"within 0\.05 seconds"):
         ask_keyring("retinue", "x", 0.05)
     ring.released.set()
+
+
+def test_a_test_that_uses_a_keyring_of_its_own_leaves_the_process_as_it_was(ring: None) -> None:
+    """A process keeps its keyring for good, so one that stayed behind would decide over the tests that follow."""
+    before = keyring.get_keyring()
+    with in_use(Trouble(None)):
+        assert keyring.get_keyring() is not before
+    assert keyring.get_keyring() is before

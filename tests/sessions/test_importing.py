@@ -504,6 +504,7 @@ JSON_LINES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(JSON_LINES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 def test_nothing_is_fatal(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:

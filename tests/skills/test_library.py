@@ -30,6 +30,11 @@ def let_file_times_move_on() -> None:
     time.sleep(0.02)
 
 
+def let_file_times_become_old() -> None:
+    """Until a look at files trusts what it found."""
+    time.sleep(0.15)
+
+
 def test_nothing_is_read_again_while_nothing_changes(tmp_path: Path) -> None:
     file = write_skill(tmp_path / "a")
     shelf = library(tmp_path)
@@ -43,6 +48,41 @@ def test_nothing_is_read_again_while_nothing_changes(tmp_path: Path) -> None:
     let_file_times_move_on()
     file.write_text("---\nname: a\ndescription: Changed.\n---\n")
     assert shelf.load().skills[0].description == "Changed."
+
+
+def test_without_watching_what_was_found_first_stays(tmp_path: Path) -> None:
+    write_skill(tmp_path / "a")
+    shelf = SkillLibrary([Source(Tier.WORKSPACE, tmp_path)], SkillsLimits(), watch=False, now_ns=time.time_ns)
+    assert names(shelf.load()) == ["a"]
+    let_file_times_move_on()
+    write_skill(tmp_path / "b")
+    assert names(shelf.load()) == ["a"]
+
+
+def test_a_change_is_taken_up_once_it_has_settled(tmp_path: Path) -> None:
+    now = [later()]
+    write_skill(tmp_path / "a")
+    shelf = SkillLibrary([Source(Tier.WORKSPACE, tmp_path)], SkillsLimits(), settle_ms=250, now_ns=lambda: now[0])
+    assert names(shelf.load()) == ["a"]
+    let_file_times_move_on()
+    write_skill(tmp_path / "b")
+    changed = tmp_path.stat().st_ctime_ns
+    now[0] = changed + 249_000_000
+    assert names(shelf.load()) == ["a"]
+    now[0] = changed + 250_000_000
+    assert names(shelf.load()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("settings", [{"watch": False}, {"watchDebounceMs": 3_600_000}])
+def test_the_configuration_says_when_skills_are_read_again(tmp_path: Path, settings: dict[str, object]) -> None:
+    places = Places(user_home=tmp_path, managed=tmp_path / "managed", workspace=tmp_path / "workspace")
+    skills = SkillsSettings.model_validate({"load": settings})
+    write_skill(tmp_path / "managed" / "a")
+    shelf = open_library(skills, places)
+    let_file_times_become_old()
+    before = names(shelf.load())
+    write_skill(tmp_path / "managed" / "b")
+    assert names(shelf.load()) == before
 
 
 def rename_skill(root: Path) -> None:

@@ -92,3 +92,17 @@ def test_a_write_can_be_checked_without_doing_it(root: Root, folder: Path) -> No
     with pytest.raises(LinkRefused):
         root.check_write("link")
     assert sorted(entry.name for entry in root.entries()) == ["SOUL.md", "home", "link", "notes"]
+
+
+def test_a_folder_that_is_entered_keeps_closed_what_was(folder: Path, root: Root, tmp_path: Path) -> None:
+    (folder / "later/open").mkdir(parents=True)
+    with root.enter("later") as below:
+        assert below.path == folder / "later"
+        assert below.reaches("open/x")
+        assert not below.reaches("agent/x")
+        for path in ("agent", ".."):
+            with pytest.raises(OutsideRoot):
+                below.enter(path)
+    (folder / "link").symlink_to(tmp_path)
+    with pytest.raises(LinkRefused):
+        root.enter("link")

@@ -11,7 +11,19 @@ import pytest
 from retinue.storage.files import ReadOnly, Root
 from retinue.storage.readonly import ReadOnlyRoot
 
-READING = {"open", "close", "place", "identify", "read", "entries", "walk", "find_shadowed", "split", "reaches"}
+READING = {
+    "open",
+    "enter",
+    "close",
+    "place",
+    "identify",
+    "read",
+    "entries",
+    "walk",
+    "find_shadowed",
+    "split",
+    "reaches",
+}
 
 CHANGES: dict[str, Callable[[Root], object]] = {
     "write": lambda root: root.write("a.txt", b"x"),
@@ -36,6 +48,12 @@ def test_reading_goes_on(tmp_path: Path) -> None:
     with ReadOnlyRoot.open(tmp_path) as root:
         assert root.read("a.txt", max_bytes=100).data == b"text"
         assert [entry.name for entry in root.entries()] == ["a.txt"]
+
+
+def test_a_folder_of_it_is_as_read_only(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    with ReadOnlyRoot.open(tmp_path) as root, root.enter("d") as below, pytest.raises(ReadOnly):
+        below.write("a.txt", b"x")
 
 
 def test_every_way_to_change_a_file_is_covered() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from retinue.storage.database_file import keep_damaged_log
 from retinue.storage.wal import Damage, find_damage
 
 
@@ -55,6 +58,7 @@ def test_a_whole_log_is_whole(left_behind: Path) -> None:
     assert find_damage(b"") is None
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_found_wherever_it_costs_something(left_behind: Path, tmp_path: Path) -> None:
     log, index = log_of(left_behind), index_of(left_behind)
     everything = lines_with(left_behind, log, tmp_path)
@@ -109,3 +113,35 @@ def test_an_index_of_another_log_says_nothing(left_behind: Path) -> None:
 @pytest.mark.parametrize("content", [b"\0" * 5_000, b"not a log, but long enough to be mistaken for one"])
 def test_what_is_no_log_is_damage(content: bytes) -> None:
     assert find_damage(content) == Damage(0)
+
+
+def read_as(path: Path, *contents: bytes) -> None:
+    """Make a log that is something else each time it is read, as one is that another process works on."""
+    log, index = Path(f"{path}-wal"), Path(f"{path}-shm")
+    for pipe in (log, index):
+        os.mkfifo(pipe)
+
+    def serve() -> None:
+        for content in contents:
+            index.write_bytes(b"")
+            log.write_bytes(content)
+
+    Thread(target=serve, daemon=True).start()
+
+
+def test_a_log_that_another_process_works_on_is_not_taken_for_damaged(left_behind: Path, tmp_path: Path) -> None:
+    sound = log_of(left_behind)
+    torn = sound[:40] + bytes(8) + sound[48:]
+    path = tmp_path / "state.sqlite"
+    read_as(path, torn, torn[:-1], sound)
+    assert keep_damaged_log(path) is None
+
+
+def test_a_log_that_stays_damaged_is_kept(left_behind: Path, tmp_path: Path) -> None:
+    sound = log_of(left_behind)
+    damaged = sound[:40] + bytes(8) + sound[48:]
+    path = tmp_path / "state.sqlite"
+    read_as(path, damaged, damaged[:-1], damaged[:-1])
+    kept = keep_damaged_log(path)
+    assert kept is not None
+    assert kept.read_bytes() == damaged[:-1]

@@ -109,6 +109,7 @@ class Board:
 
     model: str = "test/default"
     timezone: str = "Europe/Berlin"
+    clock_style: str = "%H:%M"
 
     async def status(self, session: SessionKey) -> SessionStatus:
         return SessionStatus(self.model, Usage(100, 20, 900, 0, 0.0125), 200_000, 50_000, ("Queue: empty",))

@@ -467,6 +467,7 @@ async def test_only_the_latest_finished_commands_are_kept(
     assert kept[0].began == 4.0
 
 
+@pytest.mark.slow
 async def test_too_many_commands_at_once_are_refused(run: Tool[Any], attended: ToolContext) -> None:
     for _ in range(32):
         await call(run, attended, command="sleep 1000", background=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retinue.core.clock import clock_style
 from retinue.core.messages import Image
 from retinue.toolkit import files, image, lookup, patch, plan, process, shell, status, web
 from retinue.toolkit.parts import ToolParts
@@ -64,6 +66,25 @@ async def test_the_status_tool_sets_and_clears_the_model(toolset: Toolset, conte
 async def test_an_unknown_time_zone_falls_back(toolset: Toolset, context: ToolContext, board: Board) -> None:
     board.timezone = "Nowhere/Land"
     assert "2026-02-03 12:00" in text_of(await call(toolset["session_status"], context))
+
+
+async def test_the_time_is_told_as_the_person_reads_it(toolset: Toolset, context: ToolContext, board: Board) -> None:
+    board.clock_style = clock_style("12", {})
+    assert "Time: Tuesday 2026-02-03 01:00 PM Europe/Berlin" in text_of(await call(toolset["session_status"], context))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "environment", "told"),
+    [
+        ("12", {"LANG": "de_DE.UTF-8"}, "01:00 PM"),
+        ("24", {"LANG": "en_US.UTF-8"}, "13:00"),
+        ("auto", {"LANG": "en_US.UTF-8"}, "01:00 PM"),
+        ("auto", {"LANG": "en_US.UTF-8", "LC_TIME": "de_DE.UTF-8"}, "13:00"),
+        ("auto", {}, "13:00"),
+    ],
+)
+def test_a_locale_decides_where_nobody_did(wanted: str, environment: dict[str, str], told: str) -> None:
+    assert datetime(2026, 2, 3, 13, tzinfo=UTC).strftime(clock_style(wanted, environment)) == told
 
 
 def steps(*states: str) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from pydantic import ValidationError
 
 from retinue.core.trust import Trust
 from retinue.security.content import TOKEN_REMOVED, WARNING
@@ -147,6 +148,68 @@ async def test_a_page_is_kept_for_a_quarter_of_an_hour(
     clock.seconds = 900
     assert "new" in text_of(await call(fetch, context, url=f"{web.url}/x"))
     assert len(web.requests) == 2
+
+
+def fetcher(web: WebServer, clock: SteppedClock, **settings: Any) -> Tool[Any]:
+    """The tool with other settings than the usual ones."""
+    return fetch_tool(FetchSettings(**settings), clock, lambda: "0" * 16, policy=Policy(allow=frozenset({web.place})))
+
+
+async def test_only_so_many_bytes_of_a_page_are_read(context: ToolContext, web: WebServer, clock: SteppedClock) -> None:
+    web.on("/x", "a" * 500 + "b" * 500)
+    text = text_of(await call(fetcher(web, clock, max_response_bytes=500), context, url=f"{web.url}/x"))
+    assert "a" * 500 in text
+    assert "bb" not in text
+    assert text.endswith("(cut at 500 characters)")
+
+
+async def test_only_so_many_redirects_are_followed(context: ToolContext, web: WebServer, clock: SteppedClock) -> None:
+    web.redirect("/1", "/2")
+    web.redirect("/2", "/3")
+    web.on("/3", "arrived")
+    once, twice = (fetcher(web, clock, max_redirects=most) for most in (1, 2))
+    assert "redirects more than 1 times" in await failure(once, context, url=f"{web.url}/1")
+    assert "arrived" in text_of(await call(twice, context, url=f"{web.url}/1"))
+
+
+async def test_a_page_is_kept_for_as_long_as_configured(
+    context: ToolContext, web: WebServer, clock: SteppedClock
+) -> None:
+    web.on("/x", "page")
+    briefly, never = fetcher(web, clock, cache_ttl_minutes=1), fetcher(web, clock, cache_ttl_minutes=0)
+    for tool in (briefly, briefly, never, never):
+        await call(tool, context, url=f"{web.url}/x")
+    assert len(web.requests) == 3
+    clock.seconds = 60
+    await call(briefly, context, url=f"{web.url}/x")
+    assert len(web.requests) == 4
+
+
+async def test_servers_are_told_the_configured_name(context: ToolContext, web: WebServer, clock: SteppedClock) -> None:
+    web.on("/x", "page")
+    for tool in (fetcher(web, clock), fetcher(web, clock, user_agent="Reader/7 (home)")):
+        await call(tool, context, url=f"{web.url}/x")
+    assert [request.headers["user-agent"] for request in web.requests] == ["Retinue/0", "Reader/7 (home)"]
+
+
+@pytest.mark.parametrize("name", ["two\r\nlines", "grüße", " "])
+def test_a_name_that_cannot_be_sent_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="a line of ASCII characters"):
+        FetchSettings(user_agent=name)
+
+
+async def test_the_whole_page_is_read_where_the_article_is_not_wanted(
+    context: ToolContext, web: WebServer, clock: SteppedClock
+) -> None:
+    paragraphs = "".join(f"<p>Paragraph {n} of an article that goes on for quite a while.</p>" for n in range(9))
+    page = f"<html><body><nav><a href='/a'>Menu</a></nav><article>{paragraphs}</article></body></html>"
+    web.on("/page", page, kind="text/html")
+    article = text_of(await call(fetcher(web, clock), context, url=f"{web.url}/page"))
+    whole = text_of(await call(fetcher(web, clock, readability=False), context, url=f"{web.url}/page"))
+    assert "Paragraph 8" in article
+    assert "Paragraph 8" in whole
+    assert "Menu" in whole
+    assert "Menu" not in article
 
 
 @pytest.mark.slow

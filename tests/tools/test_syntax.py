@@ -295,6 +295,7 @@ def test_nothing_behind_a_link_is_looked_at(folder: Path, place: Place) -> None:
     assert words("l* d*", place) == ("link", "dangling")
 
 
+@pytest.mark.slow
 def test_too_many_files_are_refused(folder: Path, place: Place) -> None:
     for number in range(MAX_NAMES):
         os.mknod(folder / f"n{number}")
@@ -320,6 +321,7 @@ def test_what_cannot_be_read_matches_nothing(folder: Path) -> None:
     assert (listing.names("sub"), listing.kind("sub/x")) == ((), None)
 
 
+@pytest.mark.slow
 def test_wildcards_in_two_parts_may_not_stand_for_too_many_files(folder: Path, place: Place) -> None:
     for outer in range(101):
         (folder / f"d{outer}").mkdir()

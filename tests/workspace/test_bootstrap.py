@@ -100,7 +100,8 @@ def test_a_turn_file_that_is_missing_or_blank_is_none(root: Root, reader: Bootst
 @pytest.mark.usefixtures("full")
 def test_skipping_bootstrap_reads_nothing(reader: BootstrapReader) -> None:
     settings = WorkspaceSettings(skip_bootstrap=True)
-    assert reader.stable_files(Audience.OWNER, settings, ritual_pending=True, extra=["AGENTS.md"]) == ()
+    assert reader.stable_files(Audience.OWNER, settings, ritual_pending=True) == ()
+    assert reader.extra_files(Audience.OWNER, settings, ["x/AGENTS.md"], Injection.FULL) == ()
     assert reader.turn_file(Audience.HEARTBEAT, settings) is None
 
 
@@ -110,10 +111,9 @@ def test_skipping_bootstrap_reads_nothing(reader: BootstrapReader) -> None:
     [(Injection.CONTINUATION, ["SOUL", "IDENTITY", "USER"]), (Injection.NONE, [])],
 )
 def test_a_continuation_keeps_who_is_who(reader: BootstrapReader, injection: Injection, expected: list[str]) -> None:
-    files = reader.stable_files(
-        Audience.OWNER, DEFAULTS, ritual_pending=True, injection=injection, extra=["docs/AGENTS.md"]
-    )
+    files = reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=True, injection=injection)
     assert names(files) == expected
+    assert reader.extra_files(Audience.OWNER, DEFAULTS, ["docs/AGENTS.md"], injection) == ()
 
 
 def test_expected_files_leave_a_marker_and_the_others_nothing(reader: BootstrapReader) -> None:
@@ -160,15 +160,13 @@ def test_the_lower_case_spelling_alone_is_read(root: Root, reader: BootstrapRead
     assert reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=False)[-1].text == "facts"
 
 
-def test_extra_files_come_last_and_sorted(root: Root, reader: BootstrapReader) -> None:
+def test_extra_files_are_sorted_and_for_those_who_may_read_them(root: Root, reader: BootstrapReader) -> None:
     for path in ("docs/b.md", "docs/A.md", "x/AGENTS.md", "x/USER.md", "x/HEARTBEAT.md"):
         root.write(path, path.encode())
     extra = ["x/USER.md", "docs/b.md", "x/AGENTS.md", "docs/A.md", "gone.md", "AGENTS.md", "x/HEARTBEAT.md"]
 
     def extras(audience: Audience) -> list[str]:
-        files = reader.stable_files(audience, DEFAULTS, ritual_pending=False, extra=extra)
-        standard = {row.name for row in BOOTSTRAP_FILES}
-        return [file.name for file in files if file.name not in standard]
+        return [file.name for file in reader.extra_files(audience, DEFAULTS, extra, Injection.FULL)]
 
     assert extras(Audience.OWNER) == ["docs/A.md", "docs/b.md", "gone.md", "x/AGENTS.md", "x/USER.md"]
     assert extras(Audience.SHARED) == ["docs/A.md", "docs/b.md", "gone.md", "x/AGENTS.md"]
@@ -178,8 +176,8 @@ def test_extra_files_come_last_and_sorted(root: Root, reader: BootstrapReader) -
 def test_an_extra_path_that_leads_out_is_only_named(root: Root, reader: BootstrapReader, tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("secret")
     extra = ["../secret.md", str(tmp_path / "secret.md")]
-    files = reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=False, extra=extra)
-    assert [file.status for file in files[-2:]] == [FileStatus.UNUSABLE] * 2
+    files = reader.extra_files(Audience.OWNER, DEFAULTS, extra, Injection.FULL)
+    assert [file.status for file in files] == [FileStatus.UNUSABLE] * 2
     assert not any(file.text == "secret" for file in files)
 
 

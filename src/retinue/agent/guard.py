@@ -30,6 +30,15 @@ class LoopLimits:
     stop: int = 20
     rounds: int = 500
     """The most model calls of one turn, whatever they do."""
+    idle: int = 30
+    """How many calls in a row may bring nothing new before the turn ends."""
+    repeats: bool = True
+    """Whether the same call with the same result counts."""
+    polls: frozenset[str] = frozenset()
+    """Tools that only ask how something is going; their calls count where `polling` says so."""
+    polling: bool = True
+    turns: bool = True
+    """Whether two calls in turns count, each with the same result as before."""
 
 
 @dataclass(slots=True)
@@ -38,6 +47,7 @@ class LoopGuard:
 
     limits: LoopLimits
     _seen: deque[str] = field(init=False)
+    _idle: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._seen = deque(maxlen=self.limits.history)
@@ -46,14 +56,26 @@ class LoopGuard:
         """Take note of one round of calls."""
         if not self.limits.enabled:
             return Progress.FINE
-        worst = 0
-        for call, result in zip(calls, results, strict=True):
-            mark = _fingerprint(call, result)
-            self._seen.append(mark)
-            worst = max(worst, self._seen.count(mark))
-        if worst >= self.limits.stop:
+        worst = max((self._note(call, result) for call, result in zip(calls, results, strict=True)), default=0)
+        if worst >= self.limits.stop or self._idle >= self.limits.idle:
             return Progress.STUCK
         return Progress.CIRCLING if worst >= self.limits.warn else Progress.FINE
+
+    def _note(self, call: ToolCall, result: ToolResult) -> int:
+        """Remember a call; gives how often it was repeated, in whichever way counts."""
+        mark = _fingerprint(call, result)
+        self._idle = self._idle + 1 if mark in self._seen else 0
+        self._seen.append(mark)
+        counts = self.limits.polling if call.name in self.limits.polls else self.limits.repeats
+        return max(self._seen.count(mark) if counts else 0, self._alternations() if self.limits.turns else 0)
+
+    def _alternations(self) -> int:
+        """How many of the last calls were two in turns; none where they were one and the same."""
+        seen = list(self._seen)[::-1]
+        pair = seen[:2]
+        if len(set(pair)) < 2:
+            return 0
+        return next((n for n, mark in enumerate(seen) if mark != pair[n % 2]), len(seen))
 
 
 def _fingerprint(call: ToolCall, result: ToolResult) -> str:

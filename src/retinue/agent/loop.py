@@ -34,6 +34,19 @@ Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
 CIRCLING = "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
 
 
+CROWDED = "what the turn did so far leaves too little room for an answer"
+
+
+def any_room(messages: Sequence[Message]) -> bool:
+    """The judge of a turn whose size nobody looks at: the provider says when it is too long."""
+    return True
+
+
+def _go_on(used: Usage) -> str | None:
+    """The judge of a turn that may spend what it likes."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class LoopParts:
     """What the loop works with. `steering` hands over messages that arrived while the turn ran, and forgets them."""
@@ -46,6 +59,10 @@ class LoopParts:
     limits: LoopLimits
     handing: frozenset[str] = frozenset()
     """Tools that whoever sent the message runs itself: a call of one ends the turn."""
+    overdrawn: Callable[[Usage], str | None] = _go_on
+    """Why the turn must not go on after having used so much."""
+    has_room: Callable[[Sequence[Message]], bool] = any_room
+    """Whether the model can be asked again with all that was said and done so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +84,10 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
     usage = Usage()
     answer: AssistantMessage | None = None
     for rounds in range(1, parts.limits.rounds + 1):
+        if rounds > 1 and (why := parts.overdrawn(usage)) is not None:
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.UNKNOWN, why))
+        if rounds > 1 and not parts.has_room(messages):
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.OVERFLOW, CROWDED))
         ending = await _ask_model(replace(request, messages=tuple(messages)), parts)
         if isinstance(ending, Failed):
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, ending)

@@ -12,7 +12,7 @@ from typing import Protocol
 import anyio
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS
-from retinue.agent.loop import LoopEnd, LoopParts, run_turn
+from retinue.agent.loop import CROWDED, LoopEnd, LoopParts, any_room, run_turn
 from retinue.core.events import TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
@@ -83,9 +83,16 @@ async def _answer(keeper: ContextKeeper, parts: LoopParts) -> LoopEnd:
         request = await keeper.relieve()
         if request is None:
             break
-        again = await run_turn(request, parts)
-        end = replace(again, usage=end.usage + again.usage, rounds=end.rounds + again.rounds)
+        end = _joined(end, await run_turn(request, parts))
+    if end.failure is not None and end.failure.detail == CROWDED:
+        # No more room can be made, and only the provider can say whether there is really too little.
+        end = _joined(end, await run_turn(await keeper.prepare(), replace(parts, has_room=any_room)))
     return end
+
+
+def _joined(before: LoopEnd, after: LoopEnd) -> LoopEnd:
+    """One ending for two stretches of a turn."""
+    return replace(after, usage=before.usage + after.usage, rounds=before.rounds + after.rounds)
 
 
 def _finish(turn: Turn, end: LoopEnd | None, *, timed_out: bool) -> TurnFinished:

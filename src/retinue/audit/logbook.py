@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from retinue.storage.home import Home
-
 ROTATED = 3
 MOST_READ = 8_000_000
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
@@ -40,11 +38,6 @@ class Record:
 
 
 Wanted = Callable[[Record], bool]
-
-
-def log_file(home: Home) -> Path:
-    """Where the log of a home is."""
-    return home.path / "logs" / "retinue.log"
 
 
 def make_filter(level: str | None, session: str | None) -> Wanted:

@@ -11,30 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Command, Invocation, keep_logs, pass_invocation
+from retinue.cli.common import (
+    Command,
+    Invocation,
+    added_skills,
+    keep_logs,
+    pass_invocation,
+    which_agent,
+    which_session,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from retinue.core.api import Assistant
     from retinue.core.approval import ApprovalRequest, Ask
-    from retinue.core.envelope import Outbound
+    from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import TurnEvent
+    from retinue.runtime.household import Household
+    from retinue.runtime.runtime import Runtime
 
 
 @click.command(cls=Command)
 @click.option("--message", "-m", metavar="TEXT", help="What to say; without it, standard input is read.")
-@click.option("--agent", "agent_id", metavar="ID", help="Which agent (default: the default agent).")
-@click.option("--session", metavar="KEY", help="Which session (default: the agent's main one).")
+@which_agent
+@which_session
 @click.option("--model", metavar="REF", help="A model for this turn alone, as provider/model or alias.")
-@click.option(
-    "--skill",
-    "skills",
-    metavar="PATH",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True),
-    help="Add a skill for this run.",
-)
+@added_skills
 @click.option(
     "--approvals",
     type=click.Choice(["wait", "deny"]),
@@ -84,16 +87,60 @@ async def ask_once(
     keep_logs(invocation.home)
     ask = _choose_ask(approvals)
     printer = _Printer(invocation, streaming=not (no_stream or invocation.as_json))
-    async with _open_assistant(invocation, skills, asks=ask is not nobody_to_ask) as assistant:
+    async with _open_assistant(invocation, skills, asks=ask is not nobody_to_ask) as (assistant, runtime):
         inbound = Inbound(text, await assistant.session_key(session, agent_id), model=model)
-        outbound = await assistant.say(inbound, printer.emit, ask)
-        printer.finish(outbound)
-        await assistant.confirm(outbound.run)
+        if runtime is not None:
+            outbound = await _converse(runtime, inbound, printer, ask)
+        else:
+            outbound = await assistant.say(inbound, printer.emit, ask)
+            printer.finish(outbound)
+            await assistant.confirm(outbound.run)
     return 0 if outbound.status is TurnStatus.OK else 1
 
 
+async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: Ask) -> Outbound:
+    """One turn in this process, and whatever its sub-agents set off until the last of them has ended."""
+    import anyio
+
+    from retinue.core.errors import first_cause
+    from retinue.runtime.household import Household
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            household = Household(runtime, inbound.session, ask, tasks, attends_wakes=True)
+            await household.open()
+            outbound = await runtime.say(inbound, printer.emit, ask)
+            await runtime.confirm(outbound.run)
+            if runtime.spawner is None:
+                printer.finish(outbound)
+            else:
+                await _hear_out(household, outbound, printer)
+            tasks.cancel_scope.cancel()
+    except ExceptionGroup as error:
+        raise first_cause(error) from error
+    return outbound
+
+
+async def _hear_out(household: Household, outbound: Outbound, printer: _Printer) -> None:
+    """Wait for the sub-agents, and print what the agent says about what they came to."""
+    import anyio
+
+    printer.begin_waiting(outbound, household.at_work)
+    try:
+        await household.settle()
+    except anyio.get_cancelled_exc_class():
+        printer.note_left(household.at_work)
+        raise
+    later = household.answers()
+    printer.finish_waiting(outbound, later)
+    for answer in later:
+        await household.runtime.confirm(answer.run)
+
+
 @asynccontextmanager
-async def _open_assistant(invocation: Invocation, skills: tuple[Path, ...], *, asks: bool) -> AsyncIterator[Assistant]:
+async def _open_assistant(
+    invocation: Invocation, skills: tuple[Path, ...], *, asks: bool
+) -> AsyncIterator[tuple[Assistant, Runtime | None]]:
     """The gateway of the home, or a runtime of our own; with a gateway nothing of the runtime is imported."""
     from retinue.storage.instance import find_instance
 
@@ -102,7 +149,7 @@ async def _open_assistant(invocation: Invocation, skills: tuple[Path, ...], *, a
 
         async with open_local_client(invocation.home, name="retinue agent", asks=asks) as client:
             if client is not None:
-                yield client
+                yield client, None
                 return
     from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.runtime import open_runtime
@@ -111,7 +158,7 @@ async def _open_assistant(invocation: Invocation, skills: tuple[Path, ...], *, a
     for problem in foundation.loaded.problems:
         invocation.note(str(problem))
     async with open_runtime(foundation, extra_skills=skills) as runtime:
-        yield runtime
+        yield runtime, runtime
 
 
 def _choose_ask(approvals: str | None) -> Ask:
@@ -174,11 +221,34 @@ class _Printer:
         elif not ask_is_possible():
             self._invocation.note("\n".join([*question_lines(request), *answer_lines(request)]))
 
-    def finish(self, outbound: Outbound) -> None:
+    def begin_waiting(self, outbound: Outbound, at_work: int) -> None:
+        """Print an answer that others may follow; as JSON all of it comes at the end."""
+        if not self._invocation.as_json:
+            self.finish(outbound)
+        if at_work:
+            self._invocation.note(f"waiting for {at_work} sub-agent{'s' if at_work > 1 else ''}; Ctrl-C leaves them")
+
+    def finish_waiting(self, outbound: Outbound, later: Sequence[Outbound]) -> None:
+        """Print what was said after the answer."""
+        if self._invocation.as_json:
+            self.finish(outbound, later)
+            return
+        for answer in later:
+            self._printed = ""
+            self.finish(answer)
+
+    def note_left(self, at_work: int) -> None:
+        """Tell what becomes of sub-agents that nobody waits for any more."""
+        if at_work:
+            which = f"{at_work} sub-agents are" if at_work > 1 else "a sub-agent is"
+            self._invocation.note(f"{which} interrupted; the next turn of this session, or the gateway, goes on")
+
+    def finish(self, outbound: Outbound, later: Sequence[Outbound] = ()) -> None:
         from retinue.security.redaction import redact_everything
 
         if self._invocation.as_json:
-            self._invocation.show({**to_json(outbound), "acceptedAt": self._accepted_at}, "")
+            data = {**to_json(outbound), "acceptedAt": self._accepted_at}
+            self._invocation.show({**data, "later": [to_json(each) for each in later]} if later else data, "")
             return
         if outbound.text and not self._printed:
             self._invocation.show({}, outbound.text)

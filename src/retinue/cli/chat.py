@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,16 @@ import click
 from anyio.abc import TaskGroup
 
 from retinue.cli.approval import terminal_ask
-from retinue.cli.common import Command, Invocation, ask_is_possible, keep_logs, pass_invocation
+from retinue.cli.common import (
+    Command,
+    Invocation,
+    added_skills,
+    ask_is_possible,
+    keep_logs,
+    pass_invocation,
+    which_agent,
+    which_session,
+)
 from retinue.cli.keyboard import Keyboard
 
 if TYPE_CHECKING:
@@ -21,10 +31,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from retinue.client import Client
-    from retinue.core.envelope import Inbound
+    from retinue.core.approval import Ask
+    from retinue.core.envelope import Inbound, Outbound
+    from retinue.core.events import Emit
     from retinue.core.keys import SessionKey
     from retinue.runtime.foundation import Foundation
+    from retinue.runtime.household import Household
     from retinue.runtime.runtime import Runtime
+
+    Say = Callable[[Emit, Ask], Awaitable[Outbound | None]]
 
 TINY_MODEL = (
     "This is a tiny model that runs inside Retinue: it shows that everything works, but it knows little and "
@@ -34,16 +49,9 @@ FAREWELLS = ("/quit", "/exit", "/bye")
 
 
 @click.command(cls=Command)
-@click.option("--agent", "agent_id", metavar="ID", help="Which agent (default: the default agent).")
-@click.option("--session", metavar="KEY", help="Which session (default: the agent's main one).")
-@click.option(
-    "--skill",
-    "skills",
-    metavar="PATH",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True),
-    help="Add a skill for this run.",
-)
+@which_agent
+@which_session
+@added_skills
 @pass_invocation
 def chat(invocation: Invocation, agent_id: str | None, session: str | None, skills: tuple[Path, ...]) -> int:
     """Talk with an agent. Ctrl-C stops a turn, /quit leaves, /help lists commands."""
@@ -84,6 +92,7 @@ class Chat:
         self._keyboard = Keyboard()
         self._ask = terminal_ask(self._keyboard, self._stop)
         self._tasks: TaskGroup | None = None
+        self._household: Household | None = None
 
     async def hold(self) -> None:
         """Greet, then read and answer until the person leaves; what happens by itself shows up in between."""
@@ -92,7 +101,7 @@ class Chat:
         reader = await self._reader()
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            self._attend(tasks)
+            await self._attend(tasks)
             while True:
                 try:
                     text = await self._keyboard.read(reader, self._prompt())
@@ -105,14 +114,16 @@ class Chat:
                     break
                 if text.strip():
                     await self._exchange(self._inbound(text))
+            self._tell_of_helpers()
             tasks.cancel_scope.cancel()
         self._console.print(
             "Until next time. This conversation is kept; `retinue chat` resumes it.", style="dim", highlight=False
         )
 
-    def _attend(self, tasks: TaskGroup) -> None:
+    async def _attend(self, tasks: TaskGroup) -> None:
         """Do beside the talk what a gateway does for its clients, or follow the gateway that does it."""
         from retinue.cli.render import TerminalView
+        from retinue.runtime.household import Household
         from retinue.runtime.runtime import Runtime
 
         emit = TerminalView(self._console).emit
@@ -124,6 +135,21 @@ class Chat:
         tasks.start_soon(self._attend_wakes, assistant)
         tasks.start_soon(assistant.permissions.approvals.attend, self._key, self._ask, emit)
         tasks.start_soon(assistant.memories.follow, assistant.agent(self._key.agent).room)
+        self._household = Household(assistant, self._key, self._ask, tasks)
+        await self._household.open()
+        tasks.start_soon(self._household.watch, self._show_answers)
+
+    async def _show_answers(self) -> None:
+        """Show what the agent said about its sub-agents by itself, when nothing else is being shown."""
+        async with self._turn:
+            await self._catch_up("By itself")
+
+    def _tell_of_helpers(self) -> None:
+        at_work = self._household.at_work if self._household is not None else 0
+        if at_work:
+            which = f"{at_work} sub-agents are" if at_work > 1 else "A sub-agent is"
+            left = f"{which} interrupted and will go on when this conversation, or the gateway, is open again."
+            self._console.print(left, style="dim", highlight=False)
 
     async def _greet(self) -> None:
         greeting = await self._assistant.greet(self._key)
@@ -147,10 +173,10 @@ class Chat:
             "/help lists commands, Ctrl-C stops an answer, /quit leaves.\n", style="dim", highlight=False
         )
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, when: str = "While you were away") -> None:
         """Show answers that were given while nobody looked."""
         for item in await self._assistant.missed(self._key):
-            self._console.print(f"While you were away — {item.asked[:80]}", style="dim", markup=False)
+            self._console.print(f"{when} — {item.asked[:80]}", style="dim", markup=False)
             self._console.print(item.outbound.text or item.outbound.error or "(nothing)", markup=False, highlight=False)
             await self._assistant.confirm(item.outbound.run)
 
@@ -184,7 +210,7 @@ class Chat:
 
         return Inbound(text, self._key)
 
-    async def _exchange(self, inbound: Inbound) -> None:
+    async def _exchange(self, inbound: Inbound, say: Say | None = None) -> None:
         """Say one thing and show what comes back; Ctrl-C ends the turn and leaves the chat open."""
         from retinue.cli.render import TerminalView
         from retinue.core.envelope import Source
@@ -193,7 +219,9 @@ class Chat:
         display = await self._assistant.display(inbound.session)
         view = TerminalView(self._console, show_thinking=display.thinking, verbose=display.verbose)
         async with self._alone(inbound):
-            outbound = await self._assistant.say(inbound, view.emit, self._ask)
+            outbound = await (say or partial(self._assistant.say, inbound))(view.emit, self._ask)
+            if outbound is None:
+                return
             await self._assistant.confirm(outbound.run)
         if not view.shown and outbound.text:
             self._console.print(outbound.text, markup=False, highlight=False)
@@ -220,8 +248,8 @@ class Chat:
 
     async def _attend_wakes(self, runtime: Runtime) -> None:
         """Answer what happens by itself, such as the end of a background command."""
-        async for inbound in runtime.wakes:
-            await self._exchange(inbound)
+        async for waiting in runtime.wakes:
+            await self._exchange(waiting.inbound, partial(runtime.answer, waiting))
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,8 +78,8 @@ def keep_logs(home: Home) -> None:
     handler: logging.Handler = logging.NullHandler()
     if home.path.is_dir():
         try:
-            (home.path / "logs").mkdir(mode=0o700, exist_ok=True)
-            handler = LogFile(home.path / "logs" / "retinue.log")
+            home.log_file.parent.mkdir(mode=0o700, exist_ok=True)
+            handler = LogFile(home.log_file)
         except OSError:
             pass
     handler.name = LOG
@@ -153,6 +154,18 @@ class Group(click.Group):
 
 
 Group.group_class = Group
+
+
+which_agent = click.option("--agent", "agent_id", metavar="ID", help="Which agent (default: the default agent).")
+which_session = click.option("--session", metavar="KEY", help="Which session (default: the agent's main one).")
+added_skills = click.option(
+    "--skill",
+    "skills",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Add a skill for this run.",
+)
 
 
 def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None, indent: str = "") -> str:

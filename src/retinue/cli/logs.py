@@ -24,9 +24,10 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 @pass_invocation
 def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, session: str | None) -> None:
     """Show the newest records of the log. With --json and --follow, one JSON object per line."""
-    from retinue.audit.logbook import Follower, log_file, make_filter, read_last
+    from retinue.audit.logbook import Follower, make_filter, read_last
+    from retinue.runtime.foundation import lay_foundation
 
-    path, wanted = log_file(invocation.home), make_filter(level, session)
+    path, wanted = lay_foundation(invocation.home).log_file, make_filter(level, session)
     if not follow:
         found = read_last(path, lines, wanted)
         none = f"Nothing in {path}." if path.exists() else f"There is no log yet at {path}."

@@ -35,6 +35,7 @@ COMMANDS = {
     "subagents": ("retinue.cli.subagents:subagents", "See what sub-agents do and did, and end them."),
     "heartbeat": ("retinue.cli.heartbeat:heartbeat", "See when agents wake up by themselves, and wake one now."),
     "cron": ("retinue.cli.cron:cron", "Let agents do things at set times."),
+    "hooks": ("retinue.cli.hooks:hooks", "List hooks, say why one is off, and switch them."),
     "models": ("retinue.cli.models:models", "List, test and pull models; keep credentials."),
     "tools": ("retinue.cli.tools:tools", "List a session's tools and say why something may or may not be done."),
     "sandbox": ("retinue.cli.sandbox:sandbox", "Say what confines commands; list and prune sandboxes."),

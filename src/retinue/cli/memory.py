@@ -177,7 +177,9 @@ def get_note(invocation: Invocation, path: str, agent: str | None, start: int, l
     """Print lines of a note."""
 
     async def read(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
-        excerpt = await found.read(path, start, lines)
+        limits = room.settings.context_limits
+        shown = lines or limits.memory_get_default_lines
+        excerpt = await found.read(path, start, shown, max_chars=limits.memory_get_max_chars)
         data: dict[str, Any] = {
             "path": excerpt.path,
             "text": excerpt.text,

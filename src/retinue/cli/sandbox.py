@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.common import Group, Invocation, pass_invocation, table, which_session
 
 if TYPE_CHECKING:
     from retinue.sandbox.folders import Kept
@@ -19,7 +19,7 @@ def sandbox() -> None:
 
 @sandbox.command()
 @click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
-@click.option("--session", metavar="KEY", help="Which session (default: the agent's main one).")
+@which_session
 @pass_invocation
 def explain(invocation: Invocation, agent: str | None, session: str | None) -> None:
     """Say whether a session is confined, by what, and what its commands see."""

@@ -13,6 +13,8 @@ from retinue import __version__
 from retinue.cli.common import Command, Invocation, pass_invocation, table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from retinue.core.keys import AgentId
     from retinue.runtime.foundation import Foundation
     from retinue.storage.home import Home
@@ -58,7 +60,7 @@ def describe_home(foundation: Foundation) -> dict[str, Any]:
             {"id": job.id, "name": job.name, "agent": job.agent, "at": job.next_at.isoformat() if job.next_at else None}
             for job in next_jobs(home, JOBS_SHOWN)
         ],
-        "lastErrors": _list_errors(home),
+        "lastErrors": _list_errors(foundation.log_file),
     }
 
 
@@ -138,10 +140,10 @@ async def _ask_nobody(_url: str) -> tuple[str, ...]:
     return ()
 
 
-def _list_errors(home: Home) -> list[dict[str, str]]:
-    from retinue.audit.logbook import log_file, make_filter, read_last
+def _list_errors(log: Path) -> list[dict[str, str]]:
+    from retinue.audit.logbook import make_filter, read_last
 
-    found = read_last(log_file(home), ERRORS_SHOWN, make_filter("error", None), files=1)
+    found = read_last(log, ERRORS_SHOWN, make_filter("error", None), files=1)
     return [
         {"time": record.time, "logger": record.logger, "message": record.message.partition("\n")[0][:LONGEST_ERROR]}
         for record in found

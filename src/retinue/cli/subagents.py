@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def subagents() -> None:
-    """See what sub-agents do and did. They run while the gateway runs."""
+    """See what sub-agents do and did."""
 
 
 @subagents.command("list")
@@ -45,7 +45,7 @@ def show(invocation: Invocation, run: str) -> None:
         child = book.get(run)
         invocation.show(
             describe_child(child),
-            f"{child.run}: {child.name}\nSession {child.session}, started by {child.parent}, {child.state}.\n\n"
+            f"{child.run}: {child.name}\nSession {child.session}, started by {child.parent}, {child.standing}.\n\n"
             f"{child.text or '(no result yet)'}",
         )
 
@@ -83,7 +83,13 @@ def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, ChildBook]]:
 
 def _spell(children: tuple[Child, ...]) -> str:
     rows = [
-        (child.run[:8], child.state, f"{child.asked_at.astimezone():%m-%d %H:%M}", child.session.agent, child.name[:60])
+        (
+            child.run[:8],
+            child.standing,
+            f"{child.asked_at.astimezone():%m-%d %H:%M}",
+            child.session.agent,
+            child.name[:60],
+        )
         for child in children
     ]
     return table(rows, header=("RUN", "STATE", "STARTED", "AGENT", "TASK")) if rows else ""

@@ -26,7 +26,7 @@ MOVED = {
     "tools.bash": "tools.exec",
     "identity": "agents.list[].identity",
 }
-"""Where keys that another version of the original knows stand here."""
+"""Where keys that another version of OpenClaw knows stand here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from retinue.config.schema import Config
 from retinue.config.sources import Located, SourceError, Sources, assemble, read_main_file
 from retinue.config.substitution import substitute
 from retinue.config.validation import pending_keys, validate
+from retinue.config.variables import declared_variables
 from retinue.core.errors import StorageError, UsageError
 from retinue.storage.files import write_atomic
 from retinue.storage.home import Home
@@ -126,6 +127,8 @@ def check_text(
     except SourceError as error:
         return Checked(None, (error.problem,), None, Located({}, file, 1))
     tree, unset = substitute(sources.tree, environment)
+    if declared := declared_variables(tree.plain):
+        tree, unset = substitute(sources.tree, {**declared, **environment})
     config, wrong = validate(tree)
     problems = (*sources.problems, *unset, *wrong)
     if any(problem.severity == "error" for problem in problems):

@@ -62,6 +62,6 @@ class Config(Settings):
     approvals: dict[str, Any] = key({}, pending=True)
     """Where approvals are asked for."""
     meta: dict[str, Any] = key({}, pending=True)
-    """What the original wrote about the file itself."""
+    """What OpenClaw wrote about the file itself."""
     wizard: dict[str, Any] = key({}, pending=True)
-    """What the original's set-up remembered."""
+    """What OpenClaw's set-up remembered."""

@@ -18,6 +18,7 @@ from retinue.config.secrecy import is_secret
 from retinue.config.sections.tools import AllowRules
 from retinue.config.shape import shape_of
 from retinue.config.sources import Located
+from retinue.config.variables import REFUSED, refused_variables
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.names import GROUPS
 
@@ -33,6 +34,7 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
         problems.extend(_wrong_values(tree, error.errors(include_url=False)))
         return None, problems
     problems.extend(_unknown_groups(tree))
+    problems.extend(_refused_variables(tree))
     return (None if any(problem.severity == "error" for problem in problems) else config), problems
 
 
@@ -78,6 +80,15 @@ def _unknown_groups(tree: Located) -> Iterator[Problem]:
                 hint = f"Did you mean group:{near[0]}?" if near else f"Groups: {', '.join(GROUPS)}."
                 message = f"There is no group of tools '{item.value}', so this has no effect. {hint}"
                 yield Problem("warning", spell_path((*path, index)), item.file, item.line, message)
+
+
+def _refused_variables(tree: Located) -> Iterator[Problem]:
+    for path, name in refused_variables(tree.plain):
+        node: Located | None = tree
+        for step in path:
+            node = node.child(step) if node else None
+        if node is not None:
+            yield Problem("warning", spell_path(path), node.file, node.line, REFUSED.format(name=name))
 
 
 def _unknown(node: Located, path: tuple[Step, ...]) -> Problem:

@@ -19,7 +19,7 @@ from retinue.core.trust import Trust, least
 from retinue.security.redaction import Redact, Redactor
 
 LONGEST_LINE = 280
-_SILENCE = frozenset({"NO_REPLY", "HEARTBEAT_OK"})
+_SILENCE = frozenset({"NO_REPLY", "REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK"})
 _KNOWN_KEYS = Redactor()
 
 

@@ -50,11 +50,15 @@ class ModelWish:
 
 @dataclass(frozen=True, slots=True)
 class Compacting:
-    """A history is about to be summed up, or was; `tokens_after` is None before."""
+    """A history is about to be summed up, or was; `tokens_after` is None before.
+
+    A subscriber may add `messages`, which the person reads.
+    """
 
     session: SessionKey
     tokens_before: int
     tokens_after: int | None = None
+    messages: tuple[str, ...] = ()
 
 
 BEFORE_PROMPT = Query[PromptDraft, PromptChange]("before_prompt_build", permission="prompt")

@@ -31,8 +31,8 @@ class MemoryFlush(Settings):
     """Another model for it."""
     prompt: str | None = key(None)
     """What the agent is asked."""
-    system_prompt: str | None = key(None, pending=True)
-    """What is added to the system prompt."""
+    system_prompt: str | None = key(None)
+    """What is added to the system prompt in this turn."""
 
     @field_validator("force_flush_transcript_bytes")
     @classmethod
@@ -52,8 +52,8 @@ class QualityGuard(Settings):
 class MidTurnPrecheck(Settings):
     """A look at the size between two calls of a turn."""
 
-    enabled: bool = key(False, pending=True)
-    """Whether there is one."""
+    enabled: bool = key(False)
+    """Whether history is summed up in the middle of a turn that gets too long, before the provider refuses it."""
 
 
 class CompactionSettings(Settings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -34,6 +34,9 @@ class SystemClock:
         return time.monotonic()
 
 
+_TWELVE_HOURS = frozenset({"en_US", "en_CA", "en_AU", "en_NZ", "en_IN", "en_PH", "en_PK", "es_MX", "ar_EG", "hi_IN"})
+"""Locales in which a day has two times twelve hours."""
+
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -48,6 +51,14 @@ def parse_moment(text: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError:
         return EPOCH
+
+
+def clock_style(wanted: str, environment: Mapping[str, str]) -> str:
+    """How people read the time of day, for `strftime`: by 12 or 24 hours, or with `auto` as their locale does."""
+    if wanted == "auto":
+        named = next(filter(None, (environment.get(name) for name in ("LC_ALL", "LC_TIME", "LANG"))), "")
+        wanted = "12" if named.partition(".")[0] in _TWELVE_HOURS else "24"
+    return "%I:%M %p" if wanted == "12" else "%H:%M"
 
 
 def random_id() -> str:

@@ -149,6 +149,8 @@ def is_tainted(messages: Iterable[Message]) -> bool:
 
 def text_of(content: tuple[Text | Image | Thinking | ToolCall, ...]) -> str:
     """The words of a message, without reasoning, pictures and calls."""
+    if len(content) == 1 and isinstance(content[0], Text):  # nearly every message, and all are read in every turn
+        return content[0].text
     return "".join(part.text for part in content if isinstance(part, Text))
 
 

@@ -47,12 +47,21 @@ class Thought(StrEnum):
     XHIGH = "xhigh"
 
 
+class CacheRetention(StrEnum):
+    """How long a provider should keep the beginning of a request, where it lets us say so."""
+
+    NONE = "none"
+    SHORT = "short"
+    LONG = "long"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One call to a model.
 
     `stable` and `session` are the two system blocks: the first changes with the workspace, the second with the
-    session. `cache_key` is the same for every request of a session.
+    session. `cache_key` is the same for every request of a session. The answer to one that is not `streamed` comes as a
+    whole.
     """
 
     model: ModelRef
@@ -64,6 +73,9 @@ class ModelRequest:
     thinking: Thought = Thought.OFF
     temperature: float | None = None
     cache_key: str = ""
+    top_p: float | None = None
+    cache: CacheRetention = CacheRetention.SHORT
+    streamed: bool = True
 
 
 class Failure(StrEnum):

@@ -39,6 +39,7 @@ class Attachment:
 class Parcel:
     """One thing for a chat: a message, or where `reaction` is set, a reaction to the message `reply_to`.
 
+    A reaction that `removes` takes an earlier one back.
     `key` is the same whenever the parcel is sent again, so that the receiver can tell.
     """
 
@@ -52,3 +53,4 @@ class Parcel:
     run: RunId | None = None
     session: str = ""
     voice: bool = False
+    removes: bool = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from retinue.core.origin import Origin, PeerKind
+from retinue.dispatch.overheard import DEFAULT_LIMIT
 from retinue.dispatch.settings import ChatAccess, GroupChatSettings, GroupRules
 
 EVERYBODY = "*"
@@ -108,6 +109,12 @@ def needs_mention(origin: Origin, access: ChatAccess, *layers: GroupChatSettings
     rules = group_rules(origin, access.groups)
     answers = [rules.require_mention if rules else None, *(layer.require_mention for layer in layers if layer)]
     return next((answer for answer in answers if answer is not None), True)
+
+
+def history_limit(channel: int | None, *layers: GroupChatSettings | None) -> int:
+    """How much of a group an agent is told that it was not called for: by the channel, the agent, or for all."""
+    answers = [channel, *(layer.history_limit for layer in layers if layer)]
+    return next((answer for answer in answers if answer is not None), DEFAULT_LIMIT)
 
 
 def mentions(text: str, patterns: Sequence[str], names: Sequence[str]) -> bool:

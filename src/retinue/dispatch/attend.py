@@ -23,13 +23,14 @@ from retinue.core.errors import RetinueError, StorageError, first_cause
 from retinue.core.events import Emit, Notice, TurnEvent, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.dispatch.inbox import Claimed, Inbox
-from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, merge, next_batch, refusal
+from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, is_result, merge, next_batch, refusal
 from retinue.security.literals import literal
 from retinue.storage.lease import SessionLease
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
+LINGER_SECONDS = 0.1
 INTERRUPT_POLL_SECONDS = 0.2
 MOST_ATTEMPTS = 10
 """How many processes may end over a message before they have written down anything of it."""
@@ -140,16 +141,23 @@ class Attendant:
         if batch is None:
             return False
         if isinstance(batch, Wait):
-            await anyio.sleep(max(0.0, (batch.until - self.clock.now()).total_seconds()))
+            await self._linger(batch)
             return True
         self.inbox.drop(batch.refused, refusal(rules))
         if batch.runs:
             await self._answer(batch, rules, *watch(batch.runs))
         return True
 
+    async def _linger(self, wait: Wait) -> None:
+        """Wait for more, but not to the end: what comes meanwhile, from any process, can end the waiting."""
+        left = (wait.until - self.clock.now()).total_seconds()
+        await anyio.sleep(min(max(0.0, left), LINGER_SECONDS))
+
     async def _finish_what_was_left(self, show: Emit, watch: Watch) -> None:
         """End the turns of dead processes: what they had not begun waits again, what they had is finished."""
         left = self.inbox.abandoned(self.worker.key)
+        if not left:
+            return
         known = {item.message.run: self.worker.recall(item.message.run) for item in left}
         unbegun = [item.message for item in left if known[item.message.run] is Recalled.NOTHING]
         self.inbox.requeue(message.run for message in unbegun)
@@ -177,7 +185,7 @@ class Attendant:
             if batch is None:
                 return
             if isinstance(batch, Wait):
-                await anyio.sleep(max(0.0, (batch.until - self.clock.now()).total_seconds()))
+                await self._linger(batch)
                 continue
             self.inbox.drop(batch.refused, refusal(rules))
             if mine in batch.runs:
@@ -222,6 +230,9 @@ class Attendant:
             await anyio.sleep(INTERRUPT_POLL_SECONDS)
 
     async def _stop_for_newer(self) -> None:
-        """End the running turn as soon as a newer message waits; a turn that is still being prepared, once it runs."""
-        while not (self.inbox.waiting(self.worker.key) and self.worker.stop()):  # noqa: ASYNC110 - from any process
+        """End the running turn as soon as somebody says something newer; one that is being prepared, once it runs."""
+        while not (self._is_interrupted() and self.worker.stop()):  # noqa: ASYNC110 - from any process
             await anyio.sleep(INTERRUPT_POLL_SECONDS)
+
+    def _is_interrupted(self) -> bool:
+        return not all(map(is_result, self.inbox.waiting(self.worker.key)))

@@ -11,7 +11,7 @@ from retinue.core.errors import UsageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
-from retinue.core.model import ToolSpec
+from retinue.core.model import Thought, ToolSpec
 from retinue.core.origin import Origin, PeerKind
 from retinue.sessions.message_codec import (
     decode_message,
@@ -54,6 +54,8 @@ def decode_inbound(text: str) -> Inbound:
         channel=_text(data, "channel"),
         source=parse_enum(Source, data.get("source")) or Source.OTHER,
         model=text_or_none(data.get("model")),
+        thinking=parse_enum(Thought, data.get("thinking")),
+        foreign=data.get("foreign") is True,
         origin=decode_origin(mapping_of(data["origin"])) if data.get("origin") else None,
         instructions=text_or_none(data.get("instructions")) or "",
         tools=tuple(map(_decode_tool, map(mapping_of, _items(data, "tools")))),
@@ -62,7 +64,7 @@ def decode_inbound(text: str) -> Inbound:
 
 
 def _encode_program(inbound: Inbound) -> dict[str, Any]:
-    """What only programs send along; nothing where a message has none of it."""
+    """What only programs and clocks send along; nothing where a message has none of it."""
     facts = {
         "instructions": inbound.instructions,
         "tools": [
@@ -70,6 +72,8 @@ def _encode_program(inbound: Inbound) -> dict[str, Any]:
             for tool in inbound.tools
         ],
         "results": [encode_message(result) for result in inbound.results],
+        "thinking": inbound.thinking,
+        "foreign": inbound.foreign,
     }
     return {name: value for name, value in facts.items() if value}
 

@@ -43,7 +43,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting')
 """
 
 _POST = """
-INSERT INTO inbox (run, session, agent, payload, accepted_at, state, result) VALUES (?, ?, ?, ?, ?, 'done', ?)
+INSERT INTO inbox (run, session, agent, payload, accepted_at, account, state, result)
+VALUES (?, ?, ?, ?, ?, ?, 'done', ?)
 """
 
 _IN_STATE = """
@@ -106,6 +107,14 @@ _ORIGIN = """
 SELECT payload FROM inbox WHERE (run = ? OR (session = ? AND agent = ?)) AND account IS NOT NULL
 ORDER BY run = ? DESC, id DESC LIMIT 1
 """
+
+_LAST_SPOKEN = """
+SELECT payload FROM inbox WHERE session = ? AND agent = ?
+    AND json_valid(payload) AND json_extract(payload, '$.source') = 'chat' AND json_extract(payload, '$.owner')
+ORDER BY id DESC LIMIT 1
+"""
+
+_IS_WAITING = "SELECT 1 FROM inbox WHERE run = ? AND state = 'waiting'"
 
 _COUNT_IN_STATE = "SELECT count(*) FROM inbox WHERE state = ?"
 
@@ -216,11 +225,14 @@ class Inbox:
         return replace(inbound, text=hide(inbound.text), instructions=hide(inbound.instructions), results=results)
 
     def post(self, told: Inbound, outbound: Outbound) -> None:
-        """Keep something for a session that answers no message of it, until it is delivered there."""
+        """Keep something for a session that answers no message of it, until it is delivered there.
+
+        What is told with an origin leaves for that chat by the outbox.
+        """
         now = format_moment(self._clock.now())
         session = outbound.session
         kept = encode_inbound(self._without_secrets(told))
-        values = (outbound.run, session.text, session.agent, kept, now, encode_outbound(outbound))
+        values = (outbound.run, session.text, session.agent, kept, now, _account_of(told), encode_outbound(outbound))
         with self._database.change() as base:
             base.execute(_POST, values)
 
@@ -257,6 +269,9 @@ class Inbox:
 
     def drop(self, messages: Iterable[Waiting], why: str) -> tuple[Waiting, ...]:
         """Give up messages that still wait, with a result that tells their senders; returns those given up."""
+        messages = tuple(messages)
+        if not messages:
+            return ()
         dropped = []
         with self._database.change() as base:
             for message in messages:
@@ -305,6 +320,19 @@ class Inbox:
         """Whether anything waits in a session or was begun and not ended there."""
         return bool(self._database.read(_IS_UNFINISHED, (session.text, session.agent)))
 
+    def is_waiting(self, run: RunId) -> bool:
+        """Whether no turn has taken a message yet."""
+        return bool(self._database.read(_IS_WAITING, (run,)))
+
+    def abandon(self, session: SessionKey, why: str) -> int:
+        """Give up everything in a session that nobody works on or waits for any more; returns how much that was."""
+        left = [*self._in_state(session, "waiting"), *self._in_state(session, "claimed")]
+        with self._database.change() as base:
+            for message, _ in left:
+                result = encode_outbound(_failed(message.run, session, why))
+                base.execute(_GIVE_UP, (result, format_moment(self._clock.now()), message.run))
+        return len(left)
+
     def session_of(self, run: RunId) -> SessionKey:
         """The session that a message was for; raises `UnknownRun` where there is no such message."""
         rows = self._database.read(_SESSION_OF, (run,))
@@ -314,10 +342,17 @@ class Inbox:
 
     def origin_of(self, session: SessionKey, run: RunId) -> Origin | None:
         """The chat of a message, else that of the last message of its session that came from one."""
-        values = (run, session.text, session.agent, run)
-        for row in self._database.read(_ORIGIN, values):
+        found = self._first(_ORIGIN, run, session.text, session.agent, run)
+        return found.origin if found else None
+
+    def last_spoken(self, session: SessionKey) -> Inbound | None:
+        """The last message that the owner wrote in a session; None where there is none, or it is forgotten."""
+        return self._first(_LAST_SPOKEN, session.text, session.agent)
+
+    def _first(self, query: str, *values: str) -> Inbound | None:
+        for row in self._database.read(query, values):
             with suppress(ValueError):
-                return decode_inbound(row["payload"]).origin
+                return decode_inbound(row["payload"])
         return None
 
     def prune(self, older_than: datetime) -> int:

@@ -2,12 +2,13 @@
 
 A session runs one turn at a time, in the order of arrival. Sessions take turns: one with a long line does not keep the
 others waiting. Sub-agents have a limit of their own, because a turn that waits for its sub-agent must not hold the
-place that the sub-agent needs.
+place that the sub-agent needs; and whoever has the fewest of them at work is served first, so that one parent with many
+does not keep another's waiting.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ def default_concurrency(cpus: int | None) -> int:
 class _Turn:
     session: SessionKey
     kind: LaneKind
+    parent: SessionKey
     granted: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -62,6 +64,9 @@ class Lanes:
         self._most_waiting = most_waiting
         self._lines: dict[SessionKey, deque[_Turn]] = {}
         self._running: set[SessionKey] = set()
+        self._held: Counter[SessionKey] = Counter()
+        """How many places the turns of each parent hold."""
+        self._awaited: list[tuple[SessionKey, anyio.Event]] = []
         self._next: deque[SessionKey] = deque()
         """Sessions that have a line and run nothing, in the order in which they may begin."""
 
@@ -76,20 +81,34 @@ class Lanes:
         return sum(map(len, self._lines.values()))
 
     @asynccontextmanager
-    async def enter(self, session: SessionKey, kind: LaneKind = LaneKind.MAIN) -> AsyncIterator[None]:
+    async def enter(
+        self, session: SessionKey, kind: LaneKind = LaneKind.MAIN, parent: SessionKey | None = None
+    ) -> AsyncIterator[None]:
         """Wait for a place and hold it; raises `LaneFull` at once where too many wait.
 
-        A turn must not enter its own session's lane again: it would wait for itself.
+        Turns of one `parent` share what there is with those of the others. A turn must not enter its own session's lane
+        again: it would wait for itself.
         """
-        turn = self._line_up(session, kind)
+        turn = self._line_up(_Turn(session, kind, parent or session))
         try:
             await turn.granted.wait()
             yield
         finally:
             self._leave(turn)
 
-    def _line_up(self, session: SessionKey, kind: LaneKind) -> _Turn:
-        turn = _Turn(session, kind)
+    async def begun(self, session: SessionKey) -> None:
+        """Wait until a turn of a session has its place."""
+        if session in self._running:
+            return
+        awaited = (session, anyio.Event())
+        self._awaited.append(awaited)
+        try:
+            await awaited[1].wait()
+        finally:
+            self._awaited.remove(awaited)
+
+    def _line_up(self, turn: _Turn) -> _Turn:
+        session = turn.session
         line = self._lines.setdefault(session, deque())
         line.append(turn)
         if session not in self._running and session not in self._next:
@@ -105,6 +124,8 @@ class Lanes:
         if turn.granted.is_set():
             self._free[turn.kind] += 1
             self._running.remove(turn.session)
+            self._held[turn.parent] -= 1
+            self._held += Counter()  # forgets those who hold nothing
             if turn.session in self._lines:
                 self._next.append(turn.session)
         else:
@@ -113,15 +134,24 @@ class Lanes:
         self._start_what_fits()
 
     def _start_what_fits(self) -> None:
-        for session in list(self._next):
-            head = self._lines[session][0]
-            if self._free[head.kind] > 0:
-                self._next.remove(session)
-                self._lines[session].popleft()
-                self._forget_empty_line(session)
-                self._free[head.kind] -= 1
-                self._running.add(session)
-                head.granted.set()
+        while (session := self._choose()) is not None:
+            self._next.remove(session)
+            turn = self._lines[session].popleft()
+            self._forget_empty_line(session)
+            self._free[turn.kind] -= 1
+            self._held[turn.parent] += 1
+            self._running.add(session)
+            turn.granted.set()
+            for awaited, event in self._awaited:
+                if awaited == session:
+                    event.set()
+
+    def _choose(self) -> SessionKey | None:
+        """The session that begins next: the first of those with a free place whose parent holds the fewest."""
+        heads = [self._lines[session][0] for session in self._next]
+        ready = [turn for turn in heads if self._free[turn.kind] > 0]
+        chosen = min(ready, key=lambda turn: self._held[turn.parent], default=None)
+        return chosen.session if chosen else None
 
     def _forget_empty_line(self, session: SessionKey) -> None:
         if not self._lines[session]:

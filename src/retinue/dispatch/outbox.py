@@ -17,12 +17,15 @@ from typing import Any
 from retinue.core.clock import Clock
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.keys import RunId
+from retinue.core.origin import Origin
 from retinue.core.parcel import Attachment, Parcel
 from retinue.dispatch.envelope_codec import decode_inbound, decode_origin, decode_outbound, encode_origin
 from retinue.storage.database import Database
 
 FIRST_PAUSE = timedelta(seconds=0.5)
 LONGEST_PAUSE = timedelta(minutes=5)
+SEEN = ":seen"
+"""How the key of the reaction ends that says a message was seen, after the message's run."""
 MOST_ATTEMPTS = 300
 """About a day of trying; what did not arrive by then is given up, and its answer stays in the inbox."""
 
@@ -44,6 +47,11 @@ ORDER BY id
 
 _LAST_HEARD = """
 SELECT payload FROM inbox WHERE session = ? AND agent = ? AND account = ? ORDER BY id DESC LIMIT 1
+"""
+
+_SEEN = """
+SELECT inbox.run, inbox.payload FROM inbox JOIN outbox ON outbox.key = inbox.run || ?
+WHERE inbox.run = ? OR inbox.claimed_into = ?
 """
 
 _PUT = """
@@ -97,6 +105,13 @@ class Outbox:
             found += [_read_result(row, last["payload"]) for last in heard]
         return tuple(filter(None, found))
 
+    def chat_of(self, run: RunId) -> Origin | None:
+        """The chat that the answer to a message will leave for; None where it leaves for none."""
+        for row in self._database.read("SELECT payload FROM inbox WHERE run = ? AND account IS NOT NULL", (run,)):
+            with suppress(ValueError):
+                return decode_inbound(row["payload"]).origin
+        return None
+
     def put(self, parcels: Iterable[Parcel], pauses: Iterable[float] = ()) -> None:
         """Keep parcels; one with a key that is known is not kept again. Each may wait some seconds after the last."""
         due = self._clock.now()
@@ -108,6 +123,14 @@ class Outbox:
                 chat = json.dumps([to.channel, to.account, to.kind.value, to.peer, to.thread])
                 values = (parcel.key, to.channel, to.account, chat, parcel.run, _encode(parcel), _format(due))
                 base.execute(_PUT, values)
+
+    def seen_in(self, run: RunId) -> tuple[tuple[RunId, Inbound], ...]:
+        """The messages that a turn answered and that had got the sign of being seen."""
+        found = []
+        for row in self._database.read(_SEEN, (SEEN, run, run)):
+            with suppress(ValueError):
+                found.append((RunId(row["run"]), decode_inbound(row["payload"])))
+        return tuple(found)
 
     def heads(self) -> tuple[Head, ...]:
         """The next parcel of every chat, due or not."""
@@ -170,6 +193,7 @@ def _encode(parcel: Parcel) -> str:
         "run": parcel.run,
         "session": parcel.session,
         "voice": parcel.voice,
+        "removes": parcel.removes,
     }
     return json.dumps(facts, ensure_ascii=True)
 
@@ -186,6 +210,7 @@ def _decode(key: str, data: dict[str, Any]) -> Parcel:
         run=RunId(data["run"]) if data["run"] else None,
         session=data["session"],
         voice=data["voice"],
+        removes=data.get("removes", False),
     )
 
 

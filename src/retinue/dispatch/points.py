@@ -18,7 +18,19 @@ class SessionChange:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class CommandGiven:
+    """Somebody gave a slash command, and it was carried out; a subscriber may add `messages` to what it says."""
+
+    session: SessionKey
+    name: str
+    rest: str
+    sender: str
+    messages: tuple[str, ...] = ()
+
+
 MESSAGE_RECEIVED = Point[Inbound]("message_received")
 MESSAGE_SENDING = Point[Outbound]("message_sending")
+COMMAND = Point[CommandGiven]("command")
 SESSION_START = Point[SessionChange]("session_start")
 SESSION_END = Point[SessionChange]("session_end")

@@ -14,6 +14,7 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import RunId
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.inbox import Waiting
+from retinue.dispatch.pieces import EACH_BY_ITSELF, PieceRules, complete_at, find_pieces, join_pieces
 from retinue.dispatch.settings import QueueSettings
 from retinue.security.literals import label, literal
 from retinue.settings import format_duration, parse_duration
@@ -60,6 +61,7 @@ class QueueRules:
     debounce: timedelta = timedelta(milliseconds=500)
     cap: int = 20
     drop: Drop = Drop.SUMMARIZE
+    pieces: PieceRules = EACH_BY_ITSELF
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class Batch:
     messages: tuple[Waiting, ...]
     summarised: tuple[Waiting, ...] = ()
     refused: tuple[Waiting, ...] = ()
+    in_pieces: bool = False
+    """Whether the messages are pieces of one."""
 
     @property
     def answered(self) -> tuple[Waiting, ...]:
@@ -157,19 +161,30 @@ def parse_queue_command(text: str, current: QueueOverrides = AS_CONFIGURED) -> Q
 
 
 def apply_cap(waiting: Sequence[Waiting], rules: QueueRules) -> Capped:
-    """Decide which messages are too many, by the queue's drop policy."""
+    """Decide which messages are too many, by the queue's drop policy. Results of sub-agents never are."""
     messages = tuple(waiting)
-    over = len(messages) - rules.cap
+    people = tuple(message for message in messages if not is_result(message))
+    over = len(people) - rules.cap
     if over <= 0:
         return Capped(messages)
     match rules.drop:
         case Drop.SUMMARIZE:
-            return Capped(messages[over:], messages[:over], summarise(messages[:over]))
+            return Capped(_without(messages, people[:over]), people[:over], summarise(people[:over]))
         case Drop.OLD:
-            return Capped(messages[over:], messages[:over])
+            return Capped(_without(messages, people[:over]), people[:over])
         case Drop.NEW:
-            return Capped(messages[:-over], messages[-over:])
+            return Capped(_without(messages, people[-over:]), people[-over:])
     assert_never(rules.drop)
+
+
+def is_result(message: Waiting) -> bool:
+    """Whether a message tells what a sub-agent came to: nobody would send it again, so the queue's rules spare it."""
+    return message.inbound.source is Source.SUBAGENT
+
+
+def _without(messages: tuple[Waiting, ...], dropped: tuple[Waiting, ...]) -> tuple[Waiting, ...]:
+    runs = {message.run for message in dropped}
+    return tuple(message for message in messages if message.run not in runs)
 
 
 def next_batch(
@@ -193,7 +208,12 @@ def next_batch(
         until = _quiet_until(messages, rules.debounce, now)
         if until > now:
             return Wait(until)
-    return Batch(messages, summarised, refused)
+    pieces = find_pieces(messages if len(messages) > 1 else capped.kept[capped.kept.index(messages[0]) :], rules.pieces)
+    until = complete_at(pieces, rules.pieces, now)
+    if until > now and len(waiting) < rules.cap:
+        return Wait(until)
+    in_pieces = len(pieces) > 1 and len(pieces) >= len(messages)
+    return Batch(pieces if in_pieces else messages, summarised, refused, in_pieces)
 
 
 def merge(batch: Batch) -> Inbound:
@@ -202,8 +222,8 @@ def merge(batch: Batch) -> Inbound:
     if len(batch.messages) == 1 and not batch.summarised:
         return newest
     parts = [summarise(batch.summarised)] if batch.summarised else []
-    if len(batch.messages) == 1:
-        parts.append(newest.text)
+    if batch.in_pieces or len(batch.messages) == 1:
+        parts.append(join_pieces(batch.messages))
     elif batch.messages:
         total = len(batch.messages)
         parts.append(f"[{total} messages arrived while you were working. Answer them together.]")
@@ -214,6 +234,7 @@ def merge(batch: Batch) -> Inbound:
         text="\n\n".join(parts),
         images=tuple(image for message in batch.messages for image in message.inbound.images),
         sender=newest.sender if len(senders) == 1 else None,
+        foreign=any(message.inbound.foreign for message in batch.answered),
     )
 
 

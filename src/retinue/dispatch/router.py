@@ -12,7 +12,7 @@ from urllib.parse import quote
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.settings import Binding, BindingMatch, PeerMatch
-from retinue.sessions.settings import DmScope, SendMatch, SendPolicySettings
+from retinue.sessions.settings import DmScope, GroupScope, SendMatch, SendPolicySettings
 
 ANY = "*"
 LONGEST_PART = 150
@@ -69,10 +69,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class SessionRules:
-    """How sessions are told apart: which direct chats share one, and who is the same person."""
+    """How sessions are told apart: which chats share one, and who is the same person."""
 
     dm_scope: DmScope = "main"
     identity_links: Mapping[str, Collection[str]] | None = None
+    group_scope: GroupScope = "per-group"
+    one_for_all: bool = False
+    """Whether everything belongs to the main session."""
 
 
 def choose_agent(origin: Origin, bindings: Sequence[Binding], agents: Collection[AgentId], default: AgentId) -> Route:
@@ -146,14 +149,16 @@ def _same(asked: str | None, given: str | None) -> bool:
 
 
 def session_of(agent: AgentId, origin: Origin, rules: SessionRules) -> SessionKey:
-    """The session that a message belongs to; a group always has its own, so that nothing private is shown there."""
+    """The session that a message belongs to; a group has its own unless the rules put it into the main one."""
+    if rules.one_for_all:
+        return SessionKey.main(agent)
     channel, peer = _part(origin.channel), _part(origin.peer)
     match origin.kind:
         case PeerKind.DIRECT:
             peer = _part(find_person(origin, rules.identity_links or {}) or origin.peer)
             parts = _direct_parts(rules.dm_scope, channel, _part(origin.account), peer)
         case PeerKind.GROUP | PeerKind.CHANNEL:
-            parts = [channel, origin.kind.value, peer]
+            parts = ["main"] if rules.group_scope == "main" else [channel, origin.kind.value, peer]
         case _:
             assert_never(origin.kind)
     suffix = ["thread", _part(origin.thread)] if origin.thread else []

@@ -31,9 +31,9 @@ class QueueSettings(Settings):
 class InboundSettings(Settings):
     """Messages that arrive in pieces."""
 
-    debounce_ms: int = key(0, pending=True, ge=0)
-    """How long to wait for the next piece, in milliseconds."""
-    by_channel: dict[str, int] = key({}, pending=True)
+    debounce_ms: int = key(0, ge=0)
+    """How long to wait for the next piece, in milliseconds; a picture ends a message at once."""
+    by_channel: dict[str, int] = key({})
     """Other waits per channel."""
 
 
@@ -89,8 +89,8 @@ class GroupChatSettings(Settings):
     """Patterns that count as calling the agent, as regular expressions; without any, its name."""
     require_mention: bool | None = key(None)
     """Whether the agent answers only when it is called, which it does unless told otherwise."""
-    history_limit: int | None = key(None, pending=True, ge=0)
-    """How many messages before the call the agent gets to see."""
+    history_limit: int | None = key(None, ge=0)
+    """How many messages before the call the agent gets to see, 50 unless told otherwise; 0 is none."""
 
 
 class HumanDelay(Settings):

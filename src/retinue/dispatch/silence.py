@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 
 SILENT = "NO_REPLY"
+REPLY_SKIP = "REPLY_SKIP"
+"""As a whole answer it is like `NO_REPLY`: by it a session ends an exchange with another."""
+ANNOUNCE_SKIP = "ANNOUNCE_SKIP"
+"""As a whole answer it says that a sub-agent's parent needs no message."""
 HEARTBEAT_OK = "HEARTBEAT_OK"
 ACK_MAX_CHARS = 300
 
@@ -25,9 +30,9 @@ _OPENERS = (
     "no response needed",
     "nothing to say",
 )
-_JSON_FORMS = (f'"{SILENT}"', f'{{"ACTION":"{SILENT}"}}')
+_WHOLE = (SILENT, REPLY_SKIP)
+"""What a whole answer may consist of to mean silence."""
 
-_RUN = re.compile(rf"(?:{SILENT}\s*)+", re.IGNORECASE)
 _GLUED = re.compile(rf"(?:{SILENT}\s*)*{SILENT}(?=[^\W_])")
 _OWN_LINE = re.compile(rf"(?:{SILENT}\s*)*{SILENT}[ \t]*\n\s*", re.IGNORECASE)
 
@@ -35,31 +40,32 @@ _WRAPPING = " \t\r\n*_`~\u00a0"
 _TAG_FIRST = re.compile(r"<[^<>]{0,200}>|&nbsp;")
 
 
-def is_silent(text: str, *, reasoned: bool = False) -> bool:
+def is_silent(text: str, *, reasoned: bool = False, tokens: tuple[str, ...] = _WHOLE) -> bool:
     """Whether a whole answer means silence.
 
-    It does when it is nothing but the token, once or repeated, in any case, bare or as one of two JSON forms. After
+    It does when it is nothing but a token, once or repeated, in any case, bare or as one of two JSON forms. After
     reasoning, a short sentence about staying silent may stand before the token.
     """
     text = text.strip()
-    if _RUN.fullmatch(text):
+    if any(_run_of(token).fullmatch(text) for token in tokens):
         return True
     if text.startswith(('"', "{")):
-        return _is_silent_json(text)
-    return reasoned and _opens_silently(text) and text.endswith(SILENT)
+        return any(_is_silent_json(text, token) for token in tokens)
+    return reasoned and _opens_silently(text) and text.endswith(tokens)
 
 
 def may_become_silent(text: str, *, reasoned: bool = False) -> bool:
     """Whether more words could still make this beginning of an answer a silent one."""
     text = text.lstrip()
-    run = _RUN.match(text)
-    rest = text[run.end() :] if run else text
-    if SILENT.startswith(rest.upper()):
-        return True
+    for token in _WHOLE:
+        run = _run_of(token).match(text)
+        if token.startswith(text[run.end() if run else 0 :].upper()):
+            return True
     if len(text.rstrip()) > _SENTENCE_MAX_CHARS:
         return False
     squeezed = _squeeze(text)
-    return any(form.startswith(squeezed) for form in _JSON_FORMS) or (reasoned and _may_open_silently(text))
+    forms = (form for token in _WHOLE for form in _json_forms(token))
+    return any(form.startswith(squeezed) for form in forms) or (reasoned and _may_open_silently(text))
 
 
 def strip_leading_token(text: str) -> str:
@@ -146,15 +152,24 @@ def _squeeze(text: str) -> str:
     return "".join(text.split()).upper()
 
 
-def _is_silent_json(text: str) -> bool:
-    if len(text) > _SENTENCE_MAX_CHARS or _squeeze(text) not in _JSON_FORMS:
+@cache
+def _run_of(token: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{token}\s*)+", re.IGNORECASE)
+
+
+def _json_forms(token: str) -> tuple[str, str]:
+    return f'"{token}"', f'{{"ACTION":"{token}"}}'
+
+
+def _is_silent_json(text: str, token: str) -> bool:
+    if len(text) > _SENTENCE_MAX_CHARS or _squeeze(text) not in _json_forms(token):
         return False
     try:
         value = json.loads(text)
     except ValueError:
         return False
     name = value.get("action") if isinstance(value, dict) else value
-    return isinstance(name, str) and name.strip().upper() == SILENT
+    return isinstance(name, str) and name.strip().upper() == token
 
 
 def _opens_silently(text: str) -> bool:

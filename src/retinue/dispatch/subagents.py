@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -10,11 +10,14 @@ from typing import Literal
 
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage
+from retinue.dispatch.silence import ANNOUNCE_SKIP, is_silent
 from retinue.security.literals import literal
 from retinue.settings import format_duration
 
 MOST_UNTOLD = 50
 """Results that may wait for one parent; more children are refused until it has them."""
+STALE_AFTER = timedelta(hours=2)
+"""A child that no process has worked on for so long is given up at the next start."""
 
 
 class ChildState(StrEnum):
@@ -41,6 +44,9 @@ class SpawnOrder:
     context: Literal["isolated", "fork"] = "isolated"
     cleanup: Literal["keep", "delete"] = "keep"
     sandbox: Literal["inherit", "require"] = "inherit"
+    task_name: str = ""
+    workspace: str = ""
+    """A folder inside the workspace that the child is kept to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,10 @@ class SpawnFacts:
     must_name_agent: bool
     parent_confined: bool
     child_confined: bool
+    names: Set[str] = frozenset()
+    """What the parent's active children are called."""
+    looser: str | None = None
+    """What the child's sandbox would allow that its parent's does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +83,29 @@ class Child:
     timeout: timedelta | None = None
     cleanup: Literal["keep", "delete"] = "keep"
     model: str | None = None
+    foreign: bool = False
+    """Whether its task or its result rests on text from outside."""
     state: ChildState = ChildState.RUNNING
+    started_at: datetime | None = None
+    """When its turn had a place among the running ones; its time counts from there."""
     ended_at: datetime | None = None
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     told_at: datetime | None = None
     archived_at: datetime | None = None
+    task_name: str = ""
+    """What its parent calls it."""
 
     @property
     def name(self) -> str:
-        return self.label or literal(self.task, 60)
+        return self.label or self.task_name or literal(self.task, 60)
+
+    @property
+    def standing(self) -> str:
+        """How it stands, in words for a list."""
+        if self.state is ChildState.RUNNING:
+            return "running" if self.started_at else "queued"
+        return self.state.value if self.told_at else f"{self.state}, result waits"
 
 
 def depth_of(session: SessionKey) -> int:
@@ -107,6 +130,8 @@ def find_refusal(order: SpawnOrder, facts: SpawnFacts) -> str | None:
         return f"{facts.children} sub-agents of this session are at work already. Wait for one to end."
     if facts.untold >= MOST_UNTOLD:
         return f"{facts.untold} results wait to be read already. Read them before you start more."
+    if order.task_name and order.task_name in facts.names:
+        return f"Another sub-agent of this session is called '{order.task_name}'. Choose another taskName."
     if order.agent is None and facts.must_name_agent:
         return f"Say which agent is to do it (agentId): {', '.join(facts.agents)}."
     target = order.agent or facts.parent.agent
@@ -116,26 +141,50 @@ def find_refusal(order: SpawnOrder, facts: SpawnFacts) -> str | None:
         return f"This agent may not start '{target}'. Its `subagents.allowAgents` does not name it."
     if facts.parent_confined and not facts.child_confined:
         return "A sandboxed session cannot start a sub-agent outside the sandbox."
+    if facts.parent_confined and facts.looser is not None:
+        return f"The sandbox of '{target}' is looser than that of this session: {facts.looser}."
     if order.sandbox == "require" and not facts.child_confined:
         return f"The agent '{target}' is not sandboxed, and the sandbox was required."
     return None
 
 
-def compose_task(order: SpawnOrder) -> str:
+def compose_task(task: str) -> str:
     """The first message of a child."""
-    return f"[Sub-agent task]\n{order.task.strip()}"
+    return f"[Sub-agent task]\n{task.strip()}"
 
 
-def announce(child: Child, transcript: str) -> str:
+def compose_result(text: str, error: str | None) -> str:
+    """What a child came to: its last words, and what ended it where it did not end by itself."""
+    return "\n\n".join(filter(None, (text.strip(), f"({error})" if error else "")))
+
+
+def skips_announcement(child: Child) -> bool:
+    """Whether a child asked by its whole answer that its parent is not told."""
+    return child.state is ChildState.DONE and is_silent(child.text, tokens=(ANNOUNCE_SKIP,))
+
+
+def is_stale(last_sign: datetime, now: datetime) -> bool:
+    """Whether a child was left alone for so long that nobody waits for it any more."""
+    return now - last_sign > STALE_AFTER
+
+
+def time_left(child: Child, now: datetime) -> timedelta | None:
+    """How long a child may still take, from its first start on, restarts included; None where it takes its time."""
+    if child.timeout is None:
+        return None
+    return max(timedelta(), child.timeout - (now - (child.started_at or now)))
+
+
+def announce(child: Child, result: str, transcript: str) -> str:
     """What a parent is told when a child has ended: labelled, so that nobody takes it for a person's words."""
-    lasted = format_duration(
-        timedelta(seconds=round(((child.ended_at or child.asked_at) - child.asked_at).total_seconds()))
-    )
-    cost = f", ${child.usage.cost:.4f}" if child.usage.cost else ""
+    began = child.started_at or child.asked_at
+    lasted = format_duration(timedelta(seconds=round(((child.ended_at or began) - began).total_seconds())))
+    usage = child.usage
+    tokens = f"{usage.total:,} tokens ({usage.prompt:,} read, {usage.output:,} written)"
     return "\n".join(
         [
             f"[Sub-agent {child.run} ({literal(child.name, 80)}) {child.state}; not written by a person]",
-            child.text.strip() or "(it said nothing)",
-            f"[{lasted}, {child.usage.total:,} tokens{cost}; session {child.session}; transcript {transcript}]",
+            result.strip() or "(it said nothing)",
+            f"[{lasted}, {tokens}, ${usage.cost:.4f}; session {child.session}; transcript {transcript}]",
         ]
     )

@@ -1,4 +1,4 @@
-"""The events of a turn as a person may see them: no directives, no silence tokens, no hidden reasoning."""
+"""What a model wrote as a person may see it: no directives, no silence tokens, no hidden reasoning."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 
 from retinue.core.envelope import CallSummary
 from retinue.core.events import Answered, Emit, Spoken, Thought, ToolFinished, TurnEvent, TurnFinished
+from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, text_of
 from retinue.dispatch.delivery import Reply, VisibleStream
 from retinue.dispatch.silence import ACK_MAX_CHARS
 
@@ -29,8 +30,9 @@ class VisibleEvents:
                 return
             case Thought():
                 self._stream.note_reasoning()
-            case Answered():
+            case Answered(message):
                 await self._close_message()
+                event = Answered(show_message(message, self._new_stream())[0])
             case ToolFinished(call, result):
                 self.calls.append(CallSummary(call.name, call.arguments, result.is_error))
             case TurnFinished():
@@ -49,3 +51,25 @@ class VisibleEvents:
         if reply.text or reply.media or reply.silent:
             self.reply = replace(reply, media=(*self.reply.media, *reply.media))
         self._stream = self._new_stream()
+
+
+def show_message(message: AssistantMessage, stream: VisibleStream) -> tuple[AssistantMessage, Reply]:
+    """A message of the model with the words that were delivered, and what the others told the program.
+
+    `stream` is a fresh one. Calls and reasoning stay as they are, and where words are kept they keep their place.
+    """
+    parts: list[Text | Thinking | ToolCall] = []
+    for part in message.content:
+        match part:
+            case Text(text):
+                parts.append(Text(stream.feed(text)))
+                continue
+            case Thinking():
+                stream.note_reasoning()
+        parts.append(part)
+    rest = stream.finish()
+    last = max((at for at, part in enumerate(parts) if isinstance(part, Text)), default=None)
+    if last is not None:
+        parts[last] = Text(text_of((parts[last],)) + rest)
+    shown = tuple(part for part in parts if not isinstance(part, Text) or part.text)
+    return replace(message, content=shown), stream.reply

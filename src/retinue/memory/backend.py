@@ -6,7 +6,7 @@ from typing import Protocol
 
 from retinue.memory.bulk import Use
 from retinue.memory.index import SEARCH_SECONDS, SearchResult, SyncReport, silent
-from retinue.memory.reading import Excerpt
+from retinue.memory.reading import MAX_CHARS, Excerpt
 from retinue.memory.search import Rules
 from retinue.memory.sync import Progress
 
@@ -31,4 +31,6 @@ class Memory(Protocol):
 
     async def recall(self, text: str, *, rules: Rules, seconds: float) -> SearchResult: ...
 
-    async def read(self, path: str, start: int = 1, lines: int | None = None) -> Excerpt: ...
+    async def read(
+        self, path: str, start: int = 1, lines: int | None = None, *, max_chars: int = MAX_CHARS
+    ) -> Excerpt: ...

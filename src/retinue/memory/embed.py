@@ -30,6 +30,8 @@ LONGEST_TEXT = 32_000
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _PORTION_CHARS = 100_000
+_SHORT_QUERY = 2_000
+"""So many characters are embedded faster than a thread is woken for them."""
 
 
 class Embedder(Protocol):
@@ -115,6 +117,8 @@ class BuiltInEmbedder:
         self._loaded: tuple[Tokenizer, _Words] | None = None
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vector:
+        if query and self._loaded is not None and sum(map(len, texts)) <= _SHORT_QUERY:
+            return self.embed_now(texts)
         return await anyio.to_thread.run_sync(self.embed_now, texts)
 
     def embed_now(self, texts: Sequence[str]) -> Vector:

@@ -20,7 +20,7 @@ from retinue.memory.errors import IndexDamaged
 from retinue.memory.missing import embed_missing
 from retinue.memory.query import Query, parse_query
 from retinue.memory.ranking import Hit
-from retinue.memory.reading import Excerpt, cut_excerpt
+from retinue.memory.reading import MAX_CHARS, Excerpt, cut_excerpt
 from retinue.memory.search import Found, Rules, search_view
 from retinue.memory.settings import ChunkingSettings
 from retinue.memory.stems import Stemmer
@@ -243,14 +243,16 @@ class MemoryIndex:
         if rules.weights.vector > 0:
             vector, reason = await self._embed_query(text, max(0.0, end - self._clock.monotonic()) * EMBED_SHARE)
         try:
-            found = await self._search_now(query, vector, rules, end)
+            found, by_meaning = await self._search_now(query, vector, rules, end)
         except IndexDamaged:
             await self.sync(wait=True)
-            found = await self._search_now(query, vector, rules, end)
+            found, by_meaning = await self._search_now(query, vector, rules, end)
+        if vector is not None and not by_meaning:
+            reason = "the index is being made again for another embedding model"
         embedder = self.embedder
         return SearchResult(
             found.hits,
-            "hybrid" if vector is not None else "text",
+            "hybrid" if by_meaning else "text",
             embedder.provider if embedder else _NO_EMBEDDER,
             embedder.model if embedder else "",
             reason or found.problem or self._reason,
@@ -260,21 +262,23 @@ class MemoryIndex:
         """Find what the notes say about a message that waits for it: as they were indexed last, and at once."""
         return await self.search(text, rules=rules, seconds=seconds, refresh=False)
 
-    async def _search_now(self, query: Query, vector: Vector | None, rules: Rules, end: float) -> Found:
+    async def _search_now(self, query: Query, vector: Vector | None, rules: Rules, end: float) -> tuple[Found, bool]:
+        """What is found, and whether by meaning too: vectors of another model's making are not compared."""
         today = self._clock.now().date()
 
-        def search() -> Found:
+        def search() -> tuple[Found, bool]:
+            comparable = vector is not None and self.store.identity() == self._identity()
             with self.store.reading(end) as view:
-                return search_view(view, query, vector, rules, self._stemmer, today)
+                found = search_view(view, query, vector if comparable else None, rules, self._stemmer, today)
+            return found, comparable
 
+        # One trip to a thread for all of it: a message waits for this, and each trip costs as much as the search.
         return await anyio.to_thread.run_sync(search)
 
     async def _embed_query(self, text: str, seconds: float) -> tuple[Vector | None, str | None]:
         embedder = self.embedder
         if embedder is None:
             return None, None
-        if await _blocking(self.store.identity) != self._identity():
-            return None, "the index is being made again for another embedding model"
         try:
             with anyio.fail_after(seconds):
                 return (await embed_checked(embedder, [text], query=True))[0], None
@@ -283,10 +287,10 @@ class MemoryIndex:
         except RetinueError as error:
             return None, str(error)
 
-    async def read(self, path: str, start: int = 1, lines: int | None = None) -> Excerpt:
+    async def read(self, path: str, start: int = 1, lines: int | None = None, *, max_chars: int = MAX_CHARS) -> Excerpt:
         """Lines of a note; raises a `StorageError` for anything that is not one."""
         document = await _blocking(self.library.read, path)
-        return cut_excerpt(path, document.text, start, lines, self.provenance)
+        return cut_excerpt(path, document.text, start, lines, self.provenance, max_chars)
 
     async def status(self) -> Status:
         embedder = self.embedder

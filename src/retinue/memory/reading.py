@@ -12,6 +12,17 @@ MAX_CHARS = 12_000
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much one reading brings: lines where none are asked for, and characters at most."""
+
+    lines: int = DEFAULT_LINES
+    chars: int = MAX_CHARS
+
+
+USUAL_LIMITS = ReadLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Excerpt:
     """Lines of a note; `next_line` is where to go on, None at the end of the file."""
 

@@ -1,11 +1,11 @@
-"""Which sessions may search memory, and whether recalled text names its source."""
+"""Which sessions may search memory and are searched, and whether recalled text names its source."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from retinue.core.keys import SessionKey
-from retinue.memory.settings import ScopeMatch, ScopeSettings
+from retinue.memory.settings import MemorySearchSettings, ScopeMatch, ScopeSettings
 
 
 def may_search(scope: ScopeSettings, session: SessionKey) -> bool:
@@ -30,3 +30,8 @@ def _fits(match: ScopeMatch, session: SessionKey) -> bool:
         and (match.key_prefix is None or bare.startswith(match.key_prefix.lower()))
         and (match.raw_key_prefix is None or session.text.startswith(match.raw_key_prefix.lower()))
     )
+
+
+def remembers_sessions(settings: MemorySearchSettings) -> bool:
+    """Whether past sessions are indexed beside the notes."""
+    return "sessions" in settings.sources or settings.experimental.session_memory

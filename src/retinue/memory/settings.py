@@ -180,8 +180,8 @@ class EmbeddingCache(Settings):
 class MemoryExperiments(Settings):
     """What is not settled yet."""
 
-    session_memory: bool = key(False, pending=True)
-    """Whether transcripts may be searched."""
+    session_memory: bool = key(False)
+    """Whether past sessions are searched too; `sessions` in `sources` says the same."""
 
 
 class RecallSettings(Settings):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,11 +65,17 @@ class _PluginRegistrar:
         table[name] = value
 
 
+@cache
+def _installed() -> tuple[EntryPoint, ...]:
+    """The plugins that are installed; what comes later is seen by the next process, as all code is."""
+    return tuple(sorted(entry_points(group=NAME), key=lambda entry: entry.name))
+
+
 def load_registry() -> Registry:
     """Ask the built-in plugin, then every installed one; a failing plugin is reported and the others load."""
     registry = Registry()
     builtin.retinue_register(_PluginRegistrar(registry, "retinue"))
-    for entry in sorted(entry_points(group=NAME), key=lambda entry: entry.name):
+    for entry in _installed():
         try:
             plugins = pluggy.PluginManager(NAME)
             plugins.add_hookspecs(Hooks)

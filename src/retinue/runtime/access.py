@@ -53,7 +53,9 @@ async def open_access(foundation: Foundation, agent: AgentId) -> AsyncIterator[M
 async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallback: OnFallback) -> Trial:
     """Ask the models of a chain, as a turn would, but without its patience with one that is down."""
     clock = access.foundation.clock
-    failover = Failover(access.providers, access.credentials, access.info, anyio.sleep, patience=QUICK_RETRIES)
+    failover = Failover(
+        access.providers, access.credentials, access.info, anyio.sleep, patience=QUICK_RETRIES, tuning=access.tuning
+    )
     reasons = any(access.info(ref).reasoning for ref in chain)
     room = LONGEST_REASONED_ANSWER if reasons else LONGEST_ANSWER
     request = ModelRequest(chain[0], "This is a test of the connection.", "", (said(QUESTION),), max_output=room)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from retinue.core.clock import random_id
+from retinue.core.clock import clock_style, random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 from retinue.runtime.prompting import machine_timezone
@@ -29,6 +29,13 @@ class Board:
         self.process: Driving | None = None
         """The gateway, where one runs in this process."""
 
+    def restart(self, reason: str) -> bool:
+        """Have the gateway of this process start over; false where there is none."""
+        if self.process is None:
+            return False
+        self.process.restart(reason)
+        return True
+
     def attach(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
@@ -37,6 +44,11 @@ class Board:
         runtime = self._open()
         settings = runtime.foundation.config.agents.defaults
         return settings.user_timezone or machine_timezone(runtime.foundation) or "UTC"
+
+    @property
+    def clock_style(self) -> str:
+        foundation = self._open().foundation
+        return clock_style(foundation.config.agents.defaults.time_format, foundation.environment)
 
     async def status(self, session: SessionKey) -> SessionStatus:
         parts = self._open().agent(session.agent)
@@ -69,7 +81,7 @@ class Board:
         from retinue.runtime.agent_jobs import AgentJobs
 
         runtime = self._open()
-        return AgentJobs(runtime.foundation, JobBook(runtime.database, runtime.foundation.clock, random_id))
+        return AgentJobs(runtime.foundation, JobBook(runtime.job_database, runtime.foundation.clock, random_id))
 
     def company(self) -> Company:
         """The other sessions and agents of the home."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from retinue.automation.heartbeat import asks_for_nothing
-from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
-from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.keys import AgentId, SessionKey
+from retinue.runtime.news import find_chat, tell
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard
 from retinue.storage.files import NotThere
@@ -50,9 +49,7 @@ async def _boot(runtime: Runtime, switchboard: Switchboard, agent: AgentId) -> N
     if answer.error:
         log.warning("BOOT.md of %s was not followed: %s", agent, answer.error)
     elif not answer.silent and answer.text.strip():
-        target = runtime.last_chat(agent)
-        told = Inbound("[Start of the gateway]", target, owner=False, channel="boot", source=Source.BOOT)
-        runtime.inbox.post(told, replace(answer, run=RunId(random_uuid()), session=target))
+        tell(runtime, find_chat(runtime, agent), answer, "[Start of the gateway]", Source.BOOT)
 
 
 def _instructions(runtime: Runtime, agent: AgentId) -> str:

@@ -8,15 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 from retinue.core.envelope import Inbound, Source
-from retinue.core.errors import UsageError
-from retinue.core.keys import SessionKey, parse_agent_id
+from retinue.core.errors import UsageError, WorkspaceError
+from retinue.core.keys import AgentId, SessionKey, parse_agent_id
 from retinue.core.messages import AssistantMessage, UserMessage, text_of
 from retinue.dispatch.childbook import ChildBook, describe_child
+from retinue.dispatch.silence import REPLY_SKIP
 from retinue.dispatch.subagents import Child, SpawnOrder
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.spawning import Spawner
 from retinue.security.literals import literal
 from retinue.sessions.entries import MessageAdded
+from retinue.sessions.forking import is_foreign
 from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
 
 NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
@@ -41,29 +43,36 @@ class HomeCompany:
             context=wish.context,
             cleanup=wish.cleanup,
             sandbox=wish.sandbox,
+            task_name=wish.task_name,
+            workspace=wish.workspace,
         )
-        child = await self._spawner().spawn(order, asker.session, owner=asker.owner)
-        return {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
+        spawner = await self._spawner()
+        spawned = await spawner.spawn(order, asker.session, owner=asker.owner, foreign=asker.tainted)
+        child = spawned.child
+        facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
+        return Told({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
 
     async def look_after(self, asker: Asker, wish: SubagentsArguments) -> Told:
         book = self._children()
         if wish.action == "list":
-            return [_brief(child) for child in book.of_parent(asker.session)]
+            children = book.of_parent(asker.session)
+            return Told([_brief(child) for child in children], any(child.foreign for child in children))
         if not wish.run:
-            raise UsageError(f"`{wish.action}` needs `run`, the id of a sub-agent. `list` shows them.")
-        child = book.get(wish.run)
+            raise UsageError(f"`{wish.action}` needs `run`, the id or taskName of a sub-agent. `list` shows them.")
+        child = book.named(asker.session, wish.run) or book.get(wish.run)
         if child.parent != asker.session:
             raise UsageError(f"The sub-agent {wish.run} is not one of this session.")
         match wish.action:
             case "cancel":
-                return {"cancelled": self._spawner().cancel(child), "runId": child.run}
+                return Told({"cancelled": (await self._spawner()).cancel(child, told=True), "runId": child.run})
             case "steer":
                 if not wish.message.strip():
                     raise UsageError("`steer` needs a message.")
-                await self._spawner().steer(child, wish.message)
-                return {"steered": child.run}
+                await (await self._spawner()).steer(child, wish.message, foreign=asker.tainted)
+                return Told({"steered": child.run})
             case "log":
-                return {**_brief(child), "text": child.text, "messages": self._messages(child.session, 20)}
+                facts = {**_brief(child), "text": child.text, "messages": self._messages(child.session, 20)}
+                return Told(facts, child.foreign or self._is_foreign(child.session))
 
     async def sessions(self, asker: Asker, limit: int) -> Told:
         found: list[dict[str, Any]] = []
@@ -78,17 +87,17 @@ class HomeCompany:
                 for session in self.runtime.agent(agent).store.list()
                 if self._objection(asker.session, session.key) is None
             ]
-        return sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit]
+        return Told(sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit])
 
     async def history(self, asker: Asker, session: str, limit: int) -> Told:
         key = self._reachable(asker.session, session)
-        return {"session": key.text, "messages": self._messages(key, limit)}
+        return Told({"session": key.text, "messages": self._messages(key, limit)}, self._is_foreign(key))
 
     async def send(self, asker: Asker, wish: SessionsSendArguments) -> Told:
         key = self._reachable(asker.session, wish.session)
         if key == asker.session:
             raise UsageError("That is this session. Say it in your answer.")
-        switchboard = self._spawner().switchboard
+        switchboard = (await self._spawner()).switchboard
         number = self._exchanges(asker.session) + 1
         most = self.runtime.foundation.config.session.agent_to_agent.max_ping_pong_turns
         if number > most:
@@ -96,21 +105,34 @@ class HomeCompany:
                 f"Sessions have answered each other {most} times without a person's word "
                 "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
             )
-        text = f"[Message {number} from session {asker.session}; not written by a person]\n{wish.message}"
-        accepted = await switchboard.submit(Inbound(text, key, source=Source.OTHER, owner=asker.owner))
+        head = f"[Message {number} from session {asker.session}; not written by a person; {REPLY_SKIP} ends it]"
+        said = Inbound(f"{head}\n{wish.message}", key, source=Source.OTHER, owner=asker.owner, foreign=asker.tainted)
+        accepted = await switchboard.submit(said)
         answer = await switchboard.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
         if answer is None:
-            return {"status": "accepted", "runId": accepted.run}
-        return {"status": answer.status.value, "runId": accepted.run, "answer": answer.text or answer.error}
+            return Told({"status": "accepted", "runId": accepted.run})
+        status = "silent" if answer.silent else answer.status.value
+        facts = {"status": status, "runId": accepted.run, "answer": answer.text or answer.error}
+        return Told(facts, self._is_foreign(key))
 
     async def agents(self, asker: Asker) -> Told:
         agents = self.runtime.foundation.config.agents
         allowed = set(agents.resolve(asker.session.agent).subagents.allow_agents)
-        return [
-            {"id": agent, "name": self.runtime.agent(agent, seed=False).room.identity().name}
-            for agent in agents.ids
-            if agent == asker.session.agent or {"*", agent} & allowed
-        ]
+        return Told(
+            [
+                {"id": agent, "name": self._name_of(agent)}
+                for agent in agents.ids
+                if agent == asker.session.agent or {"*", agent} & allowed
+            ]
+        )
+
+    def _name_of(self, agent: AgentId) -> str:
+        """What people call an agent; one that was never opened has only the name that is configured."""
+        try:
+            known = self.runtime.agent(agent, seed=False).room.identity().name
+        except WorkspaceError:
+            known = self.runtime.foundation.config.agents.resolve(agent).name
+        return known or agent
 
     def _reachable(self, mine: SessionKey, text: str) -> SessionKey:
         key = SessionKey.parse(text, default_agent=mine.agent)
@@ -174,16 +196,22 @@ class HomeCompany:
             -limit:
         ]
 
+    def _is_foreign(self, key: SessionKey) -> bool:
+        store = self.runtime.agent(key.agent).store
+        return store.find(key) is not None and is_foreign(store.open(key).tree)
+
     def _children(self) -> ChildBook:
         return ChildBook(self.runtime.database, self.runtime.foundation.clock)
 
-    def _spawner(self) -> Spawner:
-        spawner = self.runtime.spawner
-        if spawner is None:
+    async def _spawner(self) -> Spawner:
+        if self.runtime.spawner is None and self.runtime.engage is not None:
+            await self.runtime.engage()
+        if self.runtime.spawner is None:
             raise UsageError(NO_GATEWAY)
-        return spawner
+        return self.runtime.spawner
 
 
 def _brief(child: Child) -> dict[str, Any]:
     shown = describe_child(replace(child, task=literal(child.task, 200), text=child.text[:500]))
-    return {name: shown[name] for name in ("runId", "label", "task", "state", "session", "askedAt", "endedAt", "text")}
+    names = ("runId", "taskName", "label", "task", "session", "askedAt", "startedAt", "endedAt", "text")
+    return {"state": child.standing, **{name: shown[name] for name in names}}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.context.prompt.inputs import SandboxFacts
-from retinue.core.errors import WorkspaceError
+from retinue.core.errors import StorageError, WorkspaceError
 from retinue.core.keys import SessionKey
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.policy import elevation_gates
@@ -50,6 +50,25 @@ def working_root(room: AgentRoom, session: SessionKey) -> Root:
     return known
 
 
+def enter_folder(room: AgentRoom, whole: Root, below: str) -> Root:
+    """A folder of a workspace that a session is kept to; it stays open as long as the room.
+
+    Raises `WorkspaceError` where it cannot be used any more: trying again would not bring it back.
+    """
+    try:
+        fresh = whole.enter(below)
+    except StorageError as error:
+        raise WorkspaceError(f"This session is kept to one folder, which cannot be used any more: {error}") from error
+    known = room.stand_ins.get(fresh.path)
+    if known is not None and type(known) is type(fresh) and known.place == fresh.place:
+        fresh.close()
+        return known
+    if known is not None:
+        known.close()
+    room.stand_ins[fresh.path] = fresh
+    return fresh
+
+
 def may_write_notes(room: AgentRoom, session: SessionKey) -> bool:
     """Whether a session may leave notes in the workspace: a sandboxed one only where it may write there itself."""
     confinement = confine_session(room, session)
@@ -62,21 +81,24 @@ def _is_there(root: Root, path: Path) -> bool:
     return (found.st_dev, found.st_ino) == (root.place.device, root.place.inode)
 
 
-def describe_sandbox(room: AgentRoom, session: SessionKey) -> tuple[str, SandboxFacts | None]:
-    """The folder that the prompt calls the working directory, and what it says of the sandbox."""
+def describe_sandbox(room: AgentRoom, session: SessionKey, below: str = "") -> tuple[str, SandboxFacts | None]:
+    """The folder that the prompt calls the working directory, and what it says of the sandbox.
+
+    `below` is the folder of the workspace that the session is kept to.
+    """
     confinement = confine_session(room, session)
     if confinement is None:
-        return str(room.root.path), None
+        return str(room.root.path / below), None
     foundation, settings = room.foundation, room.settings.sandbox
     in_container = settings.backend in ("docker", "podman")
     facts = SandboxFacts(
-        workspace=settings.docker.workdir if in_container else str(confinement.folder),
+        workspace=str((Path(settings.docker.workdir) if in_container else confinement.folder) / below),
         access=confinement.access.value,
         network=settings.docker.network != "none" if in_container else confinement.network is Network.PROXY,
         elevated=all(gate.enabled for gate in elevation_gates(foundation.config, room.settings)),
     )
     folder = confinement.folder if confinement.access is Access.NONE else room.root.path
-    return str(folder), facts
+    return str(folder / below), facts
 
 
 def explain_sandbox(foundation: Foundation, session: SessionKey) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, timedelta
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from retinue.agent.points import TURN_END, TurnEnd
@@ -20,8 +20,9 @@ from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished,
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage, UserMessage
 from retinue.dispatch.attend import Attendant, Recalled
+from retinue.dispatch.commands.triggers import as_meant
 from retinue.dispatch.delivery import parse_reply
-from retinue.dispatch.lanes import LaneKind
+from retinue.dispatch.pieces import PieceRules
 from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START, SessionChange
 from retinue.dispatch.queue import (
     AS_CONFIGURED,
@@ -35,14 +36,14 @@ from retinue.runtime.handover import NOTHING_WAITS, goes_on, left_to_sender, tak
 from retinue.runtime.keeper import Fixed, SessionKeeper
 from retinue.runtime.ledger import TranscriptLedger
 from retinue.runtime.models import NO_MODEL
-from retinue.runtime.openings import FRESH_START, open_message
+from retinue.runtime.openings import FRESH_START, as_message, open_message
 from retinue.runtime.plan import AgentParts, Plan, Planner, local_time
 from retinue.runtime.prompt_history import PromptHistory
 from retinue.runtime.recollection import MERGED, recollect
 from retinue.runtime.rights import rights_of, run_past_model
-from retinue.runtime.steering import Steering, make_loop_parts
-from retinue.sessions.budget import Spending, find_exceeded, has_limits, since_midnight
-from retinue.sessions.entries import UNANSWERED, Noted
+from retinue.runtime.spending import find_refusal, watch_spending
+from retinue.runtime.steering import Steering, find_lane, make_loop_parts
+from retinue.sessions.entries import UNANSWERED, MessageAdded, Noted
 from retinue.sessions.recovery import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
@@ -105,6 +106,7 @@ class Conversation:
 
     async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Answer a message: a command at once, anything else by a turn, after it was accepted for good."""
+        inbound = as_meant(inbound, self.parts.foundation.config.session.reset_triggers)
         if inbound.text.lstrip().startswith("/"):
             answer = await self.command(inbound)
             if answer is not None and answer.ask is None:
@@ -115,8 +117,12 @@ class Conversation:
                 inbound = replace(inbound, text=answer.ask or "")
         accepted = self.parts.inbox.accept(inbound, run)
         await show(Accepted(accepted.run, self.key, accepted.accepted_at))
+        return await self.see_through(accepted.run, show, ask)
+
+    async def see_through(self, run: RunId, show: Emit, ask: Ask) -> Outbound:
+        """Wait for the answer to a message that was accepted, and give it where nobody else does."""
         lease = SessionLease(self.parts.foundation.home, self.key)
-        return await self.attendant(lease).see_through(accepted.run, show, ask)
+        return await self.attendant(lease).see_through(run, show, ask)
 
     def attendant(self, lease: SessionLease) -> Attendant:
         """Who answers what waits here, in order."""
@@ -127,16 +133,16 @@ class Conversation:
         """How messages that arrive during a turn are treated here."""
         session = self.parts.store.peek(self.key)
         chosen = parse_queue_command((session.setting(QUEUE) if session else None) or "reset")
-        settings = self.parts.foundation.config.messages.queue
+        settings = self.parts.foundation.config.messages
         overrides = chosen if isinstance(chosen, QueueOverrides) else AS_CONFIGURED
-        return queue_rules(settings, self.key.channel or "terminal", overrides)
+        rules = queue_rules(settings.queue, self.key.channel or "terminal", overrides)
+        return replace(rules, pieces=PieceRules.of(settings.inbound))
 
     async def command(self, inbound: Inbound) -> Answer | None:
         """Run the slash command in a message; None where the message is none."""
-        from retinue.dispatch.commands.table import run_command
-        from retinue.runtime.desk import ConversationDesk
+        from retinue.runtime.desk import carry_out
 
-        return await run_command(inbound.text, ConversationDesk(self, inbound))
+        return await carry_out(self, inbound)
 
     async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
         """Answer a message by a turn; the caller holds the session's lease."""
@@ -163,9 +169,7 @@ class Conversation:
         inbound, _ = await self.parts.bus.fire(MESSAGE_RECEIVED, inbound)
         if not transcript.messages:
             await self.parts.memories.begin_session(self.parts.room)
-        plan = await self.planner.plan(
-            transcript, inbound.model, message=inbound.text, recollections=await self._recall(inbound)
-        )
+        plan = await self.planner.plan(transcript, inbound, recollections=await self._recall(inbound))
         if plan is None:
             return self._unanswered(inbound, run, NO_MODEL, transcript)
         plan = plan.offering(inbound.tools)
@@ -183,13 +187,7 @@ class Conversation:
 
     def exceeded(self, source: Source) -> str | None:
         """Why a turn must not begin because of what was spent already."""
-        budget = self.parts.room.settings.budget
-        if not has_limits(budget):
-            return None
-        now = local_time(self.parts)
-        session = self.parts.store.peek(self.key)
-        today = since_midnight(self.parts.store.usage(since=now - timedelta(days=1)), now)
-        return find_exceeded(budget, Spending(today, session.usage if session else Usage()), source)
+        return find_refusal(self.parts, self.key, source)
 
     async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Finish a turn that another process began and did not end."""
@@ -206,7 +204,7 @@ class Conversation:
         if attempts >= MOST_RESUMES:
             return self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP)
         transcript.append(_resumed(run))
-        plan = await self.planner.plan(transcript, inbound.model)
+        plan = await self.planner.plan(transcript, inbound)
         if plan is None:
             return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
         return await self._turn(inbound, run, None, plan.offering(inbound.tools), transcript, show, ask)
@@ -231,12 +229,15 @@ class Conversation:
         rights = rights_of(self.parts, self.key, inbound)
         asking = self.parts.permissions.asking(ask, events.emit)
         steering = Steering(self.parts, self.key, rights, self.rules)
-        parts = make_loop_parts(steering, plan, ledger, events.emit, await rights.context(run, asking, plan))
+        parts = replace(
+            make_loop_parts(steering, plan, ledger, events.emit, await rights.context(run, asking, plan)),
+            overdrawn=watch_spending(self.parts, self.key, inbound.source),
+        )
         keeper = self._keeper(transcript, plan, run, events.emit)
         self._switch = StopSwitch()
         try:
             name = self.parts.room.settings.name or self.key.agent
-            async with self.parts.lanes.enter(self.key, _lane_of(self.key)):
+            async with self.parts.lanes.enter(self.key, *find_lane(self.parts, self.key)):
                 with self.parts.tracer.turn(turn, name) as trace:
                     finished = await conduct_turn(turn, keeper, trace.watch(parts), self._switch)
                     trace.end(finished)
@@ -321,7 +322,12 @@ class Conversation:
         self.parts.store.settle(self.key)
 
     def _unanswered(self, inbound: Inbound, run: RunId, why: str, transcript: Transcript) -> Outbound:
-        """Write down a message that no model will see, and why; the conversation goes on without it."""
+        """Write down a message that no model will see, and why; the conversation goes on without it.
+
+        What a sub-agent came to is nothing that anybody would say again: the next turn reads it.
+        """
+        if inbound.source is Source.SUBAGENT and self.key.kind is not SessionKind.SUBAGENT:
+            transcript.append(MessageAdded(as_message(inbound), run, inbound.source))
         transcript.append(Noted(UNANSWERED, {"run": run, "text": inbound.text, "why": why}))
         self.parts.store.settle(self.key)
         return self._outbound(run, TurnStatus.FAILED, "", error=why)
@@ -376,10 +382,6 @@ class Conversation:
         self._prompts = PromptHistory()
         await self.parts.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason))
         return str(fresh.id)
-
-
-def _lane_of(key: SessionKey) -> LaneKind:
-    return LaneKind.SUBAGENT if key.kind is SessionKind.SUBAGENT else LaneKind.MAIN
 
 
 def _resumed(run: RunId) -> Noted:

@@ -8,6 +8,7 @@ import mimetypes
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,15 @@ from retinue.channels.channel import Channel, NotTaken
 from retinue.channels.http import NAME as HTTP
 from retinue.channels.http import HttpChannel
 from retinue.channels.settings import ChannelAccount
+from retinue.config.sections.agents import AgentDefaults
 from retinue.config.sections.routing import ChannelSettings
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import RetinueError
 from retinue.core.events import TurnStatus
+from retinue.core.keys import RunId
 from retinue.core.origin import Origin
 from retinue.core.parcel import Attachment, Capabilities, Parcel
-from retinue.dispatch.outbox import Head
+from retinue.dispatch.outbox import SEEN, Head
 from retinue.dispatch.parting import split_text
 from retinue.dispatch.router import may_send
 from retinue.dispatch.settings import HumanDelay
@@ -93,12 +96,31 @@ def parcels_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple[
     text, attachments = _spell(inbound, outbound), list[Attachment]()
     if able.media:
         root = runtime.agent(outbound.session.agent).room.root
-        attachments, lost = attach_media(root, outbound.media, most_media_bytes(found[0]))
+        attachments, lost = attach_media(root, outbound.media, most_media_bytes(found[0], config.agents.defaults))
         text = "\n".join(filter(None, (text, *lost)))
     if text and config.messages.response_prefix:
         text = f"{config.messages.response_prefix} {text}"
     reply_to = outbound.reply_to or (origin.message_id if outbound.to_current else None)
     return make_parcels(outbound.run, origin, text, able, media=tuple(attachments), reply_to=reply_to, answer=outbound)
+
+
+def acknowledge(inbound: Inbound, run: RunId, emoji: str) -> Parcel:
+    """The reaction that says a message was seen."""
+    assert inbound.origin is not None
+    return Parcel(f"{run}{SEEN}", inbound.origin, reaction=emoji, reply_to=inbound.origin.message_id)
+
+
+def take_back(seen: Parcel) -> Parcel:
+    """What takes a reaction back."""
+    return replace(seen, key=f"{seen.key}:over", removes=True)
+
+
+def withdraw_acks(runtime: Runtime, run: RunId) -> list[Parcel]:
+    """What takes those reactions back from all messages of a turn, where the configuration wants them gone."""
+    messages = runtime.foundation.config.messages
+    if not messages.remove_ack_after_reply or not messages.ack_reaction:
+        return []
+    return [take_back(acknowledge(inbound, own, messages.ack_reaction)) for own, inbound in runtime.outbox.seen_in(run)]
 
 
 def make_parcels(
@@ -137,9 +159,9 @@ def _spell(inbound: Inbound, outbound: Outbound) -> str:
     return "\n\n".join(filter(None, (outbound.text, reason)))
 
 
-def most_media_bytes(channel: ChannelSettings) -> int:
-    """How large one file for a channel may be."""
-    return round((channel.media_max_mb or MEDIA_MB) * 1_000_000)
+def most_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
+    """How large one file from a channel or for it may be."""
+    return round((channel.media_max_mb or agents.media_max_mb or MEDIA_MB) * 1_000_000)
 
 
 def attach_media(root: Root, media: Sequence[str], most: int) -> tuple[list[Attachment], list[str]]:
@@ -225,12 +247,13 @@ class Courier:
         runtime = self._runtime
         for channel, account in accounts:
             for inbound, outbound in runtime.outbox.results(channel, account):
-                parcels = parcels_of(runtime, inbound, outbound)
+                parcels, ending = parcels_of(runtime, inbound, outbound), withdraw_acks(runtime, outbound.run)
                 if not parcels:
+                    runtime.outbox.put(ending)
                     runtime.inbox.delivered(outbound.run)
                     continue
                 delay = runtime.foundation.config.agents.resolve(outbound.session.agent).human_delay
-                runtime.outbox.put(parcels, human_pauses(delay, len(parcels), self._chance))
+                runtime.outbox.put([*parcels, *ending], human_pauses(delay, len(parcels), self._chance))
 
     def _start_due(self, tasks: TaskGroup) -> None:
         now = self._runtime.foundation.clock.now()

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.config.explain import explain
 from retinue.context.prompt.report import PromptReport
 from retinue.core.approval import Verdict
+from retinue.core.clock import clock_style
 from retinue.core.envelope import Inbound, Source
-from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, Thought
-from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Status, UsageRow
-from retinue.dispatch.commands.table import COMMANDS, RESERVED
+from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Status, UsageRow, parse_command
+from retinue.dispatch.commands.table import COMMANDS, RESERVED, run_command
+from retinue.dispatch.points import COMMAND, CommandGiven
 from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
 from retinue.dispatch.queue import USAGE as QUEUE_USAGE
 from retinue.runtime.approvals import Permissions
+from retinue.runtime.chat_config import NOT_FROM_COMMANDS, answer_config, is_in_command
 from retinue.runtime.conversation import QUEUE
 from retinue.runtime.plan import local_time
 from retinue.runtime.policy import is_sandboxed, wanted_elevation
-from retinue.runtime.rights import change_elevation
+from retinue.runtime.rights import change_elevation, spell_sender
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.tail import read_whole
@@ -37,6 +38,17 @@ from retinue.tools.elevated import Elevation
 
 if TYPE_CHECKING:
     from retinue.runtime.conversation import Conversation
+
+
+async def carry_out(conversation: Conversation, inbound: Inbound) -> Answer | None:
+    """Run the slash command in a message and tell those who listen; None where the message is none."""
+    answer = await run_command(inbound.text, ConversationDesk(conversation, inbound))
+    typed = parse_command(inbound.text)
+    if answer is None or typed is None:
+        return None
+    given = CommandGiven(conversation.key, typed.name, typed.rest, spell_sender(inbound))
+    heard, _ = await conversation.parts.bus.fire(COMMAND, given)
+    return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +99,17 @@ class ConversationDesk:
             usage=session.usage,
             compactions=session.compactions,
             workspace=str(parts.room.root.path),
-            time=f"{local_time(conversation.parts):%A %Y-%m-%d %H:%M %Z}",
+            time=self._spell_time(),
             truncated=tuple(file.name for file in plan.prompt.files if file.truncated) if plan else (),
             running=conversation.running,
             elevated=wanted_elevation(parts.room.settings, session),
             sandboxed=is_sandboxed(parts.room.settings, self.session),
         )
+
+    def _spell_time(self) -> str:
+        parts = self.conversation.parts
+        style = clock_style(parts.room.settings.time_format, parts.foundation.environment)
+        return local_time(parts).strftime(f"%A %Y-%m-%d {style} %Z")
 
     async def report(self) -> PromptReport:
         return await self.conversation.planner.report()
@@ -185,13 +202,17 @@ class ConversationDesk:
         return Answer("", ask=f"Use the skill `{skill.name}`: read {skill.location} and follow it.{task}")
 
     def config(self, rest: str) -> str:
-        if not rest:
-            return "Usage: /config <key>, as in /config agents.defaults.model. `retinue config set` changes one."
-        try:
-            found = explain(self.conversation.parts.foundation.loaded, rest)
-        except RetinueError as error:
-            return str(error)
-        return f"{found.key} = {found.value!r} ({found.origin})\n{found.documentation}"
+        return answer_config(self.conversation.parts.foundation, rest, spell_sender(self.inbound))
+
+    def restart_gateway(self) -> str:
+        parts = self.conversation.parts
+        if is_in_command(parts.foundation):
+            return NOT_FROM_COMMANDS
+        if not parts.foundation.config.commands.restart:
+            return "The gateway cannot be restarted from a chat here: commands.restart is false."
+        if not parts.restart_gateway(f"{spell_sender(self.inbound)} asked for it"):
+            return "No gateway runs in this process, so there is nothing to restart."
+        return "The gateway restarts; what runs comes to its end first."
 
     def now(self) -> datetime:
         return self.conversation.parts.foundation.clock.now()

@@ -28,7 +28,7 @@ from retinue.runtime.tools import make_tools
 from retinue.sandbox.profile import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
 from retinue.security.secrets import Secrets
-from retinue.sessions.session import Session
+from retinue.sessions.session import Session, folder_of
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
 from retinue.toolkit.consent import assess
@@ -70,6 +70,8 @@ class Standing:
     model: ModelRef | None
     layers: Layers
     elevated: Elevation
+    below: str = ""
+    """The folder of the workspace that the session is kept to."""
 
     def judge_tool(self, tool: str, *, owner_only: bool = False) -> Decision:
         return decide(tool, self.layers, owner_only=owner_only)
@@ -89,16 +91,18 @@ class Standing:
         with _standing_root(foundation, agent, confinement) as root, _open_rulebook(foundation) as rulebook:
             rules = lift_rules(rulebook.rules(agent), self.elevated)
             context = ToolContext(agent, self.session, RunId(""), "", root, owner=False, elevated=self.elevated)
-            with opened_folder(context, ".") as folder:
+            workdir = self.below if self.below and (root.path / self.below).is_dir() else "."
+            with opened_folder(context, workdir) as folder:
                 try:
-                    enclosure = None if confinement is None else enclose(sandboxes, context, ".")
+                    enclosure = None if confinement is None else enclose(sandboxes, context, workdir)
                 except ToolFailed as failure:
                     refused = self._under_policy("exec", Effect.DENY, str(failure), {"segments": []})
                     yield lambda text: refused
                     return
 
                 def judge(text: str) -> Explained:
-                    wish = make_wish(ExecArguments(command=text), context, folder, settings, base, rules, enclosure)
+                    call = ExecArguments(command=text, workdir=workdir)
+                    wish = make_wish(call, context, folder, settings, base, rules, enclosure)
                     _, decision = assess(wish, rules, root)
                     segments = [list(argv) for argv in decision.segments]
                     effect = _EFFECTS[type(decision)]
@@ -109,10 +113,10 @@ class Standing:
     def judge_path(self, tool: str, path: str) -> Explained:
         """Whether a tool may use a file, by the checks of the tool; the file is looked at, never read."""
         with open_room(self.foundation, self.session.agent) as room:
-            context = make_context(room, self.session, self.elevated)
             try:
+                context = make_context(room, self.session, self.elevated, self.below)
                 found, note = _find_readable(context, path) if tool in READING else _find_writable(context, path)
-            except ToolFailed as failure:
+            except (ToolFailed, WorkspaceError) as failure:
                 return self._under_policy(tool, Effect.DENY, str(failure), {"path": path})
         return self._under_policy(tool, Effect.ALLOW, note, {"path": found})
 
@@ -191,9 +195,11 @@ def take_stand(
     """How a session stands for a sender, by default its owner."""
     settings = foundation.config.agents.resolve(session.agent)
     inbound = sender or Inbound("", session)
-    elevated = elevation_of(foundation.config, settings, find_kept(foundation, session), inbound)
+    kept = find_kept(foundation, session)
+    elevated = elevation_of(foundation.config, settings, kept, inbound)
     layers = session_layers(foundation.config, settings, session, model)
-    return Standing(foundation, session, model, replace(layers, caller=Caller(inbound.owner, elevated)), elevated)
+    layers = replace(layers, caller=Caller(inbound.owner, elevated))
+    return Standing(foundation, session, model, layers, elevated, folder_of(kept))
 
 
 def find_kept(foundation: Foundation, session: SessionKey) -> Session | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import anyio
 
+from retinue.automation.agenda import Agenda, Note
 from retinue.automation.beatbook import Beat, BeatBook
 from retinue.automation.heartbeat import (
     Situation,
@@ -21,18 +22,22 @@ from retinue.automation.heartbeat import (
     is_repeat,
     next_beat,
     read_window,
+    session_of_beats,
 )
 from retinue.automation.schedule import find_zone
 from retinue.config.sections.agents import AgentSettings
 from retinue.config.sections.automation import HeartbeatSettings
-from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errors import UsageError
+from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import TurnStatus
-from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
+from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.messages import Thinking
+from retinue.dispatch.silence import HEARTBEAT_OK
 from retinue.runtime.agent_jobs import zone_of
 from retinue.runtime.conversation import Conversation
+from retinue.runtime.news import Chat, find_chat, tell
 from retinue.runtime.prompting import HEARTBEAT_PROMPT
+from retinue.runtime.recollection import recollect
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard, open_private_switchboard
 from retinue.storage.files import NotThere
@@ -43,9 +48,29 @@ LONGEST_SLEEP = 30.0
 BUSY_SECONDS = 1.0
 LONGEST_BEAT = 600
 MOST_CHECKLIST = 64 * 1024
+FRESH = "heartbeat"
+"""Why an isolated heartbeat begins a new session."""
 
 Submit = Callable[[Inbound], Awaitable[RunId]]
 Outcome = Callable[[RunId, float], Awaitable[Outbound | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A heartbeat about to be: for whom, in which session, with what to look at, and who hears of it."""
+
+    agent: AgentId
+    settings: AgentSettings
+    session: SessionKey
+    checklist: str | None
+    notes: tuple[Note, ...]
+    chat: Chat | None
+    """None where nobody hears of it."""
+    no_route: str = ""
+
+    @property
+    def heartbeat(self) -> HeartbeatSettings:
+        return self.settings.heartbeat
 
 
 @dataclass
@@ -54,6 +79,7 @@ class Heart:
 
     runtime: Runtime
     book: BeatBook
+    agenda: Agenda
     submit: Submit
     outcome: Outcome
     busy: Callable[[SessionKey], bool]
@@ -74,10 +100,8 @@ class Heart:
             await anyio.sleep(pause)
 
     def agents(self) -> tuple[AgentId, ...]:
-        """Who has a heartbeat: every agent that sets one of its own, else the default agent."""
-        config = self.runtime.foundation.config.agents
-        own = tuple(AgentId(entry.id) for entry in config.entries if "heartbeat" in entry.model_fields_set)
-        return own or (config.default_id,)
+        """Who has a heartbeat."""
+        return self.runtime.foundation.config.agents.beating
 
     def due(self, agent: AgentId) -> datetime | None:
         """When an agent's heart beats next; None where it does not."""
@@ -97,78 +121,125 @@ class Heart:
         return BUSY_SECONDS if beat.detail == Skip.BUSY else 0.0
 
     async def beat(self, agent: AgentId, wake: Wake) -> Beat:
-        """Wake an agent now, unless there is a reason not to; what came of it is kept."""
-        settings = self._settings(agent)
-        session = self._session(agent, settings.heartbeat)
-        checklist = self._checklist(agent)
-        skip = find_skip(self._situation(agent, settings, session, checklist, wake))
-        now = self.runtime.foundation.clock.now()
+        """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
+        plan = self._plan(agent)
+        skip = find_skip(self._situation(plan, wake))
+        beat = Beat(agent, self.runtime.foundation.clock.now(), wake, "failed", "it broke off; the log has the details")
         if skip is not None:
-            beat = Beat(agent, now, wake, "skipped", skip)
-        else:
-            beat = await self._ask(Beat(agent, now, wake, "failed"), settings, session, checklist)
-        if beat.detail != Skip.BUSY:
-            self.book.record(beat)
+            beat = replace(beat, outcome="skipped", detail=skip)
+            if skip is Skip.NO_ROUTE:
+                beat = replace(beat, detail=f"{skip}: {plan.no_route}")
+        try:
+            if skip is None:
+                beat = await self._ask(beat, plan)
+        except RetinueError as error:
+            beat = replace(beat, detail=str(error))
+        finally:
+            if beat.detail != Skip.BUSY:
+                self.book.record(beat)
         return beat
 
-    async def _ask(self, beat: Beat, settings: AgentSettings, session: SessionKey, checklist: str | None) -> Beat:
-        heartbeat = settings.heartbeat
-        text = heartbeat.prompt or HEARTBEAT_PROMPT
-        if checklist and session.kind is not SessionKind.HEARTBEAT:
-            text = f"{text}\n\nHEARTBEAT.md:\n{checklist}"
-        inbound = Inbound(text, session, channel="heartbeat", source=Source.HEARTBEAT, model=heartbeat.model)
+    async def _ask(self, beat: Beat, plan: _Plan) -> Beat:
+        heartbeat, foreign = plan.heartbeat, any(note.foreign for note in plan.notes)
+        if heartbeat.isolated_session:
+            await self._start_afresh(plan.session)
+        inbound = Inbound(
+            _question(heartbeat, plan.notes),
+            plan.session,
+            owner=not foreign,
+            channel="heartbeat",
+            source=Source.HEARTBEAT,
+            model=heartbeat.model,
+            foreign=foreign,
+        )
         run = await self.submit(inbound)
+        self.agenda.read(plan.notes)
         limit = heartbeat.timeout_seconds or min(int(heartbeat.every.total_seconds()) or LONGEST_BEAT, LONGEST_BEAT)
         answer = await self.outcome(run, limit)
         if answer is None:
-            self.runtime.conversation(session).ask_to_stop()
+            self.runtime.conversation(plan.session).ask_to_stop()
             return replace(beat, detail=f"it took longer than {limit} s and was stopped")
         beat = replace(beat, tokens=answer.usage.total)
         if answer.status is not TurnStatus.OK:
             await self.runtime.confirm(run)
             return replace(beat, detail=answer.error or "the turn did not end well")
-        return await self._tell(beat, heartbeat, session, answer)
+        return await self._tell(beat, plan, answer)
 
-    async def _tell(self, beat: Beat, heartbeat: HeartbeatSettings, session: SessionKey, answer: Outbound) -> Beat:
-        digest = digest_of(answer.text)
-        if answer.silent or not answer.text.strip():
-            beat = replace(beat, outcome="quiet")
-        elif is_repeat(answer.text, self.book.said(beat.agent), beat.at):
-            beat = replace(beat, outcome="repeated")
-        elif heartbeat.target == "none":
-            beat = replace(beat, outcome="quiet", detail="the target is none")
-        else:
-            beat = replace(beat, outcome="delivered", digest=digest, detail=answer.text[:500])
-        target = self._target(beat.agent, heartbeat)
-        if beat.outcome != "delivered" or target != session:
-            await self.runtime.confirm(answer.run)
-        if beat.outcome == "delivered" and target != session:
-            told = Inbound("[Heartbeat]", target, owner=False, channel="heartbeat", source=Source.HEARTBEAT)
-            self.runtime.inbox.post(told, replace(answer, run=RunId(random_uuid()), session=target))
+    async def _start_afresh(self, session: SessionKey) -> None:
+        before = self.runtime.agent(session.agent).store.peek(session)
+        if before is not None and before.messages:
+            await self.runtime.conversation(session).restart(FRESH)
+
+    async def _tell(self, beat: Beat, plan: _Plan, answer: Outbound) -> Beat:
+        beat = self._judge(beat, plan, answer)
+        reasoning = self._reasoning(answer) if plan.heartbeat.include_reasoning else ""
+        stays = plan.chat == Chat(answer.session) and not reasoning
+        if beat.outcome == "delivered" and stays:
+            return beat
+        await self.runtime.confirm(answer.run)
+        if beat.outcome == "delivered" and plan.chat is not None:
+            text = "\n\n".join(filter(None, (reasoning, answer.text)))
+            tell(self.runtime, plan.chat, replace(answer, text=text), "[Heartbeat]", Source.HEARTBEAT)
         return beat
 
-    def _target(self, agent: AgentId, heartbeat: HeartbeatSettings) -> SessionKey:
-        if heartbeat.target in ("last", "none"):
-            return self.runtime.last_chat(agent)
-        if heartbeat.to is None:
-            raise UsageError(f"`heartbeat.target` is {heartbeat.target}, so `heartbeat.to` must say who gets it.")
-        return SessionKey.parse(f"agent:{agent}:{heartbeat.target}:direct:{heartbeat.to}")
+    def _judge(self, beat: Beat, plan: _Plan, answer: Outbound) -> Beat:
+        """What becomes of an answer, and why."""
+        if answer.silent or not answer.text.strip():
+            return replace(beat, outcome="quiet", detail="")
+        if is_repeat(answer.text, self.book.said(beat.agent), beat.at):
+            return replace(beat, outcome="repeated", detail="")
+        if plan.chat is None:
+            return replace(beat, outcome="quiet", detail="the target is none")
+        if plan.heartbeat.direct_policy == "block" and plan.chat.is_direct:
+            return replace(beat, outcome="quiet", detail="heartbeats may not answer into direct chats")
+        return replace(beat, outcome="delivered", digest=digest_of(answer.text), detail=answer.text[:500])
 
-    def _situation(
-        self, agent: AgentId, settings: AgentSettings, session: SessionKey, checklist: str | None, wake: Wake
-    ) -> Situation:
-        heartbeat, now = settings.heartbeat, self.runtime.foundation.clock.now()
+    def _reasoning(self, answer: Outbound) -> str:
+        """What the model thought in a turn, as people read it."""
+        store = self.runtime.agent(answer.session.agent).store
+        thoughts = [
+            part.text.strip()
+            for said in recollect(store, answer.session, answer.run).answers
+            for part in said.content
+            if isinstance(part, Thinking) and not part.redacted and part.text.strip()
+        ]
+        return self.runtime.foundation.redactor.redact("\n\n".join(("Reasoning:", *thoughts))) if thoughts else ""
+
+    def _plan(self, agent: AgentId) -> _Plan:
+        settings = self._settings(agent)
+        heartbeat, chat, no_route = settings.heartbeat, None, ""
+        try:
+            chat = self._chat(agent, heartbeat)
+        except UsageError as error:
+            no_route = str(error)
+        session = session_of_beats(agent, heartbeat.session, isolated=heartbeat.isolated_session)
+        return _Plan(agent, settings, session, self._checklist(agent), self.agenda.waiting(agent), chat, no_route)
+
+    def _chat(self, agent: AgentId, heartbeat: HeartbeatSettings) -> Chat | None:
+        match heartbeat.target:
+            case "none":
+                return None
+            case "last":
+                return find_chat(self.runtime, agent, account=heartbeat.account_id)
+            case channel:
+                return find_chat(self.runtime, agent, channel, heartbeat.to, heartbeat.account_id)
+
+    def _situation(self, plan: _Plan, wake: Wake) -> Situation:
+        heartbeat, now = plan.heartbeat, self.runtime.foundation.clock.now()
         hours = heartbeat.active_hours
-        last = self.book.last(agent)
+        last = self.book.last(plan.agent)
+        spent = Conversation(self.runtime.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
         return Situation(
             local=now.astimezone(self._zone(hours.timezone)),
             every=heartbeat.every if heartbeat.enabled else timedelta(),
             window=read_window(hours.start, hours.end),
-            checklist=checklist,
-            busy=heartbeat.skip_when_busy and self.busy(session),
-            budget_left=Conversation(self.runtime.agent(agent), session).exceeded(Source.HEARTBEAT) is None,
+            checklist=plan.checklist,
+            busy=heartbeat.skip_when_busy and self.busy(plan.session),
+            budget_left=spent is None,
             wake=wake,
+            has_news=bool(plan.notes),
             since_last=now - last.at if last else None,
+            has_route=not plan.no_route,
         )
 
     def _zone(self, name: str) -> ZoneInfo:
@@ -176,11 +247,6 @@ class Heart:
 
     def _settings(self, agent: AgentId) -> AgentSettings:
         return self.runtime.foundation.config.agents.resolve(agent)
-
-    def _session(self, agent: AgentId, heartbeat: HeartbeatSettings) -> SessionKey:
-        if heartbeat.isolated_session:
-            return SessionKey.parse(f"agent:{agent}:heartbeat")
-        return SessionKey.parse(heartbeat.session, default_agent=agent)
 
     def _checklist(self, agent: AgentId) -> str | None:
         try:
@@ -190,14 +256,28 @@ class Heart:
             return None
 
 
+def _question(heartbeat: HeartbeatSettings, notes: Sequence[Note]) -> str:
+    """What the agent is asked, which always says how to stay quiet.
+
+    HEARTBEAT.md is no part of it: like all that changes, it stands in front of the message.
+    """
+    asked = [heartbeat.prompt or HEARTBEAT_PROMPT]
+    if HEARTBEAT_OK not in asked[0]:
+        asked.append(f"If nobody has to know anything, reply {HEARTBEAT_OK}.")
+    if notes:
+        asked += ["What came in since the last wake-up:", *(note.text for note in notes)]
+    return "\n\n".join(asked)
+
+
 def make_heart(runtime: Runtime, switchboard: Switchboard) -> Heart:
     """What wakes the agents of a home through a switchboard."""
 
     async def submit(inbound: Inbound) -> RunId:
         return (await switchboard.submit(inbound)).run
 
-    book = BeatBook(runtime.database, runtime.foundation.clock)
-    return Heart(runtime, book, submit, switchboard.wait, switchboard.is_active)
+    clock = runtime.foundation.clock
+    book, agenda = BeatBook(runtime.database, clock), Agenda(runtime.database, clock)
+    return Heart(runtime, book, agenda, submit, switchboard.wait, switchboard.is_active)
 
 
 @asynccontextmanager

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retinue.agent.points import AFTER_TOOL, BEFORE_TOOL, TURN_END
 from retinue.config.sections.gateway import PluginEntry
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, BEFORE_MODEL, BEFORE_PROMPT
 from retinue.core.extension import HookSpec
-from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START
+from retinue.dispatch.points import COMMAND, MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START
 from retinue.hooks.bus import DEFAULT_TIMEOUT, Bus, Point, Query, Registrant
 from retinue.runtime.foundation import Foundation
-from retinue.runtime.hook_folders import load_hook_folders
+from retinue.runtime.hook_folders import ON_BY_ITSELF, bundled_on, load_hook_folders
 from retinue.workspace.points import BOOTSTRAP
+
+if TYPE_CHECKING:
+    from retinue.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +28,7 @@ POINTS: dict[str, Point[Any] | Query[Any, Any]] = {
         BEFORE_PROMPT,
         BEFORE_TOOL,
         AFTER_TOOL,
+        COMMAND,
         MESSAGE_RECEIVED,
         MESSAGE_SENDING,
         BEFORE_COMPACTION,
@@ -55,6 +59,16 @@ def open_bus(foundation: Foundation) -> Bus:
     if folders.hooks:
         folders.listen(bus)
     return bus
+
+
+def attach_bundled(runtime: Runtime) -> None:
+    """Let the bundled hooks that somebody switched on listen too; they know the runtime, so they come after it."""
+    names = [name for name in bundled_on(runtime.foundation) if name not in ON_BY_ITSELF]
+    if names:
+        from retinue.runtime.bundled_hooks import BUNDLED_HOOKS
+
+        for name in names:
+            BUNDLED_HOOKS[name](runtime)
 
 
 def _registrant(spec: HookSpec, entry: PluginEntry | None) -> Registrant:

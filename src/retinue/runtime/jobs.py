@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import anyio.to_thread
 
+from retinue.automation.agenda import Agenda
 from retinue.automation.cron import JobRunner
 from retinue.automation.jobbook import JobBook
 from retinue.automation.jobs import Job, Mode
-from retinue.core.clock import random_id, random_uuid
+from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError
-from retinue.core.keys import RunId, SessionKey
+from retinue.core.keys import RunId, SessionKind
+from retinue.runtime.agent_jobs import require_heartbeat
 from retinue.runtime.foundation import Foundation
+from retinue.runtime.news import find_chat, tell
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard, open_private_switchboard
 from retinue.security.network import OPERATOR, Outgoing, fetch
-from retinue.storage.database import DATABASE_NAME, Database
+from retinue.sessions.maintenance import Plan, apply
+from retinue.storage.database import Database
+from retinue.storage.lease import SessionLease
+
+log = logging.getLogger(__name__)
 
 WEBHOOK_SECONDS = 30.0
 WEBHOOK_BYTES = 65_536
@@ -29,7 +38,7 @@ WEBHOOK_BYTES = 65_536
 @contextmanager
 def open_job_book(foundation: Foundation) -> Iterator[JobBook]:
     """The jobs of a home, for somebody who runs none."""
-    database = Database(foundation.home.path / DATABASE_NAME, durable=foundation.durable, newer="aside")
+    database = Database(foundation.job_database, durable=foundation.durable, newer="aside")
     try:
         yield JobBook(database, foundation.clock, random_id)
     finally:
@@ -43,15 +52,28 @@ def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
     async def submit(inbound: Inbound, key: str) -> RunId:
         return (await switchboard.submit(inbound, key)).run
 
+    async def outcome(run: RunId, seconds: float) -> Outbound | None:
+        answer = await switchboard.wait(run, seconds)
+        if answer is not None:
+            await runtime.confirm(run)  # the job says where it goes; a session that it spoke in has it already
+        return answer
+
     async def stop(inbound: Inbound) -> None:
         runtime.conversation(inbound.session).ask_to_stop()
 
+    def note(inbound: Inbound, token: str) -> None:
+        agent = inbound.session.agent
+        require_heartbeat(foundation, agent)
+        # A heartbeat has the owner's rights, which a job that an agent planned has not.
+        Agenda(runtime.database, foundation.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
+
     return JobRunner(
-        JobBook(runtime.database, foundation.clock, random_id),
+        JobBook(runtime.job_database, foundation.clock, random_id),
         submit,
-        switchboard.wait,
+        outcome,
         stop,
         Announcer(runtime).deliver,
+        note,
         foundation.clock,
         foundation.config.cron.max_concurrent_runs,
     )
@@ -62,6 +84,28 @@ async def open_job_runner(runtime: Runtime) -> AsyncIterator[JobRunner]:
     """A runner in a process that serves nobody else, for one run by hand."""
     async with open_private_switchboard(runtime) as switchboard:
         yield make_job_runner(runtime, switchboard)
+
+
+def put_away_runs(runtime: Runtime, book: JobBook) -> None:
+    """Forget runs that are long over, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
+    book.forget_old_runs()
+    retention = runtime.foundation.config.cron.session_retention
+    if retention is False:
+        return
+    now = runtime.foundation.clock.now()
+    running = {run.run for run in book.unfinished()}
+    for agent in runtime.foundation.config.agents.ids:
+        store = runtime.agent(agent).store
+        old = tuple(
+            session
+            for session in store.list()
+            if session.key.kind is SessionKind.CRON
+            and now - session.updated_at > retention
+            and session.key.text.partition(":run:")[2] not in ("", *running)
+        )
+        done = apply(Plan(old), store, partial(SessionLease, runtime.foundation.home))
+        for key, kept in done.archived.items():
+            log.info("put away %s as %s", key, kept.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +119,8 @@ class Announcer:
             await self._report(job, answer)
             return
         text = answer.text or f"The job '{job.name}' failed: {answer.error}"
-        target = self._target(job)
-        told = Inbound(f"[Scheduled job {job.name}]", target, owner=False, channel="cron", source=Source.CRON)
-        self.runtime.inbox.post(told, replace(answer, run=RunId(random_uuid()), session=target, text=text, error=None))
-
-    def _target(self, job: Job) -> SessionKey:
-        """The chat that is named, else the one in which the owner spoke last."""
-        if job.delivery.channel and job.delivery.to:
-            return SessionKey.parse(f"agent:{job.agent}:{job.delivery.channel}:direct:{job.delivery.to}")
-        return self.runtime.last_chat(job.agent)
+        chat = find_chat(self.runtime, job.agent, job.delivery.channel, job.delivery.to)
+        tell(self.runtime, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
 
     async def _report(self, job: Job, answer: Outbound) -> None:
         token = self.runtime.foundation.config.cron.webhook_token

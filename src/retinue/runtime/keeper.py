@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from retinue.context.compaction import FlushState, should_compact, should_flush
@@ -110,7 +110,8 @@ class SessionKeeper:
             self.key, tree.kept, window, self._ask, previous=tree.summary, focus=focus, force=force
         )
         before = request.tokens
-        await self.bus.fire(BEFORE_COMPACTION, Compacting(self.key, before))
+        ahead, _ = await self.bus.fire(BEFORE_COMPACTION, Compacting(self.key, before))
+        await self._pass_on(ahead.messages)
         outcome = await self.engine.compact(request)
         if isinstance(outcome, Refused):
             await self.emit(Notice(outcome.reason))
@@ -118,12 +119,17 @@ class SessionKeeper:
         self.transcript.append(outcome.entry)
         self.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
         await self.memories.take_in(self.room, self._session_id, self._settings.post_index_sync)
-        await self.bus.fire(AFTER_COMPACTION, Compacting(self.key, before, outcome.tokens_after))
+        done, _ = await self.bus.fire(AFTER_COMPACTION, Compacting(self.key, before, outcome.tokens_after))
+        await self._pass_on(done.messages)
         told = f"The conversation was summed up: {before:,} tokens became {outcome.tokens_after:,}."
         if self._settings.notify_user:
             await self.emit(Notice(told))
         log.info("compacted session=%s tokens=%d->%d", self.key, before, outcome.tokens_after)
-        return told
+        return "\n\n".join((told, *ahead.messages, *done.messages))
+
+    async def _pass_on(self, messages: Iterable[str]) -> None:
+        for text in messages:
+            await self.emit(Notice(text))
 
     @property
     def _settings(self) -> CompactionSettings:
@@ -186,7 +192,10 @@ class SessionKeeper:
 
     async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, list[str]]:
         """Notes on the conversation, and those of their lines that go back to text from outside."""
-        request = self._request((*messages, said(self._settings.memory_flush.prompt or FLUSH_PROMPT)))
+        flush = self._settings.memory_flush
+        request = self._request((*messages, said(flush.prompt or FLUSH_PROMPT)))
+        # Behind everything else, so that the provider's cache of the prompt still holds.
+        request = replace(request, session="\n\n".join(filter(None, (request.session, flush.system_prompt))))
         try:
             answer = await self._complete(request, Source.MEMORY, self._flusher())
             notes = "" if is_silent(answer.text) else answer.text.strip()

@@ -18,6 +18,7 @@ import anyio
 from retinue.context.prompt.inputs import Recollection
 from retinue.core.errors import StorageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
+from retinue.memory.scope import remembers_sessions
 from retinue.runtime.rooms import AgentRoom
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
@@ -56,13 +57,16 @@ class Memories:
 
     async def notebook(self, room: AgentRoom, session: SessionKey) -> SessionNotebook | None:
         """An agent's memory as a session may use it; None where it may not."""
+        from retinue.memory.reading import ReadLimits
         from retinue.runtime.memory import open_notebook
 
         settings = room.settings.memory_search
         if not settings.enabled:
             return None
         memory = await self._memory(room)
-        return open_notebook(memory, room.foundation.config.memory, settings, session)
+        sizes = room.settings.context_limits
+        limits = ReadLimits(sizes.memory_get_default_lines, sizes.memory_get_max_chars)
+        return open_notebook(memory, room.foundation.config.memory, settings, session, limits)
 
     async def recall(self, room: AgentRoom, session: SessionKey, message: str) -> tuple[Recollection, ...]:
         """What memory knows about a message; nothing in chats where others read along, and never a failure."""
@@ -196,7 +200,7 @@ class Memories:
 def has_notes(room: AgentRoom) -> bool:
     """Whether there is anything to remember at all: a few looks at the disk."""
     settings, shared = room.settings.memory_search, room.foundation.config.memory
-    if settings.extra_paths or "sessions" in settings.sources:
+    if settings.extra_paths or remembers_sessions(settings):
         return True
     if shared.backend == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
         return True

@@ -17,7 +17,7 @@ from retinue.memory.embed import BuiltInEmbedder, Embedder
 from retinue.memory.fusion import Weights
 from retinue.memory.index import MemoryIndex, SearchResult, narrowed
 from retinue.memory.ranking import Hit, Limits
-from retinue.memory.reading import Excerpt
+from retinue.memory.reading import USUAL_LIMITS, Excerpt, ReadLimits
 from retinue.memory.scope import may_search, should_cite
 from retinue.memory.search import Rules
 from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
@@ -169,6 +169,7 @@ class SessionNotebook:
     index: Memory
     settings: MemorySearchSettings
     cites: bool
+    limits: ReadLimits = USUAL_LIMITS
 
     async def search(
         self, text: str, *, max_results: int | None = None, min_score: float | None = None
@@ -180,7 +181,7 @@ class SessionNotebook:
         )
 
     async def read(self, path: str, start: int = 1, lines: int | None = None) -> Excerpt:
-        return await self.index.read(path, start, lines)
+        return await self.index.read(path, start, lines or self.limits.lines, max_chars=self.limits.chars)
 
     def note_change(self) -> None:
         self.index.mark_dirty()
@@ -195,9 +196,13 @@ class SessionNotebook:
 
 
 def open_notebook(
-    index: Memory, memory: MemorySettings, settings: MemorySearchSettings, session: SessionKey
+    index: Memory,
+    memory: MemorySettings,
+    settings: MemorySearchSettings,
+    session: SessionKey,
+    limits: ReadLimits = USUAL_LIMITS,
 ) -> SessionNotebook | None:
     """The notebook of a session; None where the scope rules keep it from memory."""
     if not settings.enabled or not may_search(memory.qmd.scope, session):
         return None
-    return SessionNotebook(index, settings, should_cite(memory.citations, session))
+    return SessionNotebook(index, settings, should_cite(memory.citations, session), limits)

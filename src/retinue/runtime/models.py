@@ -11,9 +11,10 @@ import anyio
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId
-from retinue.core.model import Failed, ModelEvent, ModelInfo, ModelRef, ModelRequest
+from retinue.core.model import CacheRetention, Failed, ModelEvent, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.credentials import AuthRules, Credentials
 from retinue.providers.failover import Failover, OnFallback, Sleep
+from retinue.providers.fit import Tuning
 from retinue.providers.registry import Providers
 from retinue.providers.resolve import Choice, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.providers.vendors import find_vendor
@@ -68,30 +69,62 @@ class ModelAccess:
             )
         return self._found
 
+    async def choose_for_child(self, wanted: ModelRef | None = None) -> Choice | None:
+        """The same for a sub-agent, which may have a model of its own with its own fallbacks."""
+        own = self.settings.subagents.model
+        if wanted is None and own is not None and own.primary:
+            how = "set agents.defaults.subagents.model"
+            return Choice(self.resolve(own.primary), "sub-agents use it", how, fallbacks=tuple(own.fallbacks))
+        return await self.choose(wanted)
+
+    def choose_for_pictures(self, choice: Choice) -> Choice:
+        """The model for a message with pictures: the chosen one where it sees them, else the one configured for it."""
+        seeing = self.settings.image_model
+        if seeing.primary is None or "image" in self.info(choice.ref).inputs:
+            return choice
+        how = "set agents.defaults.imageModel"
+        return Choice(self.resolve(seeing.primary), "it sees pictures", how, fallbacks=tuple(seeing.fallbacks))
+
     def forget_choice(self) -> None:
         """Look again at the next turn, after something was added."""
         self._found = None
 
     def info(self, ref: ModelRef) -> ModelInfo:
-        return self.providers.catalog.describe(ref)
+        """What is known of a model, with no more of its window than the configuration lets it use."""
+        known = self.providers.catalog.describe(ref)
+        window = min(known.window, self.settings.context_tokens or known.window)
+        return replace(known, window=window, max_output=min(known.max_output, window))
 
     def chain(self, choice: Choice) -> tuple[ModelRef, ...]:
         """The model and what is tried after it; a model that a person chose stands alone."""
         if choice.how_to_change.startswith("/model"):
             return (choice.ref,)
-        return (choice.ref, *(self.resolve(name) for name in self.settings.model.fallbacks))
+        names = self.settings.model.fallbacks if choice.fallbacks is None else choice.fallbacks
+        return (choice.ref, *map(self.resolve, names))
 
     def stream(
         self, request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
     ) -> AsyncIterator[ModelEvent]:
         """Answer with the first model of the chain that can."""
-        failover = Failover(self.providers, self.credentials, self.info, self.sleep)
+        failover = Failover(self.providers, self.credentials, self.info, self.sleep, tuning=self.tuning)
         redactor = self.foundation.redactor
 
         async def tell(text: str) -> None:
             await on_fallback(redactor.redact(text))
 
-        return _redacted(failover.stream(without_secrets(request, redactor.hide_exact), chain, tell), redactor)
+        return _redacted(failover.stream(without_secrets(request, redactor), chain, tell), redactor)
+
+    def tuning(self, ref: ModelRef) -> Tuning:
+        """How the configuration wants a model asked."""
+        params = self.settings.params_for(str(ref))
+        entry = self.settings.models.get(str(ref))
+        return Tuning(
+            params.temperature,
+            params.top_p,
+            params.max_tokens,
+            CacheRetention(params.cache_retention) if params.cache_retention else None,
+            entry is None or entry.streaming,
+        )
 
     def is_ready(self, provider: str) -> bool:
         """Whether a provider could be asked now: it has a credential, or is taken to need none."""
@@ -124,10 +157,10 @@ async def _redacted(events: AsyncGenerator[ModelEvent, None], redactor: Redactor
 def open_model_access(foundation: Foundation, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:
     """An agent's way to its models; the main agent's credentials stand behind its own."""
     settings = foundation.config.agents.resolve(agent)
-    config, home = foundation.config, foundation.home
+    config = foundation.config
     credentials = Credentials(
-        home.agent_dir(agent),
-        home.agent_dir(DEFAULT_AGENT),
+        foundation.agent_dir(agent),
+        foundation.agent_dir(DEFAULT_AGENT),
         AuthRules(config.auth, config.models),
         secrets,
         foundation.clock,

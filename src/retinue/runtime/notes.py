@@ -12,6 +12,7 @@ from retinue.core.keys import SessionKind
 from retinue.core.messages import AssistantMessage, ToolResult, UserMessage
 from retinue.core.trust import Trust, least
 from retinue.memory.documents import Library, Problem, Shelf, workspace_shelf
+from retinue.memory.scope import remembers_sessions
 from retinue.memory.settings import QmdPath
 from retinue.memory.transcripts import TranscriptFacts, export_sessions
 from retinue.runtime.records import open_sessions
@@ -71,7 +72,7 @@ def open_notes(room: AgentRoom, writes: AgentWrites, due: set[str]) -> Iterator[
     with_qmd = memory.backend == "qmd"
     with ExitStack() as stack:
         exports = None
-        if "sessions" in settings.sources or (with_qmd and memory.qmd.sessions.enabled):
+        if remembers_sessions(settings) or (with_qmd and memory.qmd.sessions.enabled):
             exports = stack.enter_context(Root.open(_exports_folder(room), create=True))
         shelves = _Shelves(room, stack)
         defaults = "memory" in settings.sources and (memory.qmd.include_default_memory or not with_qmd)
@@ -174,13 +175,13 @@ class _Sessions:
 
     def render(self, session: str) -> str:
         found = next(row for row in self.store.list() if row.id == session)
-        spoken = [(self.redactor.redact(text), trust) for text, trust in _spoken(found, self.store)]
-        foreign = [line for text, trust in spoken if trust is Trust.UNTRUSTED for line in lines_of(text)]
+        said = [(self.redactor.redact(text), trust) for text, trust in spoken(found, self.store)]
+        foreign = [line for text, trust in said if trust is Trust.UNTRUSTED for line in lines_of(text)]
         self.writes.record(f"{SESSIONS_PREFIX}{session}.md", foreign, str(found.key))
-        return "\n".join([f"# Session of {found.started_at:%Y-%m-%d}", "", *(text for text, _ in spoken)]) + "\n"
+        return "\n".join([f"# Session of {found.started_at:%Y-%m-%d}", "", *(text for text, _ in said)]) + "\n"
 
 
-def _spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]:
+def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]:
     """What was said, and how far it may be believed: an answer after text from outside is as foreign as that text."""
     tainted = Trust.AGENT
     for entry in store.open(session.key).tree.path:

@@ -39,7 +39,9 @@ def instructions_of(inbound: Inbound) -> str:
 
 
 def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
+    """A message as the model gets it; one that holds text from outside is trusted like that text."""
     trust = Trust.OWNER if inbound.owner and inbound.source is Source.CHAT else Trust.AGENT
+    trust = Trust.UNTRUSTED if inbound.foreign else trust
     return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust)
 
 

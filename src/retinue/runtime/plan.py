@@ -16,8 +16,9 @@ from retinue.context.prompt.changes import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
 from retinue.context.prompt.inputs import Mode, Recollection, TurnInputs
 from retinue.context.prompt.report import PromptReport, report_prompt
+from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
-from retinue.core.keys import SessionKey
+from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo, Thought, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
@@ -35,6 +36,7 @@ from retinue.runtime.rooms import AgentRoom
 from retinue.runtime.tools import SessionTools
 from retinue.runtime.tracing import UNTRACED, Tracer
 from retinue.sessions.entries import Compacted, Noted
+from retinue.sessions.session import folder_of
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.storage.auditlog import AuditLog
@@ -48,6 +50,10 @@ TINY_OUTPUT = 256
 
 def _stop_none(session: SessionKey) -> int:
     return 0
+
+
+def _restart_nothing(reason: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class AgentParts:
     stop_children: Callable[[SessionKey], int] = _stop_none
     """Ends the sub-agents of a session; tells how many were at work."""
     tracer: Tracer = UNTRACED
+    restart_gateway: Callable[[str], bool] = _restart_nothing
+    """Has the gateway of this process start over, for a reason; false where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,36 +124,49 @@ class Planner:
     async def plan(
         self,
         transcript: Transcript | None,
-        model: str | None = None,
+        inbound: Inbound | None = None,
         mode: Mode = Mode.FULL,
-        message: str = "",
         recollections: tuple[Recollection, ...] = (),
     ) -> Plan | None:
-        """What the next turn would use; None where there is no model. Without a transcript nothing is created."""
+        """What the next turn would use; None where there is no model. Without a transcript nothing is created.
+
+        `inbound` is the message it would answer, where there is one yet: it may ask for another model.
+        """
+        inbound = inbound or Inbound("", self.key)
         access, room = self.parts.access, self.parts.room
         session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
-        wanted = access.resolve(model) if model else (session.model if session else None)
-        choice = await self._heed_model_hooks(await access.choose(wanted), message)
+        wanted = access.resolve(inbound.model) if inbound.model else (session.model if session else None)
+        is_child = self.key.kind is SessionKind.SUBAGENT
+        chosen_model = await (access.choose_for_child(wanted) if is_child else access.choose(wanted))
+        choice = await self._heed_model_hooks(chosen_model, inbound.text)
         if choice is None:
             return None
+        if inbound.images:
+            choice = access.choose_for_pictures(choice)
         info = access.info(choice.ref)
         layers = session_layers(self.parts.foundation.config, room.settings, self.key, choice.ref)
         tools = self.parts.tools.for_session(layers, info)
-        thinking = (session.thinking if session else None) or Thought(room.settings.thinking_default or "off")
+        chosen = inbound.thinking or (session.thinking if session else None)
+        thinking = chosen or Thought(room.settings.thinking_default or "off")
         # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
         injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
+        is_beat = inbound.source is Source.HEARTBEAT
+        if is_beat and room.settings.heartbeat.light_context:
+            injection = Injection.NONE
         order = PromptOrder(
             self.key,
-            mode,
+            Mode.MINIMAL if is_child and mode is Mode.FULL else mode,
             tools,
             info,
             session_id=str(session.id) if session else "",
             thinking=thinking,
             reasoning=(session.reasoning if session else None) or room.settings.reasoning_default,
             injection=injection,
+            below=folder_of(session),
+            is_beat=is_beat,
             turn=TurnInputs(recollections=recollections, background=self.parts.tools.background(room.id, self.key)),
         )
-        prompt = await self._heed_prompt_hooks(await build_prompt(room, order, self.parts.bus), message)
+        prompt = await self._heed_prompt_hooks(await build_prompt(room, order, self.parts.bus), inbound.text)
         trust = trust_of_files(room, self.parts.memories.writes(room), [file.name for file in prompt.files])
         return Plan(choice, info, tools, prompt, thinking, injection, trust is Trust.UNTRUSTED)
 

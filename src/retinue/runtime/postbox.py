@@ -50,10 +50,9 @@ class Postbox:
                 raise UsageError(f"{to.channel}/{to.account} cannot show reactions.")
             runtime.outbox.put([Parcel(order.key, to, reaction=order.emoji, reply_to=order.reply_to)])
             return "The reaction is on its way."
+        most = most_media_bytes(found[0], runtime.foundation.config.agents.defaults)
         attached, lost = (
-            ((), ())
-            if not able.media
-            else attach_media(runtime.agent(session.agent).room.root, order.media, most_media_bytes(found[0]))
+            ((), ()) if not able.media else attach_media(runtime.agent(session.agent).room.root, order.media, most)
         )
         parcels = make_parcels(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
         if parcels and able.buttons and order.buttons:

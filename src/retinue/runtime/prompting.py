@@ -41,15 +41,15 @@ from retinue.runtime.rooms import AgentRoom, docs_folder
 from retinue.skills.catalog import Catalog, render_catalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
-from retinue.workspace.bootstrap import audience_of
+from retinue.workspace.bootstrap import Audience, audience_of
 from retinue.workspace.budget import InjectedFile, fit_files
 from retinue.workspace.continuation import Injection
 from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 from retinue.workspace.ritual import RitualState, ritual_state
 
 HEARTBEAT_PROMPT = (
-    "Read HEARTBEAT.md if it exists and follow it strictly. Do not bring up old tasks from earlier chats. "
-    "If nothing needs attention, reply HEARTBEAT_OK."
+    "A wake-up by the clock. Do what HEARTBEAT.md, shown above, asks for; leave what earlier talk was about alone. "
+    "If nobody has to know anything, reply HEARTBEAT_OK."
 )
 
 
@@ -66,6 +66,10 @@ class PromptOrder:
     thinking: str = "off"
     reasoning: str = "off"
     injection: Injection = Injection.FULL
+    below: str = ""
+    """The folder of the workspace that the session is kept to."""
+    is_beat: bool = False
+    """Whether the turn answers a heartbeat, which brings HEARTBEAT.md whatever session it is in."""
     turn: TurnInputs = field(default_factory=TurnInputs)
 
 
@@ -100,8 +104,11 @@ async def _read_files(room: AgentRoom, order: PromptOrder, bus: Bus) -> tuple[In
     pending = ritual_state(room.root) is RitualState.PENDING
     files = room.reader.stable_files(audience, room.settings, ritual_pending=pending, injection=order.injection)
     event, _ = await bus.fire(BOOTSTRAP, BootstrapFiles(order.session, files))
+    known = {file.name for file in event.files}
+    extra = tuple(path for path in event.extra if path not in known)
+    more = room.reader.extra_files(audience, room.settings, extra, order.injection) if extra else ()
     return fit_files(
-        [file for file in event.files if file.text],
+        [file for file in (*event.files, *more) if file.text],
         room.settings.bootstrap_max_chars,
         room.settings.bootstrap_total_max_chars,
     )
@@ -123,7 +130,7 @@ def _stable_inputs(
 ) -> StableInputs:
     settings, config = room.settings, room.foundation.config
     can_read = order.model is None or any(tool.name == "read" for tool in order.tools)
-    folder, sandbox = describe_sandbox(room, order.session)
+    folder, sandbox = describe_sandbox(room, order.session, order.below)
     return StableInputs(
         workspace=folder,
         sandbox=sandbox,
@@ -151,8 +158,6 @@ def _contribution(order: PromptOrder) -> Contribution | None:
 
 
 def _session_inputs(room: AgentRoom, order: PromptOrder) -> SessionInputs:
-    heartbeat = room.settings.heartbeat
-    speaks_of_heartbeats = room.settings.is_default and heartbeat.every and heartbeat.include_system_prompt_section
     return SessionInputs(
         runtime=_runtime_facts(room, order),
         channel=ChannelFacts(
@@ -161,11 +166,20 @@ def _session_inputs(room: AgentRoom, order: PromptOrder) -> SessionInputs:
         ),
         tools=frozenset(tool.name for tool in order.tools),
         occasion=_occasion(order),
-        heartbeat=HeartbeatFacts(heartbeat.prompt or HEARTBEAT_PROMPT)
-        if speaks_of_heartbeats and order.session.kind is SessionKind.HEARTBEAT
-        else None,
+        heartbeat=_heartbeat_facts(room, order.session),
         contribution=_contribution(order),
     )
+
+
+def _heartbeat_facts(room: AgentRoom, session: SessionKey) -> HeartbeatFacts | None:
+    """The wake-up message, in a session that is for heartbeats alone.
+
+    In one that people use too, every one of their turns would pay for it; there the message itself says enough.
+    """
+    heartbeat = room.settings.heartbeat
+    if session.kind is not SessionKind.HEARTBEAT or not heartbeat.every or not heartbeat.include_system_prompt_section:
+        return None
+    return HeartbeatFacts(heartbeat.prompt or HEARTBEAT_PROMPT)
 
 
 def _occasion(order: PromptOrder) -> Occasion | None:
@@ -195,6 +209,7 @@ def _runtime_facts(room: AgentRoom, order: PromptOrder) -> RuntimeFacts:
         session=str(order.session),
         session_id=order.session_id,
         host=platform.node(),
+        repo=str(_find_repository(room) or ""),
         os=platform.system(),
         arch=platform.machine(),
         python=platform.python_version(),
@@ -206,9 +221,16 @@ def _runtime_facts(room: AgentRoom, order: PromptOrder) -> RuntimeFacts:
     )
 
 
+def _find_repository(room: AgentRoom) -> Path | None:
+    """The repository that the agent works in: the configured one, else the one around its workspace."""
+    if room.settings.repo_root:
+        return room.foundation.locate(room.settings.repo_root)
+    return next((folder for folder in room.root.path.parents if (folder / ".git").exists()), None)
+
+
 def _turn_inputs(room: AgentRoom, order: PromptOrder) -> TurnInputs:
     audience = audience_of(order.session.kind, minimal=order.mode is Mode.MINIMAL)
-    file = room.reader.turn_file(audience, room.settings)
+    file = room.reader.turn_file(Audience.HEARTBEAT if order.is_beat else audience, room.settings)
     if file is None:
         return order.turn
     shown = ContextFile(file.name, file.text, file.name)

@@ -14,12 +14,12 @@ from retinue.core.errors import ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import ToolCall, text_of
 from retinue.core.model import ModelRef
-from retinue.runtime.confinement import working_root
+from retinue.runtime.confinement import enter_folder, working_root
 from retinue.runtime.plan import AgentParts, Plan
 from retinue.runtime.policy import elevation_gates, elevation_of, is_sandboxed, session_layers, wanted_elevation
 from retinue.runtime.rooms import AgentRoom
 from retinue.sessions.entries import SettingChanged
-from retinue.sessions.session import ELEVATED
+from retinue.sessions.session import ELEVATED, folder_of
 from retinue.tools.elevated import Elevation, Gate, Sender, refuse_elevation
 from retinue.tools.policy import ELEVATED_TOOLS, Decision, Effect, Layers
 from retinue.tools.tool import ToolContext
@@ -39,7 +39,8 @@ class Rights:
 
     async def context(self, run: RunId, ask: Ask, plan: Plan) -> ToolContext:
         """What tools get to know and use."""
-        context = make_context(self.parts.room, self.key, self.elevated)
+        below = folder_of(self.parts.store.peek(self.key))
+        context = make_context(self.parts.room, self.key, self.elevated, below)
         variables = await self.parts.tools.variables(self.parts.room)
         return replace(
             context,
@@ -86,13 +87,26 @@ class Rights:
         return spell_sender(self.inbound)
 
 
-def make_context(room: AgentRoom, session: SessionKey, elevated: Elevation = Elevation.OFF) -> ToolContext:
-    """What tools reach in a session: its folders, and the machine beyond them only where nothing confines it."""
+def make_context(
+    room: AgentRoom, session: SessionKey, elevated: Elevation = Elevation.OFF, below: str = ""
+) -> ToolContext:
+    """What tools reach in a session: its folders, and the machine beyond them only where nothing confines it.
+
+    `below` is the folder of the workspace that the session is kept to; empty for all of it.
+    """
     confined = is_sandboxed(room.settings, session) and elevated is Elevation.OFF
-    root = working_root(room, session) if confined else room.root
-    outside = None if confined else room.outside
+    whole = working_root(room, session) if confined else room.root
     return ToolContext(
-        room.id, session, RunId(""), "", root, room.readable, elevated=elevated, outside=outside, owner=False
+        room.id,
+        session,
+        RunId(""),
+        "",
+        enter_folder(room, whole, below) if below else whole,
+        room.readable,
+        elevated=elevated,
+        outside=None if confined or below else room.outside,
+        whole=whole,
+        owner=False,
     )
 
 

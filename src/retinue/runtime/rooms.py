@@ -168,8 +168,9 @@ def _refuse_state_folder(foundation: Foundation, agent: AgentId, path: Path) -> 
 
 def list_closed(foundation: Foundation, agent: AgentId) -> tuple[Path, ...]:
     """What an agent's tools never reach: the home with its state and credentials, and what is other agents' own."""
-    others = [locate_workspace(foundation, other) for other in foundation.config.agents.ids if other != agent]
-    return (foundation.home.path, *others, *map(Path, KERNEL_FOLDERS))
+    agents = foundation.config.agents.ids
+    others = [locate_workspace(foundation, other) for other in agents if other != agent]
+    return (foundation.home.path, *map(foundation.agent_dir, agents), *others, *map(Path, KERNEL_FOLDERS))
 
 
 def stays_in_workspace(foundation: Foundation, settings: AgentSettings) -> bool:

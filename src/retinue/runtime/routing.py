@@ -8,7 +8,15 @@ from retinue.config.schema import Config
 from retinue.config.sections.routing import ChannelSettings
 from retinue.core.keys import SessionKey
 from retinue.core.origin import Origin
-from retinue.dispatch.admission import CommandRights, is_named, is_owner, mentions, needs_mention, refuse_writer
+from retinue.dispatch.admission import (
+    CommandRights,
+    history_limit,
+    is_named,
+    is_owner,
+    mentions,
+    needs_mention,
+    refuse_writer,
+)
 from retinue.dispatch.router import Route, SessionRules, choose_agent, session_of
 from retinue.sessions.settings import DmScope
 
@@ -27,6 +35,8 @@ class Destination:
     may_command: bool
     needs_mention: bool
     """Whether an agent answers there only when it is called."""
+    history_limit: int
+    """How many messages that called nobody are told with the next that does."""
 
 
 def find_destination(config: Config, origin: Origin, *, vouched: bool = True) -> Destination:
@@ -44,6 +54,7 @@ def find_destination(config: Config, origin: Origin, *, vouched: bool = True) ->
         refused=refuse_writer(origin, channel, owner=owner),
         may_command=commands.text and (owner or rights.may_command(origin, channel)),
         needs_mention=needs_mention(origin, channel, agent.group_chat, config.messages.group_chat),
+        history_limit=history_limit(channel.history_limit, agent.group_chat, config.messages.group_chat),
     )
 
 
@@ -58,9 +69,11 @@ def is_called(config: Config, destination: Destination, text: str, *, known_as: 
 def _session_rules(config: Config, channel: ChannelSettings, origin: Origin, *, owner: bool) -> SessionRules:
     """The rules for one writer: somebody whom no list names does not read along in the owner's main session."""
     settings = config.session
-    named = owner or is_named(origin, channel.allow_from)
-    scope = STRANGERS_SCOPE if settings.dm_scope == "main" and not named else settings.dm_scope
-    return SessionRules(scope, settings.identity_links)
+    if owner or is_named(origin, channel.allow_from):
+        return SessionRules(
+            settings.dm_scope, settings.identity_links, settings.group_scope, one_for_all=settings.scope == "global"
+        )
+    return SessionRules(STRANGERS_SCOPE if settings.dm_scope == "main" else settings.dm_scope, settings.identity_links)
 
 
 def reachable(config: Config) -> list[tuple[str, str]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -21,32 +22,29 @@ from retinue.context.fallback import FallbackEngine
 from retinue.core.api import Display, Greeting, Missed
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_id, random_uuid
-from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import Emit, Notice, TurnEvent
-from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
-from retinue.core.messages import text_of
-from retinue.dispatch.inbox import Inbox
+from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.dispatch.inbox import Inbox, Waiting
 from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.dispatch.outbox import Outbox
 from retinue.hooks.bus import Bus
 from retinue.providers.registry import Providers
 from retinue.runtime.approvals import Permissions, open_permissions
+from retinue.runtime.background import announce
 from retinue.runtime.board import Board
 from retinue.runtime.confinement import make_sandboxes
 from retinue.runtime.conversation import Conversation
 from retinue.runtime.foundation import Foundation
-from retinue.runtime.hooks import open_bus
+from retinue.runtime.hooks import attach_bundled, open_bus
 from retinue.runtime.memories import Memories
 from retinue.runtime.models import ModelAccess, open_model_access
 from retinue.runtime.plan import AgentParts
 from retinue.runtime.reception import choose_display, list_commands, make_greeting
+from retinue.runtime.retired import Retired
 from retinue.runtime.rooms import AgentRoom, open_room, seed_agent
 from retinue.runtime.tools import SessionTools, make_tools
 from retinue.runtime.tracing import UNTRACED, Tracer, open_tracer
-from retinue.security.content import Source as ContentSource
-from retinue.security.content import sanitise_line, wrap_untrusted
-from retinue.security.literals import literal
-from retinue.security.logs import tune_logs
 from retinue.security.secrets import Secrets
 from retinue.sessions.maintenance import maintain
 from retinue.sessions.store import SessionStore
@@ -55,7 +53,6 @@ from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
 from retinue.storage.private import sweep_temporaries
 from retinue.toolkit.running import CommandEnd, CommandTable
-from retinue.toolkit.shell import describe_end
 
 if TYPE_CHECKING:
     from retinue.runtime.spawning import Spawner
@@ -63,8 +60,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_WAKES = 100
-_PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT})
 MOST_CONVERSATIONS = 500
 """Conversations that are kept at hand; more are opened again when they go on."""
 APPROVALS_KEPT = timedelta(days=90)
@@ -89,23 +84,29 @@ class Runtime:
     memories: Memories
     permissions: Permissions
     database: Database
+    job_database: Database
+    """Where jobs are kept: the home's database, unless they have one of their own."""
     extra_skills: tuple[Path, ...] = ()
     board: Board = field(default_factory=Board)
     tracer: Tracer = UNTRACED
     outbox: Outbox = field(init=False)
-    wakes: MemoryObjectReceiveStream[Inbound] = field(init=False)
-    _wake: MemoryObjectSendStream[Inbound] = field(init=False)
+    wakes: MemoryObjectReceiveStream[Waiting] = field(init=False)
+    """Messages that no person sent and that nobody attends to yet."""
+    _wake: MemoryObjectSendStream[Waiting] = field(init=False)
     _agents: dict[AgentId, AgentParts] = field(default_factory=dict, init=False)
     _conversations: dict[SessionKey, Conversation] = field(default_factory=dict, init=False)
     spawner: Spawner | None = field(default=None, init=False)
     """What starts sub-agents, in a process that serves sessions."""
+    engage: Callable[[], Awaitable[object]] | None = field(default=None, init=False)
+    """Opens what starts sub-agents, in a process that does so only when the first is asked for."""
     _told: set[str] = field(default_factory=set, init=False)
     _renewed: anyio.Event = field(default_factory=anyio.Event, init=False)
     _retired: list[Retired] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.database, self.foundation.clock)
-        self._wake, self.wakes = anyio.create_memory_object_stream[Inbound](MOST_WAKES)
+        self._wake, self.wakes = anyio.create_memory_object_stream[Waiting](math.inf)
+        attach_bundled(self)
 
     def agent(self, agent: AgentId, *, seed: bool = True) -> AgentParts:
         """An agent with its workspace open; what the workspace lacks is made first, unless told otherwise."""
@@ -135,18 +136,10 @@ class Runtime:
                 permissions=self.permissions,
                 stop_children=self.stop_children,
                 tracer=self.tracer,
+                restart_gateway=self.board.restart,
             )
             self._agents[agent] = found
         return found
-
-    def last_chat(self, agent: AgentId) -> SessionKey:
-        """The private chat in which the owner spoke last, which is where news belong."""
-        spoken = [
-            (session.last_interaction_at, session.key.text, session.key)
-            for session in self.agent(agent).store.list()
-            if session.key.kind in _PRIVATE and session.last_interaction_at is not None
-        ]
-        return max(spoken)[2] if spoken else SessionKey.main(agent)
 
     def stop_children(self, session: SessionKey) -> int:
         """End the sub-agents that a session started; returns how many were at work."""
@@ -200,7 +193,13 @@ class Runtime:
 
         The databases, lanes and running commands stay. What is returned must be closed once no turn uses it.
         """
-        retired = Retired(tuple(self._agents.values()), tuple(self._conversations.values()), self)
+        retired = Retired(
+            tuple(self._agents.values()),
+            tuple(self._conversations.values()),
+            self.providers,
+            self.memories,
+            self._retired.remove,
+        )
         self._retired.append(retired)
         self.foundation = foundation
         self.secrets = Secrets(foundation.environment, foundation.redactor)
@@ -210,8 +209,9 @@ class Runtime:
         self.bus = open_bus(foundation)
         self.memories = Memories(self.database)
         self.audit = foundation.audit
-        tune_logs(foundation.config.logging.level, foundation.config.logging.format)
+        foundation.tune_logs()
         self._agents = {}
+        attach_bundled(self)
         renewed, self._renewed = self._renewed, anyio.Event()
         renewed.set()
         return retired
@@ -294,20 +294,21 @@ class Runtime:
         self.inbox.delivered(run)
 
     async def command_ended(self, end: CommandEnd) -> None:
-        """Tell an agent that its background command is over: in its running turn, or by a turn of its own."""
-        told = text_of(describe_end(end, end.output).content)
-        command = sanitise_line(literal(end.command))
-        label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
-        text = f"{label}\n{wrap_untrusted(told, ContentSource.COMMAND, new_id=random_id, warn=False)}"
-        inbound = Inbound(text, end.session, source=Source.BACKGROUND, owner=end.owner)
-        conversation = self._conversations.get(end.session)
-        if conversation is not None and conversation.running:
-            self.inbox.accept(inbound, RunId(random_uuid()))
-            return
-        try:
-            self._wake.send_nowait(inbound)
-        except anyio.WouldBlock:
-            log.warning("too many ended commands wait for their agent; %s is dropped", end.id)
+        """Tell an agent that its background command is over.
+
+        The message is kept first. A running turn takes it in where the queue's mode lets it; whoever attends `wakes`
+        sees to it that it is answered where none does, or where the turn was just ending.
+        """
+        inbound = announce(end)
+        accepted = self.inbox.accept(inbound, RunId(random_uuid()))
+        self._wake.send_nowait(Waiting(accepted.run, inbound, accepted.accepted_at))
+
+    async def answer(self, waiting: Waiting, show: Emit = show_nothing, ask: Ask = nobody_to_ask) -> Outbound | None:
+        """Answer a message that is kept already; None where its answer was given with that of another."""
+        outcome = self.inbox.outcome(waiting.run)
+        if outcome is None:
+            return await self.conversation(waiting.inbound.session).see_through(waiting.run, show, ask)
+        return outcome if self.inbox.delivered(waiting.run) else None
 
     def close(self) -> None:
         self._wake.close()
@@ -323,36 +324,6 @@ class Runtime:
         await self.memories.aclose()
         await self.providers.aclose()
 
-    def forget(self, retired: Retired) -> None:
-        """Let go of retired parts that were closed."""
-        self._retired.remove(retired)
-
-
-class Retired:
-    """Parts of an earlier configuration, which turns that began with them may still use."""
-
-    def __init__(
-        self, agents: tuple[AgentParts, ...], conversations: tuple[Conversation, ...], runtime: Runtime
-    ) -> None:
-        self._agents = agents
-        self._conversations = conversations
-        self._providers = runtime.providers
-        self._memories = runtime.memories
-        self._runtime = runtime
-
-    @property
-    def in_use(self) -> bool:
-        return any(conversation.busy for conversation in self._conversations)
-
-    async def close(self) -> None:
-        """Let go of everything; no turn may use it any more."""
-        self._runtime.forget(self)
-        for parts in self._agents:
-            parts.store.settle_all()
-            parts.room.close()
-        await self._memories.aclose()
-        await self._providers.aclose()
-
 
 def make_providers(foundation: Foundation, secrets: Secrets) -> Providers:
     """Every way to a model that the configuration and the plugins know."""
@@ -360,10 +331,16 @@ def make_providers(foundation: Foundation, secrets: Secrets) -> Providers:
     return Providers(foundation.config.models, secrets, foundation.home.models, adapters)
 
 
+def _open_job_database(foundation: Foundation, database: Database, stack: AsyncExitStack) -> Database:
+    if foundation.job_database == database.path:
+        return database
+    return stack.enter_context(closing(Database(foundation.job_database, durable=foundation.durable, newer="aside")))
+
+
 @asynccontextmanager
 async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...] = ()) -> AsyncIterator[Runtime]:
     """Open every part in order, and close them in reverse."""
-    tune_logs(foundation.config.logging.level, foundation.config.logging.format)
+    foundation.tune_logs()
     secrets = Secrets(foundation.environment, foundation.redactor)
     async with AsyncExitStack() as stack:
 
@@ -397,6 +374,7 @@ async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...]
             memories=Memories(database),
             permissions=permissions,
             database=database,
+            job_database=_open_job_database(foundation, database, stack),
             extra_skills=extra_skills,
             board=board,
             tracer=await stack.enter_async_context(open_tracer(foundation.config.diagnostics.otel, secrets)),
@@ -406,6 +384,7 @@ async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...]
         permissions.rulebook.attach_skills(runtime.skill_programs)
         permissions.approvals.sweep()
         stack.callback(runtime.close)
-        gc.freeze()
-        gc.enable()
+        if not gc.isenabled():  # the program ran without while it started, and most of what that made is here to stay
+            gc.freeze()
+            gc.enable()
         yield runtime

@@ -2,27 +2,29 @@
 
 A child is a message in a session of its own, so it survives whatever the inbox survives. Its result is kept in the
 registry, and its parent is told by a message under a key of its own: once, however often a process dies on the way.
+Whoever ends a child first writes that into the registry; who follows the child sees it there and makes its turn stop.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 from retinue.core.background import run_logged
-from retinue.core.clock import random_uuid
+from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errors import RetinueError, StorageError, UsageError
-from retinue.core.events import TurnStatus
-from retinue.core.keys import RunId, SessionKey
-from retinue.core.messages import AssistantMessage
-from retinue.core.model import Thought
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.events import Notice, TurnStatus
+from retinue.core.keys import RunId, SessionKey, SessionKind
+from retinue.core.messages import AssistantMessage, Usage
+from retinue.dispatch.attend import POISONOUS
 from retinue.dispatch.childbook import ChildBook
 from retinue.dispatch.subagents import (
     Child,
@@ -30,28 +32,55 @@ from retinue.dispatch.subagents import (
     SpawnFacts,
     SpawnOrder,
     announce,
+    compose_result,
     compose_task,
+    depth_of,
     find_refusal,
+    is_stale,
     key_for_child,
+    skips_announcement,
+    time_left,
 )
+from retinue.runtime.conversation import ARCHIVED, GAVE_UP
+from retinue.runtime.inheritance import SpawnRefused, fit_out
 from retinue.runtime.policy import is_sandboxed
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard
-from retinue.sessions.entries import Body, Entry, MessageAdded, ThinkingChanged
+from retinue.sandbox.profile import find_loosening
+from retinue.security.content import Source as ContentSource
+from retinue.security.content import wrap_untrusted
+from retinue.sessions.forking import is_foreign
+from retinue.storage.lease import SessionLease
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 3_600.0
-RETRY_SECONDS = 15.0
+WATCH_SECONDS = 0.5
+"""How often a child is looked at by who follows it; whoever ends it may be another process."""
+STOP_SECONDS = 15.0
+FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
 STATES = {
     TurnStatus.OK: ChildState.DONE,
     TurnStatus.FAILED: ChildState.FAILED,
     TurnStatus.ABORTED: ChildState.CANCELLED,
 }
+INTERRUPTIONS = (GAVE_UP, ARCHIVED, POISONOUS)
+"""Errors of turns that were lost with their processes."""
+LEFT_ALONE = "It was interrupted when its process ended, and nothing went on with it for too long."
+UNTOLD_KEPT = timedelta(days=7)
+"""How long a result waits for its parent."""
+CHILDREN_KEPT = timedelta(days=30)
+"""How long a child whose session was put away stays in the registry."""
+NO_AGENT = "Its agent is not in the configuration any more."
+
+T = TypeVar("T")
 
 
-class SpawnRefused(UsageError):
-    """A sub-agent was not started; the message says why."""
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A child that was started, and what its parent should know about it."""
+
+    child: Child
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,62 +91,81 @@ class Spawner:
     switchboard: Switchboard
     book: ChildBook
     tasks: TaskGroup
+    _followed: set[RunId] = field(default_factory=set)
 
-    async def spawn(self, order: SpawnOrder, parent: SessionKey, *, owner: bool) -> Child:
-        """Start a child; raises `SpawnRefused` where it may not be. Returns at once."""
+    async def spawn(self, order: SpawnOrder, parent: SessionKey, *, owner: bool, foreign: bool = False) -> Spawned:
+        """Start a child; raises `SpawnRefused` where it may not be. Returns at once.
+
+        `foreign` says that whoever asks has read text from outside, so that its child is as careful.
+        """
         refusal = find_refusal(order, self._facts(order, parent))
         if refusal is not None:
             raise SpawnRefused(refusal)
         agent = order.agent or parent.agent
         settings = self.runtime.foundation.config.agents.resolve(agent).subagents
-        run = RunId(random_uuid())
         session = key_for_child(parent, agent, random_uuid())
+        outfit = fit_out(self.runtime, order, parent, session)
         default = timedelta(seconds=settings.run_timeout_seconds) if settings.run_timeout_seconds else None
         child = Child(
-            run=run,
+            run=RunId(random_uuid()),
             parent=parent,
             session=session,
             task=order.task,
             label=order.label,
+            task_name=order.task_name,
             owner=owner,
             asked_at=self.runtime.foundation.clock.now(),
             timeout=order.timeout or default,
             cleanup=order.cleanup,
-            model=order.model or (settings.model.primary if settings.model else None),
+            model=outfit.model,
+            foreign=foreign,
         )
-        self._prepare(child, order, settings.thinking)
+        self.runtime.agent(agent).store.begin(child.session, outfit.bodies)
         self.book.add(child)
-        self.tasks.start_soon(run_logged, f"the sub-agent {child.run}", self._see_through, child)
-        return child
+        self._follow(child)
+        return Spawned(child, outfit.notes)
 
-    def adopt(self) -> int:
-        """Take up the children that a process before this one left; returns how many."""
-        left = self.book.active()
+    def adopt(self, parent: SessionKey | None = None) -> int:
+        """Take up the children, or those of a session, that a process before this one left; returns how many.
+
+        One that was left alone for too long is ended. No session of theirs may be driven yet.
+        """
+        self._drop_remains()
+        left = self.book.active(parent)
         for child in left:
-            self.tasks.start_soon(run_logged, f"the sub-agent {child.run}", self._see_through, child)
+            why = self._find_hindrance(child) if child.ended_at is None else None
+            if why is not None:
+                self.runtime.inbox.abandon(child.session, why)
+                child = self.book.end(child.run, ChildState.INTERRUPTED, replace(child, text=why))
+            self._follow(child)
         return len(left)
 
-    def cancel(self, child: Child) -> bool:
-        """End a child and its own children; false where it had ended."""
-        ended = self.book.end(child.run, ChildState.CANCELLED, replace(child, text="It was cancelled."))
-        self.runtime.conversation(child.session).ask_to_stop()
-        return ended.state is ChildState.CANCELLED
+    def cancel(self, child: Child, *, told: bool = False) -> bool:
+        """End a child and its own children; false where it had ended. `told` says that its parent knows."""
+        kept = self.book.get(child.run)
+        if kept.ended_at is not None:
+            return False
+        ended = replace(kept, text="It was cancelled.")
+        self.book.end(kept.run, ChildState.CANCELLED, ended, told=told)
+        self.runtime.conversation(kept.session).ask_to_stop()
+        return True
 
     def cancel_children(self, parent: SessionKey) -> int:
-        """End all children of a session; returns how many were at work."""
-        at_work = [child for child in self.book.of_parent(parent) if child.state is ChildState.RUNNING]
-        for child in at_work:
-            self.cancel(child)
-        return len(at_work)
+        """End all children of a session because it is stopped; returns how many were at work."""
+        return sum(self.cancel(child, told=True) for child in self.book.active(parent))
 
-    async def steer(self, child: Child, text: str) -> None:
+    async def steer(self, child: Child, text: str, *, foreign: bool = False) -> None:
         """Say something to a child that is at work."""
         if child.state is not ChildState.RUNNING:
             raise UsageError(f"The sub-agent {child.run} has ended ({child.state}); it hears nothing any more.")
-        await self.switchboard.submit(Inbound(text, child.session, source=Source.SUBAGENT, owner=child.owner))
+        told = Inbound(text, child.session, source=Source.SUBAGENT, owner=child.owner, foreign=foreign)
+        await self.switchboard.submit(replace(told, model=child.model))
 
     def archive(self) -> int:
-        """Put away the sessions of children that ended a while ago; returns how many."""
+        """Put away the sessions of children that ended a while ago; returns how many. Forget those of long ago."""
+        for child in self.book.expire(UNTOLD_KEPT):
+            log.warning("nobody took the result of the sub-agent %s for %s", child.run, child.parent)
+        self.book.forget(CHILDREN_KEPT)
         settings = self.runtime.foundation.config.agents.defaults.subagents
         if not settings.archive_after_minutes:
             return 0
@@ -136,100 +184,193 @@ class Spawner:
         agents = self.runtime.foundation.config.agents
         settings = agents.resolve(parent.agent)
         target = order.agent or parent.agent
-        mine = self.book.of_parent(parent)
-        key = key_for_child(parent, target, "new")
+        theirs = agents.resolve(target) if target in agents.ids else settings
+        children, untold = self.book.count(parent)
+        names = frozenset(child.task_name for child in self.book.active(parent))
         return SpawnFacts(
             parent=parent,
             agents=agents.ids,
             allowed=settings.subagents.allow_agents,
-            children=sum(child.state is ChildState.RUNNING for child in mine),
-            untold=sum(child.ended_at is not None and child.told_at is None for child in mine),
+            children=children,
+            untold=untold,
+            names=names,
             deepest=settings.subagents.max_spawn_depth,
             most_children=settings.subagents.max_children_per_agent,
             must_name_agent=settings.subagents.require_agent_id,
             parent_confined=is_sandboxed(settings, parent),
-            child_confined=target in agents.ids and is_sandboxed(agents.resolve(target), key),
+            child_confined=is_sandboxed(theirs, key_for_child(parent, target, "new")),
+            looser=find_loosening(settings.sandbox, theirs.sandbox),
         )
 
-    def _prepare(self, child: Child, order: SpawnOrder, thinking: str | None) -> None:
-        """Begin the child's session: empty, or with what the parent has heard so far."""
-        bodies: list[Body] = []
-        if order.context == "fork":
-            path = self.runtime.agent(child.parent.agent).store.open(child.parent).tree.path
-            bodies += _without_open_calls(path)
-        level = order.thinking or thinking
-        if level is not None:
-            if level not in tuple(Thought):
-                raise SpawnRefused(f"'{level}' is none of: {', '.join(Thought)}.")
-            bodies.append(ThinkingChanged(Thought(level)))
-        self.runtime.agent(child.session.agent).store.begin(child.session, bodies)
+    def _drop_remains(self) -> None:
+        """Let nobody go on with the turns of children that were ended when their process was too."""
+        for session in self.runtime.inbox.unfinished():
+            child = self.book.of_session(session) if session.kind is SessionKind.SUBAGENT else None
+            if child is not None and child.ended_at is not None:
+                self.runtime.inbox.abandon(session, child.text)
+
+    def _find_hindrance(self, child: Child) -> str | None:
+        """Why nobody goes on with a child that a process left; None where this one does."""
+        if child.session.agent not in self.runtime.foundation.config.agents.ids:
+            return NO_AGENT
+        session = self.runtime.agent(child.session.agent).store.peek(child.session)
+        last_sign = max(child.asked_at, session.updated_at) if session else child.asked_at
+        if not is_stale(last_sign, self.runtime.foundation.clock.now()):
+            return None
+        lease = SessionLease(self.runtime.foundation.home, child.session)
+        is_alone = lease.try_acquire()
+        lease.release()
+        return LEFT_ALONE if is_alone else None
+
+    def _follow(self, child: Child) -> None:
+        if child.run not in self._followed:
+            self._followed.add(child.run)
+            self.tasks.start_soon(run_logged, f"the sub-agent {child.run}", self._see_through, child)
 
     async def _see_through(self, child: Child) -> None:
-        """Wait for a child's end, keep its result and tell its parent; what fails for want of a disk is tried again."""
+        """Wait for a child's end, keep its result and tell its parent."""
+        try:
+            ended = child if child.ended_at else await self._persist(self._outcome, child)
+            if ended.told_at is None:
+                await self._persist(self._tell, ended)
+        finally:
+            self._followed.discard(child.run)
+
+    async def _persist(self, step: Callable[[Child], Awaitable[T]], child: Child) -> T:
+        """Take a step as often as it fails, for want of a disk or of room in a queue."""
+        pause = FIRST_PAUSE
         while True:
             try:
-                ended = child if child.ended_at else await self._outcome(child)
-                if ended.told_at is None:
-                    await self._tell(ended)
-                return
-            except StorageError as error:
-                log.warning("the sub-agent %s cannot be settled yet: %s", child.run, error)
-                await anyio.sleep(RETRY_SECONDS)
+                return await step(child)
             except RetinueError as error:
-                log.warning("the sub-agent %s failed: %s", child.run, error)
-                child = self.book.end(child.run, ChildState.FAILED, replace(child, text=str(error)))
+                log.warning("the sub-agent %s has to wait for %g s: %s", child.run, pause, error)
+            await anyio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _outcome(self, child: Child) -> Child:
-        order = SpawnOrder(child.task)
+        """Let a child do its task; returns it with what came of it."""
+        kept = self.book.get(child.run)
+        if kept.ended_at is not None:
+            return kept
         inbound = Inbound(
-            compose_task(order), child.session, source=Source.SUBAGENT, owner=child.owner, model=child.model
+            compose_task(child.task),
+            child.session,
+            source=Source.SUBAGENT,
+            owner=child.owner,
+            model=child.model,
+            foreign=child.foreign,
         )
         accepted = await self.switchboard.submit(inbound, f"spawn:{child.run}")
-        answer = await self._wait(accepted.run, child)
-        if answer is None:
-            self.runtime.conversation(child.session).ask_to_stop()
-            left = await self.switchboard.wait(accepted.run, RETRY_SECONDS)
-            text = left.text if left else ""
-            seconds = child.timeout.total_seconds() if child.timeout else 0
-            told = f"{text}\n\n(It was stopped after {seconds:g} s.)".strip()
-            usage = left.usage if left else child.usage
-            return self.book.end(child.run, ChildState.TIMED_OUT, replace(child, text=told, usage=usage))
-        text = answer.text or answer.error or ""
-        return self.book.end(child.run, STATES[answer.status], replace(child, text=text, usage=answer.usage))
+        timer = anyio.CancelScope()
+        self.tasks.start_soon(run_logged, f"the clock of the sub-agent {child.run}", self._keep_time, child, timer)
+        try:
+            return await self._await_end(child, accepted.run)
+        finally:
+            timer.cancel()
 
-    async def _wait(self, run: RunId, child: Child) -> Outbound | None:
-        if child.timeout is not None:
-            spent = self.runtime.foundation.clock.now() - child.asked_at
-            return await self.switchboard.wait(run, max(0.0, (child.timeout - spent).total_seconds()))
-        while (answer := await self.switchboard.wait(run, PATIENCE)) is None:
-            pass
-        return answer
+    async def _await_end(self, child: Child, run: RunId) -> Child:
+        while True:
+            answer = await self.switchboard.wait(run, WATCH_SECONDS)
+            kept = self.book.get(child.run)
+            if kept.ended_at is not None:
+                return await self._stop(kept, run)
+            if answer is not None:
+                if not self._has_more_to_do(kept):
+                    return self._conclude(kept, answer)
+                await anyio.sleep(WATCH_SECONDS)
+
+    def _has_more_to_do(self, child: Child) -> bool:
+        """Whether a child has children of its own to wait for, or something else to answer."""
+        return bool(self.book.active(child.session)) or self.runtime.inbox.is_unfinished(child.session)
+
+    async def _keep_time(self, child: Child, timer: anyio.CancelScope) -> None:
+        with timer:
+            await self._persist(self._time_out, child)
+
+    async def _time_out(self, child: Child) -> None:
+        """Note when a child's turn begins, and end it when its time is over."""
+        await self.runtime.lanes.begun(child.session)
+        kept = self.book.started(child.run)
+        left = time_left(kept, self.runtime.foundation.clock.now())
+        if left is None:
+            return
+        await anyio.sleep(left.total_seconds())
+        limit = f"{(kept.timeout or left).total_seconds():g} s"
+        if left:
+            self.book.end(kept.run, ChildState.TIMED_OUT, replace(kept, text=f"It was stopped after {limit}."))
+        else:
+            why = f"Its {limit} ended while no process worked on it."
+            self.book.end(kept.run, ChildState.INTERRUPTED, replace(kept, text=why))
+
+    async def _stop(self, kept: Child, run: RunId) -> Child:
+        """Make the turn of a child that was ended stop, and add what it had come to by then."""
+        with anyio.move_on_after(STOP_SECONDS):
+            while await self.switchboard.wait(run, 0) is None:
+                self.runtime.conversation(kept.session).ask_to_stop()
+                await self.switchboard.wait(run, WATCH_SECONDS)
+        words, usage, foreign = self._findings(kept)
+        return self.book.describe_end(kept.run, compose_result(words, kept.text), usage, foreign=foreign)
+
+    def _conclude(self, child: Child, answer: Outbound) -> Child:
+        words, usage, foreign = self._findings(child)
+        went_on = bool(self.book.of_parent(child.session)) or not answer.text
+        text = compose_result(words if went_on and not answer.silent else answer.text, answer.error)
+        state = ChildState.INTERRUPTED if answer.error in INTERRUPTIONS else STATES[answer.status]
+        return self.book.end(child.run, state, replace(child, text=text, usage=usage, foreign=foreign))
+
+    def _findings(self, child: Child) -> tuple[str, Usage, bool]:
+        """What a child said last, what it used in all, and whether it read anything from outside."""
+        store = self.runtime.agent(child.session.agent).store
+        session = store.peek(child.session)
+        if session is None:
+            return "", child.usage, child.foreign
+        tree = store.open(child.session).tree
+        spoken = (message.text for message in reversed(tree.messages) if isinstance(message, AssistantMessage))
+        words = next((text for text in spoken if text.strip()), "")
+        return words, session.usage, child.foreign or is_foreign(tree)
 
     async def _tell(self, child: Child) -> None:
-        text = announce(child, self.transcript_of(child))
-        told = Inbound(text, child.parent, source=Source.SUBAGENT, owner=child.owner)
-        await self.switchboard.submit(told, f"announce:{child.run}")
+        """Tell a parent what its child came to; nobody is told where there is nobody any more."""
+        if child.parent.agent not in self.runtime.foundation.config.agents.ids:
+            log.warning("the result of the sub-agent %s waits: there is no agent %s", child.run, child.parent.agent)
+            return
+        if not (skips_announcement(child) or self._parent_is_over(child)):
+            result = child.text
+            if child.foreign:
+                result = wrap_untrusted(result, ContentSource.SUBAGENT, new_id=random_id)
+            text = announce(child, result, self.transcript_of(child))
+            told = Inbound(text, child.parent, source=Source.SUBAGENT, owner=child.owner, foreign=child.foreign)
+            accepted = await self.switchboard.submit(told, f"announce:{child.run}")
+            await self._await_reading(child, accepted.run)
         self.book.told(child.run)
         if child.cleanup == "delete":
             self._put_away(child)
+
+    def _parent_is_over(self, child: Child) -> bool:
+        """Whether the parent is a sub-agent itself that has ended."""
+        parent = self.book.of_session(child.parent) if depth_of(child.parent) else None
+        return parent is not None and parent.ended_at is not None
+
+    async def _await_reading(self, child: Child, run: RunId) -> None:
+        """Wait until a turn of the parent has taken a result; people are told where that takes long."""
+        patience = self.runtime.foundation.config.agents.defaults.subagents.announce_timeout_ms / 1000
+        with anyio.move_on_after(patience) as waited:
+            await self._await_taking(run)
+        if waited.cancelled_caught:
+            told = f"The sub-agent {child.name} has ended ({child.state}); its result waits to be read."
+            log.warning("the result of the sub-agent %s has waited for %g s in %s", child.run, patience, child.parent)
+            self.switchboard.publish(child.parent, (run,), Notice(told))
+            await self._await_taking(run)
+
+    async def _await_taking(self, run: RunId) -> None:
+        while self.runtime.inbox.is_waiting(run):
+            await self.switchboard.wait(run, WATCH_SECONDS)
 
     def _put_away(self, child: Child) -> None:
         store = self.runtime.agent(child.session.agent).store
         if store.find(child.session) is not None:
             store.delete(child.session)
         self.book.archived(child.run)
-
-
-def _without_open_calls(path: Iterable[Entry]) -> list[Body]:
-    """The messages of a conversation, without a last answer whose calls have no results yet."""
-    bodies: list[Body] = [entry.body for entry in path if isinstance(entry.body, MessageAdded)]
-    while bodies:
-        last = bodies[-1]
-        assert isinstance(last, MessageAdded)
-        if not (isinstance(last.message, AssistantMessage) and last.message.calls):
-            return bodies
-        bodies.pop()
-    return bodies
 
 
 @asynccontextmanager

@@ -24,9 +24,12 @@ from retinue.core.errors import RetinueError
 from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage
+from retinue.dispatch.commands.triggers import as_meant
 from retinue.dispatch.inbox import Accepted
+from retinue.dispatch.overheard import Overheard
 from retinue.runtime.memories import has_notes
 from retinue.runtime.runtime import Runtime
+from retinue.runtime.wakes import note_wake
 from retinue.storage.lease import SessionLease
 
 log = logging.getLogger(__name__)
@@ -64,6 +67,8 @@ class Switchboard:
     ask: Ask
     _tasks: TaskGroup
     _gate: anyio.CapacityLimiter
+    overheard: Overheard = field(default_factory=Overheard)
+    """What groups say without calling anybody."""
     _driving: set[SessionKey] = field(default_factory=set)
     _ended: dict[SessionKey, anyio.Event] = field(default_factory=dict)
     _answers: OrderedDict[RunId, Outbound] = field(default_factory=OrderedDict)
@@ -91,6 +96,7 @@ class Switchboard:
         if len(self._driving) >= MOST_SESSIONS and inbound.session not in self._driving:
             raise TooBusy(f"{MOST_SESSIONS} sessions wait for answers already. Try again later.")
         run = RunId(random_uuid())
+        inbound = as_meant(inbound, self.runtime.foundation.config.session.reset_triggers)
         if inbound.text.lstrip().startswith("/"):
             answer = await self.runtime.conversation(inbound.session).command(inbound)
             if answer is not None and answer.ask is None:
@@ -101,6 +107,7 @@ class Switchboard:
                 inbound = replace(inbound, text=answer.ask or "")
         accepted = self.runtime.inbox.accept(inbound, run, idempotency)
         if not accepted.duplicate:
+            note_wake(self.runtime, inbound)
             self.wake(inbound.session)
         return accepted
 
@@ -217,20 +224,26 @@ class Switchboard:
 
     async def attend_wakes(self) -> None:
         """Give an agent what happens by itself, such as the end of a background command."""
-        async for inbound in self.runtime.wakes:
-            try:
-                await self.submit(inbound)
-            except RetinueError as error:
-                log.warning("%s was not told: %s", inbound.session, error)
+        async for waiting in self.runtime.wakes:
+            session = waiting.inbound.session
+            if not self.is_active(session):
+                note_wake(self.runtime, waiting.inbound)
+            self.wake(session)
 
 
 @asynccontextmanager
-async def open_switchboard(runtime: Runtime, publish: Publish, ask: Ask) -> AsyncIterator[Switchboard]:
-    """A switchboard; what runs at the end of the block is cut off, and found again at the next start."""
+async def open_switchboard(
+    runtime: Runtime, publish: Publish, ask: Ask, *, attends_wakes: bool = True
+) -> AsyncIterator[Switchboard]:
+    """A switchboard; what runs at the end of the block is cut off, and found again at the next start.
+
+    `attends_wakes` is false where somebody else in the process tells agents what happens by itself.
+    """
     async with anyio.create_task_group() as tasks:
         gate = anyio.CapacityLimiter(runtime.lanes.most + ROOM_BEYOND_LANES)
         board = Switchboard(runtime, publish, ask, tasks, gate)
-        tasks.start_soon(board.attend_wakes)
+        if attends_wakes:
+            tasks.start_soon(board.attend_wakes)
         try:
             yield board
         finally:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from retinue.context.prompt.inputs import BackgroundCommand
@@ -34,15 +34,23 @@ class SessionTools:
     toolset: Toolset
     commands: CommandTable
     secrets: Secrets
+    _selected: dict[Layers, tuple[Tool[Any], ...]] = field(default_factory=dict, init=False, compare=False)
 
     def for_session(self, layers: Layers, model: ModelInfo) -> tuple[Tool[Any], ...]:
         """The tools of a session, fixed while it lasts: what the layers leave, and none for a model without calls."""
         if not model.tools:
             return ()
-        selected = Toolset(
+        found = self._selected.get(layers)
+        if found is None:
+            found = self._selected[layers] = tuple(self._select(layers))
+        return found
+
+    def _select(self, layers: Layers) -> Iterator[Tool[Any]]:
+        left = Toolset(
             tool for tool in self.toolset.values() if not decide(tool.name, layers, owner_only=tool.owner_only).denied
         )
-        return (*selected.values(), *(tool for tool in search_tools(selected) if not decide(tool.name, layers).denied))
+        yield from left.values()
+        yield from (tool for tool in search_tools(left) if not decide(tool.name, layers).denied)
 
     def cap_for(self, room: AgentRoom, model: ModelInfo) -> Callable[[str], str]:
         """What shortens a tool's result to what the model can take."""

@@ -74,10 +74,21 @@ class Docker:
                 # a name without a value is taken from the client's own variables, where other users cannot read it
                 *(word for name in names for word in ("--env", name)),
                 self.settings.image,
+                *prepare_container(self.settings.setup_command),
             ),
             environment={**client, **{name: variables[name] for name in names}},
             stamp=str(confinement.own / "sandbox.json"),
         )
+
+
+def prepare_container(command: str | None) -> tuple[str, ...]:
+    """What a container does before its program: the setup command, whose failure is the program's."""
+    if not command:
+        return ()
+    script = (
+        f'{{ {command}\n}} </dev/null >&2 || {{ echo "sandbox.docker.setupCommand failed" >&2; exit 125; }}; exec "$@"'
+    )
+    return ("/bin/sh", "-c", script, "sh")
 
 
 def describe_container(settings: DockerSettings, confinement: Confinement) -> Iterator[str]:

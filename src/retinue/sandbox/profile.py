@@ -128,6 +128,16 @@ class Confinement:
         return f"{self.name}, {workspace}, {network}"
 
 
+def find_loosening(own: SandboxSettings, other: SandboxSettings) -> str | None:
+    """What another agent's sandbox allows that one's own does not; None where it is as tight."""
+    order = [access.value for access in Access]
+    if order.index(other.workspace_access) > order.index(own.workspace_access):
+        return f"its `sandbox.workspaceAccess` is {other.workspace_access}, not {own.workspace_access}"
+    if Network(other.network) is not Network.OFF and Network(own.network) is Network.OFF:
+        return f"its `sandbox.network` is {other.network}"
+    return None
+
+
 def stand(settings: SandboxSettings, session: SessionKey) -> Standing:
     """Whether the mode confines a session."""
     match settings.mode:

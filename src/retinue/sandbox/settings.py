@@ -50,8 +50,8 @@ class DockerSettings(Settings):
     """Name servers."""
     extra_hosts: list[str] = key([])
     """More names, as in `name:address`."""
-    setup_command: str | None = key(None, pending=True)
-    """A command that is run once in a new container."""
+    setup_command: str | None = key(None)
+    """A shell command that runs in each new container before its program; containers end with their program."""
 
 
 class LimitSettings(Settings):

@@ -37,10 +37,12 @@ class Source(StrEnum):
     API = "api"
     BROWSER = "browser"
     CHANNEL_METADATA = "channel_metadata"
+    GROUP_CHAT = "group_chat"
     WEB_SEARCH = "web_search"
     WEB_FETCH = "web_fetch"
     MEMORY = "memory"
     COMMAND = "command_output"
+    SUBAGENT = "sub_agent"
     UNKNOWN = "unknown"
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
 from retinue.core.errand import current_errand
 from retinue.security.redaction import RedactingFormatter, redact_data
+
+log = logging.getLogger(__name__)
 
 LOG = "retinue-log"
 """The name of the handler that writes the log file."""
@@ -23,6 +26,9 @@ LEVELS = {
     "trace": logging.DEBUG,
 }
 LineFormat = Literal["text", "json"]
+ConsoleStyle = Literal["pretty", "compact", "json"]
+CONSOLE = "retinue-console"
+"""The name of the handler that shows records in the terminal."""
 
 
 class ErrandFilter(logging.Filter):
@@ -68,10 +74,72 @@ class JsonFormatter(RedactingFormatter):
         return json.dumps(told, ensure_ascii=False)
 
 
-def tune_logs(level: str, line_format: LineFormat) -> None:
+class ConsoleFormatter(RedactingFormatter):
+    """A line in the terminal, without what would change how the terminal shows the rest."""
+
+    def __init__(self, style: ConsoleStyle) -> None:
+        pretty = style == "pretty"
+        super().__init__(
+            "%(asctime)s %(levelname)-8s %(errand)s%(message)s" if pretty else "%(levelname).1s %(message)s"
+        )
+        self.datefmt = "%H:%M:%S"
+
+    def format(self, record: logging.LogRecord) -> str:
+        from retinue.security.literals import passage
+
+        return passage(super().format(record))
+
+
+def tune_logs(level: str, line_format: LineFormat, file: Path | None = None) -> None:
     """Let the log of this process hold as much as configured, written as configured; nothing where it keeps none."""
+    everything = logging.getLogger()
+    for handler in [each for each in everything.handlers if each.name == LOG]:
+        kept = _moved(handler, file) if file is not None else handler
+        kept.setLevel(LEVELS[level])
+        kept.setFormatter(JsonFormatter() if line_format == "json" else TextFormatter())
+    _listen_to_all()
+
+
+def _moved(handler: logging.Handler, file: Path) -> logging.Handler:
+    """The handler of the log, which writes to this file from now on; the old one where it cannot."""
+    from retinue.security.logfile import LogFile
+
+    if not isinstance(handler, LogFile) or Path(handler.baseFilename) == file.absolute():
+        return handler
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = LogFile(file)
+    except OSError as error:
+        log.warning("the log stays at %s: %s cannot be used: %s", handler.baseFilename, file, error)
+        return handler
+    fresh.name = handler.name
+    fresh.filters = handler.filters
+    everything = logging.getLogger()
+    everything.removeHandler(handler)
+    handler.close()
+    everything.addHandler(fresh)
+    return fresh
+
+
+def show_logs() -> None:
+    """Show records in the terminal too; `tune_console` says which and how."""
+    handler = logging.StreamHandler()
+    handler.name = CONSOLE
+    handler.addFilter(ErrandFilter())
+    logging.getLogger().addHandler(handler)
+
+
+def tune_console(level: str, style: ConsoleStyle) -> None:
+    """Let the terminal show as much as configured, as configured; nothing where it shows none."""
     for handler in logging.getLogger().handlers:
-        if handler.name == LOG:
+        if handler.name == CONSOLE:
             handler.setLevel(LEVELS[level])
-            handler.setFormatter(JsonFormatter() if line_format == "json" else TextFormatter())
-            logging.getLogger("retinue").setLevel(LEVELS[level])
+            handler.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter(style))
+    _listen_to_all()
+
+
+def _listen_to_all() -> None:
+    """Have records made for whichever of our handlers wants the most."""
+    levels = [handler.level for handler in logging.getLogger().handlers if handler.name in (LOG, CONSOLE)]
+    if levels:
+        logging.getLogger("retinue").setLevel(min(levels))

@@ -160,8 +160,9 @@ async def fetch(
     timeout: float,
     send: Outgoing | None = None,
     resolve: Resolve = resolve_host,
+    redirects: int = MAX_REDIRECTS,
 ) -> Fetched:
-    """Get a URL under a policy, following at most three redirects.
+    """Get a URL under a policy, following at most so many redirects.
 
     Raises `AddressRefused` where the policy forbids the way, `NetworkFailed` where it cannot be gone.
     """
@@ -174,15 +175,17 @@ async def fetch(
             async with httpx2.AsyncClient(
                 transport=CheckedTransport(policy, resolve), trust_env=False, follow_redirects=False, timeout=timeout
             ) as client:
-                return await _follow(client, parse_url(url), send or Outgoing(), policy, max_bytes)
+                return await _follow(client, parse_url(url), send or Outgoing(), policy, max_bytes, redirects)
     except (TimeoutError, httpx2.TimeoutException):
         raise NetworkFailed(f"{url} did not answer completely within {timeout:g} seconds.") from None
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
         raise NetworkFailed(f"{url} could not be read: {str(error) or type(error).__name__}.") from error
 
 
-async def _follow(client: httpx2.AsyncClient, url: httpx2.URL, send: Outgoing, policy: Policy, cap: int) -> Fetched:
-    for _ in range(MAX_REDIRECTS + 1):
+async def _follow(
+    client: httpx2.AsyncClient, url: httpx2.URL, send: Outgoing, policy: Policy, cap: int, redirects: int
+) -> Fetched:
+    for _ in range(redirects + 1):
         headers = {"accept-encoding": ACCEPTED, **send.headers}
         request = client.build_request(send.method, url, headers=headers, content=send.body)
         response = await client.send(request, stream=True)
@@ -199,7 +202,7 @@ async def _follow(client: httpx2.AsyncClient, url: httpx2.URL, send: Outgoing, p
             send = _without_credentials(send)
         send = _redirected(send, response.status_code)
         url = target
-    raise NetworkFailed(f"{url} redirects more than {MAX_REDIRECTS} times.")
+    raise NetworkFailed(f"{url} redirects more than {redirects} times.")
 
 
 def parse_url(url: str) -> httpx2.URL:

@@ -111,6 +111,10 @@ class Redactor:
                 if len(line.strip()) >= _SHORTEST_LINE:
                     self.hide(line)
 
+    def is_in(self, text: str) -> bool:
+        """Whether the text holds any of the values this redactor was told."""
+        return any(True for known in self._known.values() for _ in known.found_in(text))
+
     def hide_exact(self, text: str) -> str:
         """The text without the values this redactor was told; what only looks like a key stays."""
         found = [spelling for known in self._known.values() for spelling in known.found_in(text)]
@@ -186,6 +190,19 @@ def redact_data(data: Any, redact: Redact = redact_everything) -> Any:
     if isinstance(data, (list, tuple)):
         return [redact_data(item, redact) for item in data]
     return data
+
+
+def texts_in_data(data: Any) -> Iterator[str]:
+    """Every text that `redact_data` looks at."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        for name, value in data.items():
+            yield from texts_in_data(name)
+            yield from texts_in_data(value)
+    elif isinstance(data, (list, tuple)):
+        for item in data:
+            yield from texts_in_data(item)
 
 
 class RedactingFormatter(logging.Formatter):

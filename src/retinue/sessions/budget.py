@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from retinue.core.envelope import Source
@@ -14,10 +14,14 @@ from retinue.sessions.usage import UsageRecord, total
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was spent so far: the agent's records since the day began, and what the conversation cost in all."""
+    """What was spent so far: the agent's records since the day began, and what the conversation cost in all.
+
+    `turn` is what the running turn has used and is not in the others yet.
+    """
 
     today: tuple[UsageRecord, ...]
     session: Usage
+    turn: Usage = field(default_factory=Usage)
 
 
 def has_limits(budget: BudgetSettings) -> bool:
@@ -26,15 +30,15 @@ def has_limits(budget: BudgetSettings) -> bool:
 
 
 def find_exceeded(budget: BudgetSettings, spending: Spending, source: Source) -> str | None:
-    """Why a turn of this source must not begin, in words for a person; None where it may."""
+    """Why a turn of this source must not begin or go on, in words for a person; None where it may."""
     checks = (
-        ("this conversation", "perSession", budget.per_session, spending.session),
-        ("today", "perDay", budget.per_day, total(spending.today)),
+        ("this conversation", "perSession", budget.per_session, spending.session + spending.turn),
+        ("today", "perDay", budget.per_day, total(spending.today) + spending.turn),
         (
             f"{source} turns today",
             f"perSource.{source}",
             budget.per_source.get(source),
-            total(record for record in spending.today if record.source is source),
+            total(record for record in spending.today if record.source is source) + spending.turn,
         ),
     )
     for what, name, limit, usage in checks:
@@ -44,6 +48,12 @@ def find_exceeded(budget: BudgetSettings, spending: Spending, source: Source) ->
                 f"Raise agents.defaults.budget.{name}, or wait until it is free again."
             )
     return None
+
+
+def find_overdrawn(limit: Limit, spent: Usage) -> str | None:
+    """Why a sub-agent must not go on, in words for its parent; None where it may."""
+    reached = _reached(limit, spent)
+    return f"The budget of this sub-agent is used up ({reached}; `subagents.budget`)." if reached else None
 
 
 def since_midnight(records: Iterable[UsageRecord], now: datetime) -> tuple[UsageRecord, ...]:

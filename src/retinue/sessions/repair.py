@@ -57,6 +57,8 @@ def find_unanswered(messages: Sequence[Message], started: Collection[str]) -> tu
 def _tidy(message: Message) -> Message | None:
     """The message without parts that providers refuse, or None where nothing is left."""
     match message:
+        case AssistantMessage((Text(text),)) if text and not text.isspace():
+            return message
         case AssistantMessage(content):
             seen: set[str] = set()
             parts = []

@@ -29,6 +29,10 @@ LABEL = "label"
 VERBOSE = "verbose"
 REASONING = "reasoning"
 ELEVATED = "elevated"
+SPAWNED_BY = "spawnedBy"
+"""The session that started this one as its sub-agent."""
+WORKS_IN = "worksIn"
+"""The folder of the workspace that a sub-agent's tools are kept to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,11 @@ class Session:
     @property
     def reasoning(self) -> str | None:
         return self.setting(REASONING)
+
+
+def folder_of(session: Session | None) -> str:
+    """The folder of the workspace that a session's tools are kept to; empty for all of it."""
+    return (session.setting(WORKS_IN) if session else None) or ""
 
 
 def begin(header: Header, key: SessionKey) -> Session:

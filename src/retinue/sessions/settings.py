@@ -11,6 +11,7 @@ from retinue.core.envelope import Source
 from retinue.settings import Duration, Settings, key, size_in_bytes
 
 DmScope = Literal["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
+GroupScope = Literal["per-group", "main"]
 ResetMode = Literal["daily", "idle", "none"]
 
 
@@ -142,14 +143,14 @@ class BudgetSettings(Settings):
 class SessionSettings(Settings):
     """Sessions: which conversation a message belongs to, and when it starts over."""
 
-    scope: Literal["per-sender", "global"] = key("per-sender", pending=True)
-    """`global` puts every message of an agent into one session."""
-    main_key: str = key("main", pending=True)
-    """Another spelling of the main session's name."""
+    scope: Literal["per-sender", "global"] = key("per-sender")
+    """`global` puts every message for an agent into its main session, from whatever chat; strangers stay outside."""
+    main_key: str = key("main")
+    """Another name for the main session: `agent:<id>:<mainKey>` and the name alone mean it."""
     dm_scope: DmScope = key("main")
     """Which direct chats share a session: all, or one per person, channel or account. Strangers never share `main`."""
-    group_scope: Literal["per-group", "main"] = key("per-group", pending=True)
-    """Whether each group has its own session."""
+    group_scope: GroupScope = key("per-group")
+    """`main` lets known people in groups talk in the main session, and the group read what is said of it."""
     identity_links: dict[str, tuple[str, ...]] = key({})
     """One person under several names: a name of your choice and its `channel:peer` addresses."""
     reset: ResetSettings = key(ResetSettings)
@@ -158,18 +159,18 @@ class SessionSettings(Settings):
     """Other reset rules for a kind of chat."""
     reset_by_channel: dict[str, ResetSettings] = key({})
     """Other reset rules for a channel; they win over those of a kind of chat."""
-    reset_triggers: tuple[str, ...] = key(("/new", "/reset"), pending=True)
-    """What a person types to start over."""
+    reset_triggers: tuple[str, ...] = key(("/new", "/reset"))
+    """What starts over besides `/new` and `/reset`; words without a slash must be the whole message."""
     idle_minutes: int | None = key(None, ge=0)
     """The old spelling of `reset.idleMinutes`."""
     store: str | None = key(None, pending=True)
-    """Another place for the index; the original's key."""
-    typing_mode: Literal["never", "instant", "thinking", "message"] = key("thinking", pending=True)
-    """When a channel shows that an answer is being written."""
-    typing_interval_seconds: int = key(6, pending=True, ge=1)
+    """Another place for the index; a key of OpenClaw."""
+    typing_mode: Literal["never", "instant", "thinking", "message"] = key("thinking")
+    """When a channel shows that an answer is written: as the turn begins, at the model's first sign or first word."""
+    typing_interval_seconds: int = key(6, ge=1)
     """How often that sign is repeated."""
-    parent_fork_max_tokens: int | None = key(None, pending=True, ge=0)
-    """A thread's session starts with its parent's history up to this size."""
+    parent_fork_max_tokens: int = key(100_000, ge=0)
+    """A sub-agent that is to know a conversation longer than this begins without it; 0 is no limit."""
     send_policy: SendPolicySettings = key(SendPolicySettings)
     """Whether answers may leave towards a chat."""
     agent_to_agent: AgentToAgentSettings = key(AgentToAgentSettings)

@@ -121,6 +121,9 @@ class SessionStore:
 
     def peek(self, key: SessionKey) -> Session | None:
         """The same without writing anything: what the index has not counted is read from the transcript."""
+        seen = self._seen(key)
+        if seen is not None:
+            return seen
         with self._changing(saving=False) as change:
             row, ahead = change.rows.get(key), self._ahead.get(key)
             if row is not None and ahead is not None and ahead.id == row.id and ahead.size > row.size:
@@ -129,6 +132,23 @@ class SessionStore:
         if session is not None:
             self._ahead[key] = session
         return session
+
+    def _seen(self, key: SessionKey) -> Session | None:
+        """The session as it was seen last, where neither the index nor its transcript has changed since.
+
+        It is asked for many times in a turn, and what was replaced whole needs no lock to be looked at.
+        """
+        seen = self._ahead.get(key)
+        if seen is None or self._read is None or _state_of(self.folder / INDEX_NAME) != self._read[0]:
+            return None
+        row = self._read[1].get(key)
+        if row is None or row.id != seen.id:
+            return None
+        try:
+            size = os.stat(f"{self.folder}/{seen.id}{SUFFIX}").st_size  # noqa: PTH116 - several times in every turn
+        except OSError:
+            return None
+        return seen if size == seen.size else None
 
     def settle(self, key: SessionKey) -> None:
         """Note the end of a turn. Replacing the index costs more than a turn, so it is done now and then."""

@@ -30,7 +30,11 @@ _Parsed = dict[tuple[Path, Tier, Stamp], Skill | SkillError]
 
 
 class SkillLibrary:
-    """Finds skills; while nothing changed, `load` costs one stat for each skill and each folder around them."""
+    """Finds skills; while nothing changed, `load` costs one stat for each skill and each folder around them.
+
+    Without `watch`, what was found first stays. A change is taken up once it is `settle_ms` old, so that no skill is
+    read half that is just being written.
+    """
 
     def __init__(
         self,
@@ -38,22 +42,37 @@ class SkillLibrary:
         limits: SkillsLimits,
         allowed_targets: Sequence[Path] = (),
         *,
+        watch: bool = True,
+        settle_ms: int = 0,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._sources = tuple(sources)
         self._limits = limits
         self._allowed_targets = tuple(allowed_targets)
+        self._watch = watch
+        self._settle_ns = settle_ms * 1_000_000
         self._now_ns = now_ns
+        self._last: Discovery | None = None
         self._found: Discovery | None = None
         self._stamps: list[tuple[str, Stamp]] = []
         self._parsed: _Parsed = {}
 
     def load(self) -> Discovery:
         """What there is now; a file that was read before and is unchanged is not read again."""
-        found = self._found
-        if found is not None and all(stamp_path(path) == stamp for path, stamp in self._stamps):
-            return found
-        return self._look()
+        if self._last is not None and not self._watch:
+            return self._last
+        if self._found is not None:
+            changed = [now for path, stamp in self._stamps if (now := stamp_path(path)) != stamp]
+            if not changed:
+                return self._found
+            if any(map(self._is_settling, changed)):
+                return self._found
+        self._last = self._look()
+        return self._last
+
+    def _is_settling(self, stamp: Stamp) -> bool:
+        """Whether a change happened only just now; one that lies in the future did not."""
+        return stamp is not None and 0 <= self._now_ns() - stamp[4] < self._settle_ns
 
     def _look(self) -> Discovery:
         began = self._now_ns()
@@ -80,7 +99,10 @@ class SkillLibrary:
 def open_library(settings: SkillsSettings, places: Places) -> SkillLibrary:
     """The library of the skills that an agent finds in these places."""
     allowed = expand_paths(settings.load.allow_symlink_targets, places)
-    return SkillLibrary(list_sources(places, settings.load), settings.limits, allowed)
+    load = settings.load
+    return SkillLibrary(
+        list_sources(places, load), settings.limits, allowed, watch=load.watch, settle_ms=load.watch_debounce_ms
+    )
 
 
 def judge_skills(skills: Sequence[Skill], context: GateContext) -> tuple[Judged, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from retinue.skills.settings import SkillEntry
-from retinue.skills.skill import Skill, Tier
+from retinue.skills.skill import Requirements, Skill, Tier
 
 _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 _UNSET = SkillEntry()
@@ -45,10 +45,19 @@ _OPEN = Gate()
 
 def check_skill(skill: Skill, context: GateContext) -> Gate:
     """Judge a skill. `always` waives programs, variables and settings; it does not make another system fit."""
-    reasons = [*_find_switches(skill, context), *_find_system(skill, context)]
-    if not skill.always:
-        reasons += _find_missing(skill, context)
-    return Gate(tuple(reasons)) if reasons else _OPEN
+    given = frozenset(filter(lambda name: _has_variable(name, skill, context), skill.requirements.env))
+    unmet = find_unmet(skill.requirements, context, given, always=skill.always)
+    reasons = (*_find_switches(skill, context), *unmet)
+    return Gate(reasons) if reasons else _OPEN
+
+
+def find_unmet(
+    needs: Requirements, context: GateContext, variables: Collection[str], *, always: bool = False
+) -> Iterator[str]:
+    """What is missing here, in words; `variables` are those that are set. `always` waives all but the system."""
+    yield from _find_system(needs, context)
+    if not always:
+        yield from _find_missing(needs, context, variables)
 
 
 def _entry(skill: Skill, context: GateContext) -> SkillEntry:
@@ -70,31 +79,29 @@ def _is_listed(skill: Skill, names: Collection[str] | None) -> bool:
     return names is None or skill.name in names or skill.key in names
 
 
-def _find_system(skill: Skill, context: GateContext) -> Iterator[str]:
-    wanted = skill.requirements.os
+def _find_system(needs: Requirements, context: GateContext) -> Iterator[str]:
+    wanted = needs.os
     if wanted and context.os not in wanted:
         names = " or ".join(_SYSTEMS.get(name, name) for name in wanted)
         yield f"needs {names}, this is {_SYSTEMS.get(context.os, context.os)}"
 
 
-def _find_missing(skill: Skill, context: GateContext) -> Iterator[str]:
-    needs = skill.requirements
+def _find_missing(needs: Requirements, context: GateContext, variables: Collection[str]) -> Iterator[str]:
     for program in needs.bins:
         if not context.has_program(program):
             yield f"needs the program `{program}`, not on PATH"
     if needs.any_bins and not any(map(context.has_program, needs.any_bins)):
         yield f"needs one of the programs {_enumerate(needs.any_bins)}, none is on PATH"
-    if needs.env:
-        entry = _entry(skill, context)
-        for variable in needs.env:
-            if not _has_variable(variable, skill, entry, context):
-                yield f"needs the environment variable `{variable}`, not set"
+    for variable in needs.env:
+        if variable not in variables:
+            yield f"needs the environment variable `{variable}`, not set"
     for path in needs.config:
         if not context.config_is_set(path):
             yield f"needs the setting `{path}`, not set or switched off"
 
 
-def _has_variable(variable: str, skill: Skill, entry: SkillEntry, context: GateContext) -> bool:
+def _has_variable(variable: str, skill: Skill, context: GateContext) -> bool:
+    entry = _entry(skill, context)
     if variable in context.env or entry.env.get(variable):
         return True
     return variable == skill.primary_env and bool(entry.api_key)

@@ -15,10 +15,10 @@ class SkillsLoadSettings(Settings):
     """More folders to look for skills in; of all places these count least."""
     allow_symlink_targets: list[str] = key([])
     """Folders that links inside a skills folder may lead to; other links that leave it are refused."""
-    watch: bool = key(True, pending=True)
-    """Whether to watch the skills folders for changes."""
-    watch_debounce_ms: int = key(250, pending=True, ge=0)
-    """How long to wait after a change before skills are read again, in milliseconds."""
+    watch: bool = key(True)
+    """Whether skills that change are read again; else those that were found first stay until the next start."""
+    watch_debounce_ms: int = key(250, ge=0)
+    """How old a change must be before skills are read again, in milliseconds."""
 
 
 class SkillsLimits(Settings):

@@ -26,6 +26,7 @@ BUSY_SECONDS = 5.0
 MOST_CHECKED = 64 * 1024 * 1024
 """A larger file is not read through at every start; damage in it shows when it is used."""
 
+MOST_READINGS = 50
 _SIDE_FILES = ("-wal", "-shm")
 
 
@@ -65,8 +66,11 @@ def create(path: Path, schema: Schema) -> None:
         with told(path):
             connection = sqlite3.connect(beside, timeout=BUSY_SECONDS, isolation_level=None)
             try:
-                _configure(connection, durable=True)
+                # Nobody sees the file before all of it is on the disk, so one wait for that at the end is enough.
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("PRAGMA journal_mode = WAL")
                 migrate(connection, schema)
+                _configure(connection, durable=True)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
                 connection.close()
@@ -124,16 +128,26 @@ def keep_damaged_log(path: Path) -> Path | None:
     """
     log, index = (path.with_name(path.name + suffix) for suffix in _SIDE_FILES)
     with explained(log.name, path.parent):
-        # The index first: it never knows of more than the log has by then.
-        known = index.read_bytes() if index.exists() else b""
-        content = log.read_bytes() if log.exists() else b""
-        if find_damage(content, known) is None:
-            return None
+        content, known = _read_log(log, index)
+        for _ in range(MOST_READINGS):
+            if find_damage(content, known) is None:
+                return None
+            before = content, known
+            content, known = _read_log(log, index)
+            # Another process may have begun the log anew while it was read: what it works on is not damaged.
+            if (content, known) == before:
+                break
         aside = _free_name(log, "corrupt")
         descriptor = os.open(aside, CREATE, PRIVATE_FILE)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
     return aside
+
+
+def _read_log(log: Path, index: Path) -> tuple[bytes, bytes]:
+    """A log and its index. The index is read first: it never knows of more than the log has by then."""
+    known = index.read_bytes() if index.exists() else b""
+    return log.read_bytes() if log.exists() else b"", known
 
 
 @contextmanager

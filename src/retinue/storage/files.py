@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from retinue.core.errors import StorageError
 from retinue.storage.beneath import FOLDER, O_PATH, Links, Resolver, best_resolver, open_beneath, split_path
@@ -82,11 +83,19 @@ class Root:
     Reads may run in several threads at once. Of two writers the last one wins; nobody ever sees half a file.
     """
 
-    def __init__(self, path: Path, descriptor: int, resolver: Resolver, closed: Iterable[Path] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        resolver: Resolver,
+        closed: Iterable[Path] = (),
+        *,
+        anchor: str | None = None,
+    ) -> None:
         self.path = path
         self._descriptor = descriptor
         self._resolver = resolver
-        self._anchor = os.path.realpath(path)
+        self._anchor = os.path.realpath(path) if anchor is None else anchor
         self.closed = tuple(closed)
         self._closed = closed_beneath(self._anchor, self.closed)
 
@@ -103,6 +112,14 @@ class Root:
         with explained(path.name, path.parent):
             descriptor = os.open(path, FOLDER)
         return cls(path, descriptor, resolver or best_resolver(), closed)
+
+    def enter(self, relative: str) -> Self:
+        """A folder beneath this one as a root of its own, with the same rules; no link on the way is followed."""
+        parts = self.split(relative)
+        with explained(relative, self.path):
+            descriptor = open_beneath(self._folder, parts, FOLDER, resolver=self._resolver)
+        anchor = "/".join((self._anchor.rstrip("/"), *parts))
+        return type(self)(self.path.joinpath(*parts), descriptor, self._resolver, self.closed, anchor=anchor)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

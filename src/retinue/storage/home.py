@@ -49,6 +49,10 @@ class Home:
     def audit_log(self) -> Path:
         return self.path / "audit.jsonl"
 
+    @property
+    def log_file(self) -> Path:
+        return self.path / "logs" / "retinue.log"
+
     def agent_dir(self, agent: AgentId) -> Path:
         return self.path / "agents" / agent / "agent"
 

@@ -17,10 +17,10 @@ def make_private_dir(path: Path) -> None:
     """Make a folder and the missing ones above it, readable by the owner alone whatever the umask."""
     with explained(path.name, path.parent):
         missing = []
-        for folder in (path, *path.parents):
-            if folder.is_dir():
-                break
+        folder = path
+        while not folder.is_dir():
             missing.append(folder)
+            folder = folder.parent
         for folder in reversed(missing):
             folder.mkdir(PRIVATE_DIR, exist_ok=True)
             folder.chmod(PRIVATE_DIR)

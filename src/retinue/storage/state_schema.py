@@ -222,6 +222,44 @@ CREATE TABLE heartbeats (
 """
 HEARTBEATS_BY_AGENT = "CREATE INDEX heartbeats_by_agent ON heartbeats (agent, at)"
 
+# Devices that ask to be let in, as long as their connections wait; the code is on the device's screen.
+PAIRING_REQUESTS = """
+CREATE TABLE pairing_requests (
+    id         TEXT PRIMARY KEY,
+    code       TEXT NOT NULL UNIQUE,
+    name       TEXT NOT NULL,
+    platform   TEXT NOT NULL,
+    address    TEXT NOT NULL,
+    asked_at   TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    state      TEXT NOT NULL CHECK (state IN ('pending', 'approved', 'rejected')),
+    scopes     TEXT NOT NULL DEFAULT ''
+)
+"""
+
+# What waits for an agent's next heartbeat, and until it is old, that it was read.
+AGENDA = """
+CREATE TABLE agenda (
+    id        INTEGER PRIMARY KEY,
+    agent     TEXT NOT NULL,
+    at        TEXT NOT NULL,
+    text      TEXT NOT NULL,
+    "foreign" INTEGER NOT NULL,
+    token     TEXT UNIQUE,
+    read_at   TEXT
+)
+"""
+AGENDA_WAITING = "CREATE INDEX agenda_waiting ON agenda (agent) WHERE read_at IS NULL"
+
+# Webhooks whose answers are still to be brought somewhere; `body` says where.
+HOOK_RUNS = """
+CREATE TABLE hook_runs (
+    run         TEXT PRIMARY KEY,
+    body        TEXT NOT NULL,
+    accepted_at TEXT NOT NULL
+)
+"""
+
 STATE_SCHEMA: Schema = (
     (INBOX, INBOX_BY_SESSION, INBOX_BY_TURN, INBOX_UNDELIVERED),
     (INBOX_ATTEMPTS,),
@@ -232,4 +270,6 @@ STATE_SCHEMA: Schema = (
     (OUTBOX, OUTBOX_WAITING, OUTBOX_BY_RUN, INBOX_ACCOUNT, INBOX_FOR_CHATS),
     (CHILDREN, CHILDREN_BY_PARENT),
     (HEARTBEATS, HEARTBEATS_BY_AGENT),
+    (PAIRING_REQUESTS,),
+    (AGENDA, AGENDA_WAITING, HOOK_RUNS),
 )

@@ -28,6 +28,11 @@ class SessionBoard(Protocol):
         """The user's time zone by its IANA name."""
         ...
 
+    @property
+    def clock_style(self) -> str:
+        """How the user reads the time of day, for `strftime`."""
+        ...
+
     async def status(self, session: SessionKey) -> SessionStatus:
         """How a session stands."""
         ...

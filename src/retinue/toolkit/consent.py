@@ -52,7 +52,7 @@ class Wish:
 
 async def permit(wish: Wish, context: ToolContext, rulebook: Rulebook, new_id: IdFactory) -> Launch:
     """The launch with its programs and variables, once the rules or a person allow it; raises where neither does."""
-    reading, decision = assess(wish, lift_rules(rulebook.rules(context.agent), context.elevated), context.root)
+    reading, decision = assess(wish, lift_rules(rulebook.rules(context.agent), context.elevated), context.workspace)
     match decision:
         case Deny(because):
             raise ToolFailed(because)

@@ -16,13 +16,15 @@ from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
 class CronArguments(Arguments):
-    action: Literal["list", "add", "update", "pause", "resume", "remove", "runs"]
+    action: Literal["list", "add", "update", "pause", "resume", "run", "remove", "runs", "wake"]
     job: str | None = Field(default=None, description="id or name")
     fields: dict[str, Any] = Field(
         default_factory=dict,
         description="for add and update: name, message, one of at/every/cron, tz, session (isolated|main), "
-        "deliver (announce|none), timeoutSeconds, deleteAfterRun",
+        "deliver (announce|none), timeoutSeconds, deleteAfterRun, wakeMode (now|next-heartbeat, for main)",
     )
+    text: str = Field(default="", description="for wake: what you are told in your main session")
+    mode: Literal["now", "next-heartbeat"] = Field(default="now", description="for wake")
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
@@ -57,6 +59,8 @@ def _act(desk: JobDesk, arguments: CronArguments, agent: AgentId) -> Listed | di
         return desk.list(agent)
     if arguments.action == "add":
         return desk.add(agent, arguments.fields)
+    if arguments.action == "wake":
+        return desk.wake(agent, arguments.text, arguments.mode)
     job = arguments.job
     if not job:
         raise UsageError(f"`{arguments.action}` needs `job`, the id or name of one. `list` shows them.")
@@ -64,6 +68,7 @@ def _act(desk: JobDesk, arguments: CronArguments, agent: AgentId) -> Listed | di
         "update": lambda: desk.update(agent, job, arguments.fields),
         "pause": lambda: desk.switch(agent, job, on=False),
         "resume": lambda: desk.switch(agent, job, on=True),
+        "run": lambda: desk.run(agent, job),
         "remove": lambda: desk.remove(agent, job),
         "runs": lambda: desk.runs(agent, job),
     }

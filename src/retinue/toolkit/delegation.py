@@ -7,19 +7,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
+from retinue.core.trust import Trust
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The session that uses a tool, and whether its turn has the owner's rights."""
+    """The session that uses a tool, whether its turn has the owner's rights, and whether it read text from outside."""
 
     session: SessionKey
     owner: bool
+    tainted: bool = False
 
 
 class SpawnArguments(Arguments):
@@ -32,11 +34,15 @@ class SpawnArguments(Arguments):
     context: Literal["isolated", "fork"] = Field(default="isolated", description="fork: it knows this conversation")
     cleanup: Literal["keep", "delete"] = "keep"
     sandbox: Literal["inherit", "require"] = "inherit"
+    task_name: str = Field(default="", alias="taskName", pattern=r"^([a-z][a-z0-9_-]{0,63})?$")
+    workspace: str = Field(
+        default="", validation_alias=AliasChoices("workspace", "cwd"), description="folder of the workspace to stay in"
+    )
 
 
 class SubagentsArguments(Arguments):
     action: Literal["list", "cancel", "steer", "log"] = "list"
-    run: str = Field(default="", description="run id")
+    run: str = Field(default="", description="run id or taskName")
     message: str = Field(default="", description="for steer")
 
 
@@ -61,7 +67,12 @@ class AgentsListArguments(Arguments):
     pass
 
 
-Told = dict[str, Any] | list[dict[str, Any]]
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an agent is told, and whether any of it rests on text from outside."""
+
+    facts: dict[str, Any] | list[dict[str, Any]]
+    foreign: bool = False
 
 
 class Company(Protocol):
@@ -89,12 +100,14 @@ def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
 
     async def tell(asked: Awaitable[Told]) -> ToolOutput:
         try:
-            return ToolOutput.of(json.dumps(await asked, ensure_ascii=False, indent=1))
+            told = await asked
         except UsageError as error:
             raise ToolFailed(str(error)) from error
+        trust = Trust.UNTRUSTED if told.foreign else Trust.AGENT
+        return ToolOutput.of(json.dumps(told.facts, ensure_ascii=False, indent=1), trust=trust)
 
     def asker(context: ToolContext) -> Asker:
-        return Asker(context.session, context.owner)
+        return Asker(context.session, context.owner, context.tainted)
 
     async def spawn(arguments: SpawnArguments, context: ToolContext) -> ToolOutput:
         return await tell(company().spawn(asker(context), arguments))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from retinue.core.keys import AgentId
 
@@ -20,6 +20,14 @@ class JobDesk(Protocol):
     def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]: ...
 
     def switch(self, agent: AgentId, job: str, *, on: bool) -> dict[str, Any]: ...
+
+    def run(self, agent: AgentId, job: str) -> dict[str, Any]:
+        """Let a job run soon, besides its schedule."""
+        ...
+
+    def wake(self, agent: AgentId, text: str, mode: Literal["now", "next-heartbeat"]) -> dict[str, Any]:
+        """Tell an agent something in its main session, soon or with its next heartbeat."""
+        ...
 
     def remove(self, agent: AgentId, job: str) -> dict[str, Any]: ...
 

@@ -105,9 +105,9 @@ def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -
         text = arguments.text.replace("\r\n", "\n").strip("\n") + "\n"
         with told():
             before = _read_note(context, path)
-            note_write(context, context.root, path, before=before, after=text)
+            note_write(context, context.workspace, path, before=before, after=text)
             separator = "" if not before or before.endswith("\n") else "\n"
-            context.root.append(path, (separator + text).encode("utf-8", "replace"))
+            context.workspace.append(path, (separator + text).encode("utf-8", "replace"))
         notebook = await open_notebook(context.agent, context.session)
         if notebook is not None:
             notebook.note_change()
@@ -154,7 +154,7 @@ def note_path(note: str | None, now: datetime) -> str:
 def _read_note(context: ToolContext, path: str) -> str:
     """What a note says before something is appended to it."""
     try:
-        data = context.root.read(path, max_bytes=16 * 1024 * 1024).data
+        data = context.workspace.read(path, max_bytes=16 * 1024 * 1024).data
     except NotThere:
         return ""
     return data.decode("utf-8", "replace")

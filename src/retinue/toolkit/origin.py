@@ -45,7 +45,12 @@ def origin_of_matches(context: ToolContext, root: Root, found: str) -> Trust:
 
 
 def _spell(context: ToolContext, root: Root, path: str) -> str:
-    return path if root is context.root else str(root.path / path)
+    """A path as the notes about files know it: from the workspace, where it lies there."""
+    workspace = context.workspace
+    if root is workspace:
+        return path
+    place = root.path / path
+    return str(place.relative_to(workspace.path) if root is context.root else place)
 
 
 def _is_note(path: str) -> bool:

@@ -1,7 +1,7 @@
 """Web pages as text: the article where an extractor is installed, else everything a reader would see.
 
 Parsers take quadratic time on pages that were made for it, so a page is read in a process that can be killed: this file
-started as a script, with a JSON line `{url, markdown}` and the page as its input and `[title, text]` as its output.
+started as a script. Its input is a JSON line `{url, markdown, whole}` and the page, its output `[title, text]`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Page:
     text: str
 
 
-def read_page(html: str, url: str, *, markdown: bool, seconds: float) -> Page:
-    """The readable part of a page; where that takes too long, its words without the tags."""
-    header = json.dumps({"url": url, "markdown": markdown})
+def read_page(html: str, url: str, *, markdown: bool, seconds: float, whole: bool = False) -> Page:
+    """The readable part of a page, or the `whole` of it; where that takes too long, its words without the tags."""
+    header = json.dumps({"url": url, "markdown": markdown, "whole": whole})
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-X", "utf8", __file__],
@@ -55,13 +55,13 @@ def strip_tags(html: str) -> str:
     return " ".join(" ".join(words).split())
 
 
-def parse_page(html: str, url: str, *, markdown: bool) -> Page:
-    """The readable part of a page, however long it takes."""
+def parse_page(html: str, url: str, *, markdown: bool, whole: bool = False) -> Page:
+    """The article of a page, or everything a reader would see, however long it takes."""
     plain = _Reader(url, markdown=markdown)
     plain.feed(html)
     plain.close()
     page = plain.page()
-    article = _extract_article(html, url, markdown=markdown)
+    article = None if whole else _extract_article(html, url, markdown=markdown)
     return Page(page.title, article) if article else page
 
 
@@ -160,7 +160,7 @@ def _join(base: str, target: str) -> str | None:
 def main() -> None:
     """Read a page from standard input."""
     header = json.loads(sys.stdin.readline())
-    page = parse_page(sys.stdin.read(), header["url"], markdown=header["markdown"])
+    page = parse_page(sys.stdin.read(), header["url"], markdown=header["markdown"], whole=header["whole"])
     json.dump([page.title, page.text], sys.stdout)
 
 

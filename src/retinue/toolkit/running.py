@@ -212,6 +212,10 @@ class CommandTable:
                 return False  # an error of the caller's own goes on as what it is
             raise
 
+    def supervisors(self) -> frozenset[int]:
+        """The processes beneath which all programs of commands that run now are found."""
+        return frozenset(command.process.pid for command in self._commands.values() if command.end is None)
+
     async def start(self, launch: Launch, folder: int) -> Command:
         """Start a command in the folder of a descriptor; it belongs to the table from now on."""
         if self._tasks is None:

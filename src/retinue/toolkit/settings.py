@@ -66,6 +66,23 @@ class FetchSettings(Settings):
     """Characters of a page that the model gets, unless the call asks for fewer."""
     timeout_seconds: Positive = key(30)
     """Seconds a page may take."""
+    max_response_bytes: Positive = key(750_000)
+    """Bytes of a page that are loaded; what comes after them is not read."""
+    max_redirects: Annotated[int, Field(ge=0, le=10)] = key(3)
+    """How many redirects are followed."""
+    cache_ttl_minutes: Annotated[float, Field(ge=0)] = key(15)
+    """How long a page is remembered; with 0 it is loaded anew each time."""
+    user_agent: str | None = key(None)
+    """What servers are told about us, in the place of our name."""
+    readability: bool = key(True)
+    """Whether only the article of a page is taken; else everything that a reader would see."""
+
+    @field_validator("user_agent")
+    @classmethod
+    def _can_be_sent(cls, value: str | None) -> str | None:
+        if value is not None and not (value.isascii() and value.isprintable() and value.strip()):
+            raise ValueError("userAgent is a line of ASCII characters")
+        return value
 
 
 class SearchSettings(Settings):

@@ -98,7 +98,8 @@ def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosu
     """The sandbox that a call's command must run in; a backend is tried where none was yet."""
     try:
         confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
-        return sandboxes.enclose(confinement, context.session, locate(context.root, workdir))
+        inside = context.root.path / locate(context.root, workdir)
+        return sandboxes.enclose(confinement, context.session, locate(context.workspace, str(inside)))
     except SandboxUnavailable as error:
         raise ToolFailed(str(error)) from error
 
@@ -118,7 +119,7 @@ def make_wish(
         variables=arguments.env,
         folder=folder,
         shown_folder=str(context.root.path / arguments.workdir),
-        programs=ProgramFolders(context.root.path, tuple(settings.path_prepend), rules.trusted_dirs),
+        programs=ProgramFolders(context.workspace.path, tuple(settings.path_prepend), rules.trusted_dirs),
     )
 
 

@@ -33,7 +33,7 @@ def status_tool(board: SessionBoard, clock: Clock) -> Tool[StatusArguments]:
         if arguments.model is not None:
             lines.append(f"Model set to {await _switch(board, context.session, arguments.model.strip())}.")
         status = await board.status(context.session)
-        return ToolOutput.of("\n".join([*lines, *describe(status, context.session, clock.now(), board.timezone)]))
+        return ToolOutput.of("\n".join([*lines, *describe(status, context.session, _spell_time(board, clock.now()))]))
 
     return Tool(
         name="session_status",
@@ -52,19 +52,24 @@ async def _switch(board: SessionBoard, session: SessionKey, model: str) -> str:
         raise ToolFailed(str(error)) from error
 
 
-def describe(status: SessionStatus, session: SessionKey, now: datetime, timezone: str) -> list[str]:
+def describe(status: SessionStatus, session: SessionKey, time: str) -> list[str]:
     """A session's state, one fact a line."""
     usage = status.usage
     share = f" ({status.context / status.window:.0%})" if status.window else ""
     read = f"{usage.prompt:,} tokens read ({usage.cache_read:,} cached)"
     return [
-        f"Time: {_local(now, timezone):%A %Y-%m-%d %H:%M} {timezone}",
+        f"Time: {time}",
         f"Session: {session}",
         f"Model: {status.model}",
         f"Context: {status.context:,} of {status.window:,} tokens{share}",
         f"Used: {read}, {usage.output:,} written, ${usage.cost:.4f}",
         *status.notes,
     ]
+
+
+def _spell_time(board: SessionBoard, now: datetime) -> str:
+    local = _local(now, board.timezone)
+    return f"{local:%A %Y-%m-%d} {local.strftime(board.clock_style)} {board.timezone}"
 
 
 def _local(now: datetime, timezone: str) -> datetime:

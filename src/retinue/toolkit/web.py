@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from anyio import to_thread
@@ -24,7 +25,6 @@ from retinue.toolkit.readable import Page, read_page
 from retinue.toolkit.settings import FetchSettings, SearchSettings
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
-MAX_PAGE_BYTES = 750_000
 MAX_RESULT_BYTES = 2_000_000
 MOST_CHARS = 100_000
 READING_SECONDS = 15.0
@@ -32,10 +32,8 @@ KEEP_SECONDS = 15 * 60
 _SNIPPET_CHARS = 500
 _SNIFF_BYTES = 8_000
 _NO_TEXT = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip")
-_HEADERS = {
-    "accept": "text/html,application/xhtml+xml,application/json,text/*;q=0.9,*/*;q=0.1",
-    "user-agent": "Retinue/0",
-}
+_ACCEPTED = "text/html,application/xhtml+xml,application/json,text/*;q=0.9,*/*;q=0.1"
+_NAME = "Retinue/0"
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?\s{0,5}([A-Za-z0-9_:-]{1,40})", re.IGNORECASE)
 
 
@@ -72,22 +70,25 @@ def fetch_tool(
     settings: FetchSettings, clock: Clock, new_id: IdFactory, *, policy: Policy = MODEL_CHOSEN
 ) -> Tool[FetchArguments]:
     """The tool that reads a page of the public web; `policy` is another one only in tests."""
-    memo: Memo[tuple[str, str], _Read] = Memo(clock, KEEP_SECONDS)
+    memo: Memo[tuple[str, str], _Read] = Memo(clock, settings.cache_ttl_minutes * 60)
+    headers = {"accept": _ACCEPTED, "user-agent": settings.user_agent or _NAME}
 
     async def load(arguments: FetchArguments) -> _Read:
         try:
             answer = await fetch(
                 arguments.url,
                 policy=policy,
-                max_bytes=MAX_PAGE_BYTES,
+                max_bytes=settings.max_response_bytes,
                 timeout=settings.timeout_seconds,
-                send=Outgoing(headers=_HEADERS),
+                send=Outgoing(headers=headers),
+                redirects=settings.max_redirects,
             )
         except NetworkFailed as error:
             raise ToolFailed(sanitise_line(str(error))) from error
-        page = await to_thread.run_sync(
-            _read_answer, answer, arguments.extract_mode == "markdown", abandon_on_cancel=True
+        read = partial(
+            _read_answer, answer, markdown=arguments.extract_mode == "markdown", whole=not settings.readability
         )
+        page = await to_thread.run_sync(read, abandon_on_cancel=True)
         return _Read(answer.url, page, answer.truncated)
 
     async def run(arguments: FetchArguments, context: ToolContext) -> ToolOutput:
@@ -109,7 +110,7 @@ def fetch_tool(
     )
 
 
-def _read_answer(answer: Fetched, markdown: bool) -> Page:  # noqa: FBT001
+def _read_answer(answer: Fetched, *, markdown: bool, whole: bool) -> Page:
     if answer.status >= 400:
         raise ToolFailed(f"{sanitise_line(answer.url)} answered with status {answer.status}.")
     kind = answer.media_type
@@ -119,7 +120,7 @@ def _read_answer(answer: Fetched, markdown: bool) -> Page:  # noqa: FBT001
         raise ToolFailed(f"{sanitise_line(answer.url)} is {name}, which cannot be read as text.")
     text = _decode(answer)
     if is_page or (not kind and text.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))):
-        return read_page(text, answer.url, markdown=markdown, seconds=READING_SECONDS)
+        return read_page(text, answer.url, markdown=markdown, whole=whole, seconds=READING_SECONDS)
     if kind == "application/json" or kind.endswith("+json"):
         return Page("", _indent(text))
     return Page("", text)

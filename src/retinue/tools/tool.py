@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -53,7 +53,8 @@ class ToolContext:
     `readable` are further folders that may be read, such as those of skills and of the documentation. `outside` is the
     whole machine, where file tools may leave the workspace. `elevated` is what was lifted for this call: where it is
     not `off`, commands run outside the sandbox. A request is `tainted` where any part of it came from outside; `writes`
-    is where tools note what such a request puts into files.
+    is where tools note what such a request puts into files. `whole` is the workspace where
+    `root` is only a folder of it.
     """
 
     agent: AgentId
@@ -68,8 +69,14 @@ class ToolContext:
     elevated: Elevation = Elevation.OFF
     outside: Root | None = None
     writes: AgentWrites | None = None
+    whole: Root | None = None
     ask: Ask = nobody_to_ask
     report: Callable[[str], Awaitable[None]] = _no_report
+
+    @property
+    def workspace(self) -> Root:
+        """All of the workspace, whichever folder of it the session works in."""
+        return self.whole or self.root
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ class Tool(Generic[A]):
 
     @cached_property
     def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, self.description, compact_schema(self.arguments.model_json_schema(by_alias=True)))
+        return ToolSpec(self.name, self.description, _schema_of(self.arguments))
 
     def parse(self, arguments: Mapping[str, Any]) -> A:
         """The arguments as this tool's type, or `ToolFailed` saying what is wrong with each."""
@@ -101,6 +108,11 @@ class Tool(Generic[A]):
         except ValidationError as error:
             problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
             raise ToolFailed(f"`{self.name}` was called with wrong arguments: {problems}.") from error
+
+
+@cache
+def _schema_of(arguments: type[BaseModel]) -> Any:
+    return compact_schema(arguments.model_json_schema(by_alias=True))
 
 
 def compact_schema(schema: Any) -> Any:

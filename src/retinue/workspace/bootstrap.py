@@ -149,9 +149,8 @@ class BootstrapReader:
         *,
         ritual_pending: bool,
         injection: Injection = Injection.FULL,
-        extra: Sequence[str] = (),
     ) -> tuple[WorkspaceFile, ...]:
-        """The files of the system prompt in their order; `extra` are paths in the workspace that a hook asks for."""
+        """The files of the system prompt in their order."""
         if settings.skip_bootstrap or injection is Injection.NONE:
             return ()
         names = [
@@ -162,10 +161,17 @@ class BootstrapReader:
             and injection.admits(row.name)
             and (ritual_pending or row.name != RITUAL_FILE)
         ]
-        if injection is Injection.FULL:
-            names += _extra_names(extra, audience)
         expected = {row.name for row in BOOTSTRAP_FILES if row.expected} - set(settings.skip_optional_bootstrap_files)
-        return tuple(self._read_each(names, expected | set(extra)))
+        return tuple(self._read_each(names, expected))
+
+    def extra_files(
+        self, audience: Audience, settings: WorkspaceSettings, paths: Sequence[str], injection: Injection
+    ) -> tuple[WorkspaceFile, ...]:
+        """More files of the workspace, which a hook asks for: those that this audience may have, in order."""
+        if settings.skip_bootstrap or injection is not Injection.FULL:
+            return ()
+        names = _extra_names(paths, audience)
+        return tuple(self._read_each(names, set(names)))
 
     def turn_file(self, audience: Audience, settings: WorkspaceSettings) -> WorkspaceFile | None:
         """The file that goes before the message instead of into the system prompt; None where there is none."""

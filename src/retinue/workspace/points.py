@@ -11,10 +11,14 @@ from retinue.workspace.bootstrap import WorkspaceFile
 
 @dataclass(frozen=True, slots=True)
 class BootstrapFiles:
-    """The files about to be put into a session's prompt; a subscriber may return other ones."""
+    """The files about to be put into a session's prompt; a subscriber may return other ones.
+
+    `extra` are paths in the workspace that a subscriber asks for besides; they are read where all files are.
+    """
 
     session: SessionKey
     files: tuple[WorkspaceFile, ...]
+    extra: tuple[str, ...] = ()
 
 
 BOOTSTRAP = Point[BootstrapFiles]("agent:bootstrap")

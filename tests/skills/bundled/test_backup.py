@@ -13,6 +13,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 ARCHIVE = "backups/workspace-20300514-150000.tar.gz"
 AT = ("--now", "2030-05-14T15:00:00")
 

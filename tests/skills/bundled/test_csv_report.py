@@ -8,6 +8,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 
 @pytest.fixture
 def report(workspace: Workspace) -> Script:

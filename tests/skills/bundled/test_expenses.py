@@ -6,6 +6,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 LEDGER = """date,amount,currency,category,payee,note
 2030-03-01,23.80,CHF,groceries,Coop,
 2030-03-02,79,CHF,transport,SBB,half-fare card

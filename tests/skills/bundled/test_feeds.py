@@ -11,6 +11,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 RSS = """<?xml version="1.0"?>
 <rss version="2.0"><channel><title>Town &amp; Country</title>
 <item><title>Old</title><link>/old</link><guid>1</guid><pubDate>Mon, 13 May 2030 08:00:00 +0200</pubDate></item>
@@ -46,7 +48,7 @@ def site() -> Iterator[str]:
             """Keep the test's output quiet."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

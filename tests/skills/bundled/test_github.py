@@ -10,6 +10,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 NOW = ("--now", "2030-05-14T12:00:00")
 PULL = {
     "number": 12,

@@ -9,6 +9,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, find_faults, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 DESCRIPTION = 'Plan meals: "fast" ones. Use when the user asks what to cook.'
 
 

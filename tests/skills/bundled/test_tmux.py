@@ -11,6 +11,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 

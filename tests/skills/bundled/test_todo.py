@@ -6,6 +6,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 TODAY = ("--today", "2030-05-14")  # a Tuesday
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.skills.bundled.scripts import Script, Workspace, script
 
+pytestmark = pytest.mark.slow  # a process for each call of the script
+
 BERN = {
     "name": "Bern",
     "admin1": "Bern",
@@ -93,7 +95,7 @@ def station() -> Iterator[Station]:
             """Keep the test's output quiet."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         station.address = f"http://127.0.0.1:{server.server_port}"
         yield station

@@ -60,6 +60,19 @@ def _check_process(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _check_sharing(facts: Facts) -> Iterator[Finding]:
+    session = facts.loaded.config.session
+    shared = "session.scope" if session.scope == "global" else "session.groupScope"
+    if facts.loaded.config.channels and (session.scope == "global" or session.group_scope == "main"):
+        yield Finding(
+            AREA,
+            Severity.WARNING,
+            f"{shared} puts groups into the main session.",
+            "What the assistant knows of the owner, and what was said elsewhere, can be read there.",
+            f"Take {shared} out, so that each group has a session of its own.",
+        )
+
+
 def _check_access(facts: Facts) -> Iterator[Finding]:
     settings = facts.loaded.config.gateway
     if settings.auth.mode == "none":
@@ -80,6 +93,15 @@ def _check_access(facts: Facts) -> Iterator[Finding]:
             "They need a token; what they send is not encrypted by the gateway.",
             "Put a proxy with TLS in front, or use a tailnet.",
         )
+    if settings.auth.mode == "trusted-proxy" and settings.auth.trusted_proxy.allow_loopback:
+        yield Finding(
+            AREA,
+            Severity.WARNING,
+            "A proxy on this machine says who people are (gateway.auth.trustedProxy.allowLoopback).",
+            "Every other program of this machine can say it too, and is then let in as the owner.",
+            "Run the proxy elsewhere, or sign in with tokens.",
+        )
+    yield from _check_sharing(facts)
     for name in facts.gateway.unused_tokens:
         yield Finding(
             AREA,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, field_validator, model_validator
+from pydantic import ConfigDict, PrivateAttr, field_validator, model_validator
 
 from retinue.config.sections.automation import HeartbeatSettings
 from retinue.config.sections.memory import MemorySearchSettings
@@ -15,10 +15,11 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, parse_agent_id
 from retinue.dispatch.settings import GroupChatSettings, HumanDelay
 from retinue.sandbox.settings import SandboxSettings
-from retinue.sessions.settings import BudgetSettings
+from retinue.sessions.settings import BudgetSettings, Limit
 from retinue.settings import Settings, key
 from retinue.workspace.settings import ContextInjection, WorkspaceSettings
 
+S = TypeVar("S", bound=Settings)
 Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
 
 
@@ -50,15 +51,28 @@ class SpecialModel(ModelChoice):
     """The model, as `provider/model` or by its alias; a text in place of the object means this."""
 
 
+class RequestParams(Settings):
+    """Parameters of requests to models; those of a model win over the defaults, those of an agent over both."""
+
+    temperature: float | None = key(None, ge=0, le=2)
+    """How freely the model chooses its words; not sent to models that refuse it, as those that reason do."""
+    top_p: float | None = key(None, gt=0, le=1)
+    """The share of likely words that it chooses from; not sent to models that refuse it."""
+    max_tokens: int | None = key(None, ge=1)
+    """The most tokens of an answer, within what the model can do."""
+    cache_retention: Literal["none", "short", "long"] | None = key(None)
+    """How long the provider keeps the prompt: not at all, minutes, or an hour and more; without it `short`."""
+
+
 class ModelEntry(Settings):
     """What is set for one model."""
 
     alias: str | None = key(None)
     """A short name for the model."""
-    params: dict[str, Any] = key({}, pending=True)
+    params: RequestParams = key(RequestParams)
     """Parameters of its requests."""
-    streaming: bool = key(True, pending=True)
-    """Whether its answers are streamed."""
+    streaming: bool = key(True)
+    """Whether its answers are shown while they are written; `false` also for servers that cannot send them so."""
 
 
 class AgentSubagents(Settings):
@@ -66,8 +80,10 @@ class AgentSubagents(Settings):
 
     allow_agents: list[str] = key([])
     """Agents it may start besides itself; `*` is any."""
-    model: SpecialModel | None = key(None)
-    """Another model for its sub-agents."""
+    model: ModelChoice | None = key(None)
+    """The model that the agent uses when it works as a sub-agent; without it that of whoever started it."""
+    budget: Limit = key(Limit)
+    """What one sub-agent may spend in all before it is stopped."""
     delegation_mode: Literal["suggest", "prefer"] = key("suggest")
     """Whether the agent is told that it can delegate, or that it should."""
     require_agent_id: bool = key(False)
@@ -89,8 +105,8 @@ class SubagentDefaults(AgentSubagents):
     """When a finished one is put away; 0 is never."""
     run_timeout_seconds: int = key(0, ge=0)
     """How long one may take; 0 is as long as it likes."""
-    announce_timeout_ms: int = key(120_000, pending=True, ge=1)
-    """How long its parent is waited for, in milliseconds."""
+    announce_timeout_ms: int = key(120_000, ge=1)
+    """How long a result may wait for its parent, in milliseconds, before people are told that it does."""
 
 
 class AgentDefaults(WorkspaceSettings, PromptSettings):
@@ -98,16 +114,16 @@ class AgentDefaults(WorkspaceSettings, PromptSettings):
 
     model: ModelChoice = key(ModelChoice)
     """The model that answers."""
-    image_model: SpecialModel = key(SpecialModel)
-    """The model that looks at pictures where the answering one cannot."""
+    image_model: ModelChoice = key(ModelChoice)
+    """The model that answers a message with pictures where the usual one cannot see them."""
     pdf_model: SpecialModel = key(SpecialModel)
     """The model that reads PDF files."""
     utility_model: SpecialModel = key(SpecialModel)
     """The model for small tasks such as titles."""
     models: dict[str, ModelEntry] = key({})
     """Aliases and parameters per model, under `provider/model`."""
-    params: dict[str, Any] = key({}, pending=True)
-    """Parameters of every request, as `temperature` or `cacheRetention`."""
+    params: RequestParams = key(RequestParams)
+    """Parameters of every request."""
     skills: list[str] | None = key(None)
     """The skills that agents may use; without it all."""
     thinking_default: Thinking | None = key(None)
@@ -118,16 +134,16 @@ class AgentDefaults(WorkspaceSettings, PromptSettings):
     """How much of tool results the chat shows."""
     elevated_default: Literal["off", "on", "ask", "full"] = key("off")
     """Whether sessions start with commands outside the sandbox."""
-    context_tokens: int | None = key(None, pending=True, ge=1024)
-    """A smaller window than the model's own."""
+    context_tokens: int | None = key(None, ge=1024)
+    """How many tokens of a model's window are used; without it all. Less is cheaper, and is summed up sooner."""
     timeout_seconds: int = key(172_800, ge=1)
     """How long a turn may take."""
     max_concurrent: int | None = key(None, reload="restart", ge=1)
     """How many turns may run at once."""
-    media_max_mb: float | None = key(None, pending=True, gt=0)
-    """How large a file from a chat may be."""
-    repo_root: str | None = key(None, pending=True)
-    """The repository that the prompt names; without it the one that holds the workspace."""
+    media_max_mb: float | None = key(None, gt=0)
+    """How large one file from a chat or for it may be, where its channel says nothing else; without it 5."""
+    repo_root: str | None = key(None)
+    """The repository that the prompt names; without it the one around the workspace, where there is one."""
     budget: BudgetSettings = key(BudgetSettings)
     """What may be spent before turns are refused."""
     context_limits: ContextLimits = key(ContextLimits)
@@ -148,8 +164,8 @@ class AgentDefaults(WorkspaceSettings, PromptSettings):
     """A pause between parts of an answer."""
     block_streaming_default: Literal["off", "on"] = key("off", pending=True)
     """Whether channels get an answer in blocks while it is written."""
-    typing_mode: Literal["never", "instant", "thinking", "message"] | None = key(None, pending=True)
-    """When channels show that an answer is being written."""
+    typing_mode: Literal["never", "instant", "thinking", "message"] | None = key(None)
+    """When channels show that an answer is being written; without it as `session.typingMode` says."""
 
 
 class AgentSkillsLimits(Settings):
@@ -170,12 +186,12 @@ class AgentEntry(Settings):
     """The name people see."""
     workspace: str | None = key(None, reload="restart")
     """The agent's folder."""
-    agent_dir: str | None = key(None, pending=True, reload="restart")
-    """Where the agent's credentials are."""
+    agent_dir: str | None = key(None, reload="restart")
+    """Where the agent's credentials are, absolute or in the home; without it `agents/<id>/agent`."""
     model: ModelChoice | None = key(None)
     """The model that answers."""
-    params: dict[str, Any] | None = key(None, pending=True)
-    """Parameters of every request."""
+    params: RequestParams | None = key(None)
+    """Parameters of the agent's requests."""
     skills: list[str] | None = key(None)
     """The skills that the agent may use; replaces the list of the defaults, `[]` is none."""
     skills_limits: AgentSkillsLimits | None = key(None)
@@ -235,6 +251,13 @@ class AgentSettings(AgentDefaults):
     """When the agent answers in groups."""
     tools: AgentTools = key(AgentTools)
     """The tools of the agent."""
+    own_params: RequestParams = key(RequestParams)
+    """Parameters of the agent's requests, without the defaults: a model's own stand between the two."""
+
+    def params_for(self, model: str) -> RequestParams:
+        """The parameters of requests to one model, `provider/model`."""
+        of_model = self.models[model].params if model in self.models else RequestParams()
+        return merge_settings(merge_settings(self.params, of_model), self.own_params)
 
 
 class AgentsSettings(Settings):
@@ -244,6 +267,7 @@ class AgentsSettings(Settings):
     """What holds for every agent unless it says otherwise."""
     entries: tuple[AgentEntry, ...] = key((), alias="list")
     """The agents; without any there is one, `main`."""
+    _resolved: dict[AgentId, AgentSettings] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> AgentsSettings:
@@ -263,25 +287,44 @@ class AgentsSettings(Settings):
         """The agent that takes what no binding does: the one marked so, else the first."""
         return next((AgentId(entry.id) for entry in self.entries if entry.default), self.ids[0])
 
+    @property
+    def beating(self) -> tuple[AgentId, ...]:
+        """Who has a heartbeat: every agent that sets one of its own, else the default agent."""
+        own = tuple(AgentId(entry.id) for entry in self.entries if "heartbeat" in entry.model_fields_set)
+        return own or (self.default_id,)
+
     def resolve(self, agent: str) -> AgentSettings:
         """What holds for one agent; raises `UsageError` for one that is not there."""
         wanted = parse_agent_id(agent)
+        found = self._resolved.get(wanted)
+        if found is None:
+            found = self._resolved[wanted] = self._resolve(wanted)
+        return found
+
+    def _resolve(self, wanted: AgentId) -> AgentSettings:
         if wanted not in self.ids:
             known = ", ".join(self.ids)
-            raise UsageError(f"There is no agent '{agent}'. Known: {known}. Add it to agents.list.")
+            raise UsageError(f"There is no agent '{wanted}'. Known: {known}. Add it to agents.list.")
         is_default = wanted == self.default_id
         values: dict[str, Any] = {name: getattr(self.defaults, name) for name in AgentDefaults.model_fields}
         if not is_default:
             values["workspace"] = None  # two agents in one folder would take each other for themselves
         for entry in self.entries:
             if entry.id == wanted:
-                values = _overlay(values, entry)
+                values = _overlay(values, entry) | {"params": self.defaults.params}
+                values["own_params"] = entry.params or RequestParams()
         return AgentSettings.model_construct(**values | {"id": wanted, "is_default": is_default})
 
 
 def _overlay(base: dict[str, Any], entry: AgentEntry) -> dict[str, Any]:
     own = {name: getattr(entry, name) for name in entry.model_fields_set if name in AgentSettings.model_fields}
     return base | {name: _merge(base.get(name), value) for name, value in own.items() if value is not None}
+
+
+def merge_settings(base: S, own: S | None) -> S:
+    """What is set in either; where both have it, the own value."""
+    merged: S = _merge(base, own) if own is not None else base
+    return merged
 
 
 def _merge(base: Any, own: Any) -> Any:

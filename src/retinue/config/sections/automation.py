@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from retinue.providers.settings import SecretValue
 from retinue.settings import Duration, Settings, key
@@ -32,7 +32,7 @@ class HeartbeatSettings(Settings):
     """Where the answer goes: `last` (the last chat), `none`, or a channel."""
     to: str | None = key(None)
     """The recipient on that channel."""
-    account_id: str | None = key(None, pending=True)
+    account_id: str | None = key(None)
     """The account that sends it, where a channel has several."""
     model: str | None = key(None)
     """Another model for heartbeats."""
@@ -42,13 +42,13 @@ class HeartbeatSettings(Settings):
     """An answer with HEARTBEAT_OK and at most this much more is not delivered."""
     active_hours: ActiveHours = key(ActiveHours)
     """When the heartbeat may run."""
-    direct_policy: Literal["allow", "block"] = key("allow", pending=True)
-    """Whether heartbeats may answer into direct chats."""
-    light_context: bool = key(False, pending=True)
-    """Whether a heartbeat sees HEARTBEAT.md alone of the workspace's files."""
+    direct_policy: Literal["allow", "block"] = key("allow")
+    """Whether heartbeats may answer into direct chats on channels."""
+    light_context: bool = key(False)
+    """Whether a heartbeat sees HEARTBEAT.md alone of the workspace's files; best with `isolatedSession`."""
     isolated_session: bool = key(False)
     """Whether each heartbeat starts a fresh session."""
-    include_reasoning: bool = key(False, pending=True)
+    include_reasoning: bool = key(False)
     """Whether the reasoning is delivered too."""
     include_system_prompt_section: bool = key(True)
     """Whether the system prompt tells the agent about heartbeats."""
@@ -63,11 +63,11 @@ class CronSettings(Settings):
 
     enabled: bool = key(True, reload="restart")
     """Whether jobs run."""
-    store: str | None = key(None, pending=True)
-    """Another place for the jobs; the original's key."""
+    store: str | None = key(None, reload="restart")
+    """Another database file for the jobs, in the home unless it is a full path; without it, the home's own."""
     max_concurrent_runs: int = key(1, reload="restart", ge=1)
     """How many jobs may run at once."""
-    session_retention: Duration | Literal[False] = key("24h", pending=True, validate_default=True)
+    session_retention: Duration | Literal[False] = key("24h", validate_default=True)
     """How long the session of a finished run is kept; `false` keeps it for good."""
     webhook_token: SecretValue | None = key(None)
     """The token sent along when a job reports to an address."""
@@ -80,6 +80,16 @@ class HookEntry(Settings):
     """Whether the hook runs."""
     env: dict[str, str] = key({})
     """Environment variables of the hook."""
+    allow_prompt_injection: bool = key(False)
+    """Whether the hook may put more files of the workspace into the prompt."""
+    messages: int = key(15, ge=1, le=200)
+    """Of `session-memory`: how many of the last messages are kept."""
+    paths: list[str] = key([])
+    """Of `bootstrap-extra-files`: files of the workspace for the prompt, or patterns such as `docs/*/AGENTS.md`."""
+    patterns: list[str] = key([])
+    """The same as `paths`."""
+    files: list[str] = key([])
+    """The same as `paths`."""
 
 
 class HookLoadSettings(Settings):
@@ -109,6 +119,15 @@ class HookMatch(Settings):
     """The `source` field of the request."""
 
 
+class HookTransform(Settings):
+    """Code of the owner's that looks at a request first."""
+
+    module: str = key()
+    """Its file in `hooks.transformsDir`: Python, or a program."""
+    export: str = key("transform", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """The function in a Python file."""
+
+
 class HookMapping(Settings):
     """What becomes of a request to `/hooks/<name>`."""
 
@@ -120,29 +139,29 @@ class HookMapping(Settings):
     """`wake` nudges the main session, `agent` runs a turn of its own."""
     agent_id: str | None = key(None)
     """Which agent takes it."""
-    wake_mode: Literal["now", "next-heartbeat"] = key("now", pending=True)
-    """When the agent looks at it."""
+    wake_mode: Literal["now", "next-heartbeat"] = key("now")
+    """When the agent looks at it: at once, or together with its next heartbeat."""
     name: str | None = key(None)
     """What the event is called in the session."""
     session_key: str | None = key(None)
-    """The session it goes to."""
+    """The session it goes to; may hold fields of the request, as in `hook:mail-{{payload.id}}`."""
     message_template: str | None = key(None)
     """The message, with fields of the request as in `{{payload.subject}}`."""
     text_template: str | None = key(None)
     """The text of a `wake`, likewise."""
     deliver: bool = key(True)
     """Whether the answer is delivered."""
-    channel: str | None = key(None, pending=True)
-    """Where the answer goes."""
-    to: str | None = key(None, pending=True)
+    channel: str | None = key(None)
+    """Where the answer goes: a channel, `last` (as without it: the chat where the owner wrote last)."""
+    to: str | None = key(None)
     """To whom it goes there."""
     model: str | None = key(None)
     """Another model for this."""
-    thinking: str | None = key(None, pending=True)
+    thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh"] | None = key(None)
     """How much the model reasons about it."""
-    timeout_seconds: int | None = key(None, pending=True, ge=1)
+    timeout_seconds: int | None = key(None, ge=1)
     """How long the turn may take."""
-    transform: dict[str, Any] | None = key(None, pending=True)
+    transform: HookTransform | None = key(None)
     """Code that turns the request into a message."""
     allow_unsafe_external_content: bool = key(False)
     """Whether the text of the request is trusted like the owner's."""
@@ -155,7 +174,7 @@ class HooksSettings(Settings):
     """Whether webhooks are served."""
     token: SecretValue | None = key(None)
     """The token that requests must carry."""
-    path: str = key("/hooks", pending=True, reload="restart")
+    path: str = key("/hooks", reload="restart", pattern=r"^(/[A-Za-z0-9._~-]+)+$")
     """Where webhooks are served."""
     default_session_key: str | None = key(None)
     """The session of requests that name none."""
@@ -167,10 +186,10 @@ class HooksSettings(Settings):
     """The agents that requests may reach; without it all."""
     max_body_bytes: int = key(262_144, ge=1)
     """The largest request."""
-    presets: list[str] = key([], pending=True)
-    """Ready-made mappings to use."""
-    transforms_dir: str | None = key(None, pending=True)
-    """Where the code of mappings is found."""
+    presets: list[Literal["gmail"]] = key([])
+    """Ready-made mappings to use, after your own."""
+    transforms_dir: str | None = key(None)
+    """Where the code of mappings is found: a folder inside the home, without it `hooks/transforms` there."""
     mappings: list[HookMapping] = key([])
     """What becomes of requests, by their address."""
     internal: InternalHooks = key(InternalHooks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import ConfigDict, field_validator
@@ -10,6 +11,8 @@ from retinue.core.errors import ConfigError
 from retinue.providers.settings import SecretValue
 from retinue.security.redaction import compile_pattern
 from retinue.settings import Settings, key
+
+_BASE_PATH = re.compile(r"/|(/[A-Za-z0-9_-]+)+/?")
 
 
 class RateLimit(Settings):
@@ -25,15 +28,30 @@ class RateLimit(Settings):
     """Whether this machine itself is never locked out."""
 
 
+class TrustedProxy(Settings):
+    """How a proxy that signs people in tells who they are; only addresses of `gateway.trustedProxies` are believed."""
+
+    user_header: str | None = key(None)
+    """The header with the name of the person; the proxy must remove it from what clients send."""
+    required_headers: list[str] = key([])
+    """Headers that must be there too, or nobody is let in."""
+    allow_users: list[str] = key([])
+    """Only these people; without it everybody whom the proxy lets through."""
+    allow_loopback: bool = key(False)
+    """Whether a proxy on this machine counts: every other program here could then pass for it."""
+
+
 class GatewayAuth(Settings):
     """Who may use the gateway."""
 
     mode: Literal["token", "password", "none", "trusted-proxy"] = key("token", reload="restart")
-    """How a client proves itself."""
+    """How a client proves itself; with `trusted-proxy` by what a proxy says, and by a token everywhere."""
     token: SecretValue | None = key(None)
     """A token that may do everything, besides those that `retinue gateway token` makes."""
     password: SecretValue | None = key(None)
     """The password."""
+    trusted_proxy: TrustedProxy = key(TrustedProxy)
+    """How a proxy tells who somebody is."""
     allow_tailscale: bool = key(False, pending=True)
     """Whether identities of a tailnet are accepted."""
     rate_limit: RateLimit = key(RateLimit)
@@ -45,12 +63,19 @@ class ControlUi(Settings):
 
     enabled: bool = key(True)
     """Whether it is served."""
-    base_path: str = key("/", pending=True, reload="restart")
-    """Where it is served."""
+    base_path: str = key("/", reload="restart")
+    """The path under which it is served, as in `/assistant`; its socket is there too, besides `/ws`."""
     root: str | None = key(None, pending=True, reload="restart")
     """Another folder with the page's files."""
     allowed_origins: list[str] = key([])
     """More origins that may open a connection."""
+
+    @field_validator("base_path")
+    @classmethod
+    def _is_path(cls, value: str) -> str:
+        if not _BASE_PATH.fullmatch(value):
+            raise ValueError("must be a path such as /assistant, of letters, digits, '-', '_' and '/'")
+        return value
 
 
 class HttpEndpoint(Settings):
@@ -107,8 +132,8 @@ class GatewaySettings(Settings):
     """The address of `custom`."""
     auth: GatewayAuth = key(GatewayAuth)
     """Who may use the gateway."""
-    trusted_proxies: list[str] = key([], pending=True)
-    """Addresses of proxies whose word about a client counts."""
+    trusted_proxies: list[str] = key([])
+    """Addresses and networks of proxies whose word about a client's address counts."""
     control_ui: ControlUi = key(ControlUi)
     """The control page."""
     http: HttpSettings = key(HttpSettings)
@@ -123,6 +148,15 @@ class GatewaySettings(Settings):
     """How the port is offered to a tailnet."""
     nodes: dict[str, Any] = key({}, pending=True)
     """What paired devices may do."""
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_addresses(cls, networks: list[str]) -> list[str]:
+        import ipaddress
+
+        for network in networks:
+            ipaddress.ip_network(network, strict=False)
+        return networks
 
 
 class PluginHooks(Settings):
@@ -206,12 +240,12 @@ class LoggingSettings(Settings):
     """How much goes to the log file."""
     format: Literal["text", "json"] = key("text")
     """How it is written there: lines for people, or a JSON object per line."""
-    file: str | None = key(None, pending=True, reload="restart")
-    """Another log file."""
-    console_level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info", pending=True)
-    """How much goes to the terminal."""
-    console_style: Literal["pretty", "compact", "json"] = key("pretty", pending=True)
-    """How it looks there."""
+    file: str | None = key(None)
+    """Another log file, absolute or in the home; without it `logs/retinue.log`."""
+    console_level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info")
+    """How much a gateway that runs in a terminal shows there."""
+    console_style: Literal["pretty", "compact", "json"] = key("pretty")
+    """How it looks there: with the time and the turn, short, or a JSON object per line."""
     redact_sensitive: Literal["off", "tools"] = key("tools")
     """Whether what only looks like a key is taken out of logs, errors and exports too; known secrets always are."""
     redact_patterns: list[str] = key([])
@@ -229,20 +263,20 @@ class LoggingSettings(Settings):
 
 
 class ShellEnv(Settings):
-    """Whether variables are taken from the person's login shell."""
+    """Whether keys of providers are taken from the person's login shell."""
 
-    enabled: bool = key(False, pending=True)
-    """Whether they are."""
-    timeout_ms: int = key(15_000, pending=True, ge=1)
+    enabled: bool = key(False)
+    """Whether the shell is started for those that are missing, as where a service manager started Retinue."""
+    timeout_ms: int = key(15_000, ge=1)
     """How long the shell may take, in milliseconds."""
 
 
 class EnvSettings(Settings):
-    """Environment variables for what Retinue runs, where they are not set already."""
+    """Environment variables for Retinue itself, where they are not set already; commands do not get them."""
 
     model_config = ConfigDict(extra="allow")
 
-    vars: dict[str, str] = key({}, pending=True)
-    """Variables by name; they may also stand in `env` itself."""
+    vars: dict[str, str] = key({})
+    """Variables by name, as keys of providers; they may also stand in `env` itself, and be used as `${NAME}` here."""
     shell_env: ShellEnv = key(ShellEnv)
-    """Whether variables are taken from the person's login shell."""
+    """Whether keys of providers are taken from the person's login shell."""

@@ -12,16 +12,16 @@ class PromptSettings(Settings):
 
     user_timezone: str | None = key(None)
     """The person's time zone, as in `Europe/Berlin`; without it the machine's zone is told."""
-    time_format: Literal["auto", "12", "24"] = key("auto", pending=True)
-    """How times are written: 12 or 24 hours, or as the locale says."""
+    time_format: Literal["auto", "12", "24"] = key("auto")
+    """How the time of day is told: by 12 or 24 hours, or as the locale says."""
 
 
 class ContextLimits(Settings):
     """How much of one thing may enter the context at once."""
 
-    memory_get_max_chars: int = key(12_000, pending=True, ge=1)
+    memory_get_max_chars: int = key(12_000, ge=1)
     """Characters that one read of a memory file may bring."""
-    memory_get_default_lines: int = key(120, pending=True, ge=1)
+    memory_get_default_lines: int = key(120, ge=1)
     """Lines that a read of a memory file brings when none are asked for."""
     tool_result_max_chars: int | None = key(None, ge=1)
     """Characters of one tool result that the model sees; without it, a share of the model's window."""

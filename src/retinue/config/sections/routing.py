@@ -20,16 +20,16 @@ class MessagesSettings(Settings):
     """Messages that arrive in pieces."""
     group_chat: GroupChatSettings = key(GroupChatSettings)
     """When agents answer in groups."""
-    message_prefix: str | None = key(None, pending=True)
-    """What is put in front of what people say."""
+    message_prefix: str | None = key(None)
+    """What is put in front of what people write on channels, as the agent reads it."""
     response_prefix: str | None = key(None)
     """What is put in front of answers."""
     ack_reaction: str | None = key(None)
     """The reaction that says a message was seen."""
     ack_reaction_scope: Literal["group-mentions", "group-all", "direct", "all", "off"] = key("group-mentions")
     """Where that reaction is used."""
-    remove_ack_after_reply: bool = key(False, pending=True)
-    """Whether the reaction goes away with the answer."""
+    remove_ack_after_reply: bool = key(False)
+    """Whether the reaction goes away once the message was dealt with."""
     tts: dict[str, Any] = key({}, pending=True)
     """How answers are spoken."""
 
@@ -57,16 +57,16 @@ class CommandsSettings(Settings):
     """Whether `!` runs commands on this machine."""
     bash_foreground_ms: int = key(2_000, pending=True, ge=0)
     """How long such a command is waited for, in milliseconds."""
-    config: bool = key(False, pending=True)
-    """Whether `/config` changes the configuration."""
+    config: bool = key(False)
+    """Whether the owner can change the configuration from a chat, with `/config set` and `/config unset`."""
     mcp: bool = key(False, pending=True)
     """Whether `/mcp` changes MCP servers."""
     plugins: bool = key(False, pending=True)
     """Whether `/plugins` changes plugins."""
     debug: bool = key(False, pending=True)
     """Whether `/debug` changes settings for the running process."""
-    restart: bool = key(True, pending=True)
-    """Whether `/restart` restarts the gateway."""
+    restart: bool = key(True)
+    """Whether the owner can restart the gateway from a chat with `/restart`."""
 
 
 class ChannelSettings(ChatAccess):
@@ -80,8 +80,8 @@ class ChannelSettings(ChatAccess):
     """Settings per account; a message names the account it came through."""
     default_account: str | None = key(None)
     """The account that is used where none is named; without it the first."""
-    history_limit: int | None = key(None, pending=True, ge=0)
-    """How many earlier messages of a group the agent gets to see."""
+    history_limit: int | None = key(None, ge=0)
+    """How many earlier messages of a group the agent gets to see, before what `groupChat` says."""
     text_chunk_limit: int | None = key(None, ge=1)
     """How long one message may be, in characters."""
     media_max_mb: float | None = key(None, gt=0)

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from retinue.dispatch.settings import SenderId
 from retinue.settings import Settings, key
-from retinue.toolkit.settings import ExecSettings, FetchSettings, Profile, ToolsSettings, WebSettings
+from retinue.toolkit.settings import ExecSettings, Profile, ToolsSettings
 
 T = TypeVar("T")
 
@@ -91,33 +91,22 @@ class ExecSection(ExecSettings, ExecPolicy):
     """How long an approval is waited for, in milliseconds."""
 
 
-class FetchSection(FetchSettings):
-    """How web pages are read, in more detail."""
-
-    max_response_bytes: int = key(750_000, pending=True, ge=1)
-    """The largest page that is loaded."""
-    max_redirects: int = key(3, pending=True, ge=0, le=10)
-    """How many redirects are followed."""
-    cache_ttl_minutes: float = key(15, pending=True, ge=0)
-    """How long a page is remembered."""
-    user_agent: str | None = key(None, pending=True)
-    """What servers are told about us."""
-    readability: bool = key(True, pending=True)
-    """Whether only the readable part of a page is taken."""
-
-
-class WebSection(WebSettings):
-    """Reading and searching the web."""
-
-    fetch: FetchSection = key(FetchSection)
-    """How web pages are read."""
-
-
 class FilesPolicy(Settings):
     """Where file tools may go."""
 
     workspace_only: bool = key(True)
     """Whether they stay inside the workspace and the folders of skills; `false` opens the rest of the machine."""
+
+
+class LoopDetectors(Settings):
+    """Kinds of repetition to look for."""
+
+    generic_repeat: bool = key(True)
+    """The same call with the same result, again and again."""
+    known_poll_no_progress: bool = key(True)
+    """The same where a call only asks how something is going, as of a command in the background."""
+    ping_pong: bool = key(True)
+    """Two calls in turns, both with the same results as before."""
 
 
 class LoopDetection(Settings):
@@ -131,10 +120,10 @@ class LoopDetection(Settings):
     """Repetitions after which the agent is warned."""
     critical_threshold: int = key(20, ge=1)
     """Repetitions after which the turn ends."""
-    global_circuit_breaker_threshold: int = key(30, pending=True, ge=1)
-    """Repetitions after which the turn ends."""
-    detectors: dict[str, bool] = key({}, pending=True)
-    """Kinds of repetition to look for: genericRepeat, knownPollNoProgress, pingPong."""
+    global_circuit_breaker_threshold: int = key(30, ge=1)
+    """Calls in a row, of any kind, after which the turn ends where none brought anything new."""
+    detectors: LoopDetectors = key(LoopDetectors)
+    """Kinds of repetition to look for."""
 
 
 class ElevatedSettings(Settings):
@@ -178,8 +167,6 @@ class ToolsSection(ToolsSettings):
     """Other rules per provider or model, as in `openai` or `openai/gpt-5`."""
     exec: ExecSection = key(ExecSection)
     """How commands run, and which may."""
-    web: WebSection = key(WebSection)
-    """Reading and searching the web."""
     fs: FilesPolicy = key(FilesPolicy)
     """Where file tools may go."""
     loop_detection: LoopDetection = key(LoopDetection)

@@ -247,6 +247,7 @@ class TurnInputs:
     """What belongs to one message: it stands in front of that message, after all history."""
 
     heartbeat_file: ContextFile | None = None
+    """The list that a wake-up brings: HEARTBEAT.md, or at a start of the gateway BOOT.md."""
     recollections: tuple[Recollection, ...] = ()
     background: tuple[BackgroundCommand, ...] = ()
     notices: tuple[str, ...] = ()

@@ -59,7 +59,8 @@ _OCCASIONS = {
         "Sub-Agent Context",
         (
             "You are a sub-agent with one task. Do it and nothing else; ask nobody, start no conversation. Your last "
-            "message is the result: what you found or did, what is left, where it is."
+            "message is the result: what you found or did, what is left, where it is. ANNOUNCE_SKIP alone if nobody "
+            "has to hear of it."
         ),
     ),
     Occasion.CRON: (

@@ -15,9 +15,13 @@ def preamble(inputs: TurnInputs) -> str | None:
 
 
 def heartbeat(inputs: TurnInputs) -> str | None:
-    if inputs.heartbeat_file is None:
-        return None
-    return "# Heartbeat\nYour standing list for wake-ups, read just now."
+    match inputs.heartbeat_file:
+        case None:
+            return None
+        case ContextFile(name="BOOT.md"):
+            return "# Start\nYour standing list for starts of the gateway, read just now."
+        case _:
+            return "# Heartbeat\nYour standing list for wake-ups, read just now."
 
 
 def heartbeat_files(inputs: TurnInputs) -> tuple[ContextFile, ...]:

@@ -26,9 +26,16 @@ async def _config(desk: Desk, rest: str) -> Answer:
     return Answer(desk.config(rest))
 
 
+async def _restart(desk: Desk, rest: str) -> Answer:
+    return Answer(desk.restart_gateway())
+
+
 COMMANDS = (
     SlashCommand("help", "List the commands.", _help),
     SlashCommand("commands", "List the commands.", _help),
     SlashCommand("skill", "Use a skill.", _skill, "/skill <name> [what to do]"),
-    SlashCommand("config", "Show a setting.", _config, "/config [key]", owner_only=True),
+    SlashCommand(
+        "config", "Show or change a setting.", _config, "/config [set | unset] <key> [value]", owner_only=True
+    ),
+    SlashCommand("restart", "Restart the gateway.", _restart, owner_only=True),
 )

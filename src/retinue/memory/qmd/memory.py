@@ -21,7 +21,7 @@ from retinue.memory.qmd.index import QmdIndex, SearchMode
 from retinue.memory.qmd.results import make_hits
 from retinue.memory.query import parse_query
 from retinue.memory.ranking import Hit, Limits
-from retinue.memory.reading import Excerpt
+from retinue.memory.reading import MAX_CHARS, Excerpt
 from retinue.memory.search import Rules
 from retinue.memory.settings import QmdLimits, QmdSettings
 from retinue.memory.stems import Stemmer
@@ -248,9 +248,9 @@ class QmdMemory:
             )
         )
 
-    async def read(self, path: str, start: int = 1, lines: int | None = None) -> Excerpt:
+    async def read(self, path: str, start: int = 1, lines: int | None = None, *, max_chars: int = MAX_CHARS) -> Excerpt:
         """Lines of a note; raises a `StorageError` for anything that is not one."""
-        return await self.builtin.read(path, start, lines)
+        return await self.builtin.read(path, start, lines, max_chars=max_chars)
 
     async def status(self) -> QmdStatus:
         """Who would answer now: the program is asked for its version."""

@@ -1,0 +1,34 @@
+"""The environment variables that a configuration sets itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from retinue.toolkit.environment import may_be_set
+
+REFUSED = (
+    "The variable {name} changes what programs load, run or connect to, so it is not set from here. "
+    "Set it where Retinue is started."
+)
+
+
+def declared_variables(config: object) -> dict[str, str]:
+    """The variables of a configuration's plain data: those in `env.vars`, and texts in `env` itself.
+
+    A file that others may have a hand in must not decide what programs load, so such names are left out.
+    """
+    return {name: value for _, name, value in _declared(config) if may_be_set(name)}
+
+
+def refused_variables(config: object) -> list[tuple[tuple[str, ...], str]]:
+    """The paths and names of those that are left out."""
+    return [(path, name) for path, name, _ in _declared(config) if not may_be_set(name)]
+
+
+def _declared(config: object) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    section = config.get("env") if isinstance(config, Mapping) else None
+    if not isinstance(section, Mapping):
+        return
+    below = section.get("vars")
+    for path, names in (("env",), section), (("env", "vars"), below if isinstance(below, Mapping) else {}):
+        yield from (((*path, name), name, value) for name, value in names.items() if isinstance(value, str))

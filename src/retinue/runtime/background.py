@@ -1,0 +1,21 @@
+"""What an agent is told of a command that went on in the background."""
+
+from __future__ import annotations
+
+from retinue.core.clock import random_id
+from retinue.core.envelope import Inbound, Source
+from retinue.core.messages import text_of
+from retinue.security.content import Source as ContentSource
+from retinue.security.content import sanitise_line, wrap_untrusted
+from retinue.security.literals import literal
+from retinue.toolkit.running import CommandEnd
+from retinue.toolkit.shell import describe_end
+
+
+def announce(end: CommandEnd) -> Inbound:
+    """The message that tells of a command's end, with what it printed marked as foreign."""
+    told = text_of(describe_end(end, end.output).content)
+    command = sanitise_line(literal(end.command))
+    label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
+    text = f"{label}\n{wrap_untrusted(told, ContentSource.COMMAND, new_id=random_id, warn=False)}"
+    return Inbound(text, end.session, source=Source.BACKGROUND, owner=end.owner)

@@ -1,0 +1,97 @@
+"""Sub-agents of a conversation that one process holds without a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from retinue.core.approval import nobody_to_ask
+from retinue.core.envelope import Inbound
+from retinue.runtime.company import HomeCompany
+from retinue.runtime.household import Household
+from retinue.storage.home import Home
+from retinue.testing.modelserver import ModelServer
+from retinue.toolkit.delegation import Asker, SpawnArguments
+from retinue.toolkit.running import CommandEnd, Outcome
+from tests.runtime.conftest import Stage
+from tests.runtime.delegation import MAIN, PATIENCE, Follower, Gated, delegating
+
+pytestmark = pytest.mark.anyio
+
+ASKER = Asker(MAIN, owner=True)
+
+
+@asynccontextmanager
+async def housed(path: Path, model: ModelServer, *, attends_wakes: bool = False) -> AsyncIterator[Household]:
+    async with Stage(Home(path / "home"), model).open() as runtime, anyio.create_task_group() as tasks:
+        household = Household(runtime, MAIN, nobody_to_ask, tasks, attends_wakes)
+        await household.open()
+        yield household
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_conversation_answers_to_what_its_sub_agent_found(tmp_path: Path, model: Follower) -> None:
+    model.answer = staticmethod(delegating)
+    async with housed(tmp_path, model) as household:
+        shown = anyio.Event()
+
+        async def show() -> None:
+            shown.set()
+
+        household.tasks.start_soon(household.watch, show)
+        assert household.runtime.spawner is None
+        outbound = await household.runtime.say(Inbound("What is the answer?", MAIN))
+        assert outbound.text == "I handed it on."
+        await household.runtime.confirm(outbound.run)
+        with anyio.fail_after(PATIENCE):
+            await household.settle()
+            await shown.wait()
+        (answer,) = household.answers()
+        assert answer.text == "My sub-agent found 42."
+        assert household.at_work == 0
+
+
+async def test_the_next_process_goes_on_with_what_was_left(tmp_path: Path) -> None:
+    async with Gated("done at last") as model:
+        async with housed(tmp_path, model) as household:
+            await HomeCompany(household.runtime).spawn(ASKER, SpawnArguments(task="Work."))
+            with anyio.fail_after(PATIENCE):
+                while not model.tasks:
+                    await anyio.sleep(0.01)
+            assert household.at_work == 1
+        model.gate.set()
+        async with housed(tmp_path, model) as household:
+            with anyio.fail_after(PATIENCE):
+                await household.settle()
+            assert [answer.text for answer in household.answers()] == ["noted"]
+
+
+async def test_several_who_ask_at_once_share_what_is_opened(tmp_path: Path, model: Follower) -> None:
+    model.answer = staticmethod(delegating)
+    async with housed(tmp_path, model) as household:
+        company = HomeCompany(household.runtime)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(company.spawn, ASKER, SpawnArguments(task="Find the answer."))
+        with anyio.fail_after(PATIENCE):
+            await household.settle()
+        assert household.at_work == 0
+
+
+async def test_who_waits_for_sub_agents_does_not_wait_for_ever_for_a_command_that_ended(
+    tmp_path: Path, model: Follower
+) -> None:
+    """Where nobody else tells the conversation of it, as in a process that asks one question."""
+    model.answer = staticmethod(delegating)
+    end = CommandEnd("c1", MAIN.agent, MAIN, "make", Outcome.EXITED, 0, 1.0, "all built", owner=True)
+    async with housed(tmp_path, model, attends_wakes=True) as household:
+        await household.engage()
+        await household.runtime.command_ended(end)
+        assert not household.is_settled
+        with anyio.fail_after(PATIENCE):
+            await household.settle()
+        assert "all built" in model.model_requests[-1].body.decode()
