@@ -22,15 +22,8 @@ from retinue.core.messages import Usage, UserMessage
 from retinue.dispatch.attend import Attendant, Recalled
 from retinue.dispatch.commands.triggers import as_meant
 from retinue.dispatch.delivery import parse_reply
-from retinue.dispatch.pieces import PieceRules
 from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START, SessionChange
-from retinue.dispatch.queue import (
-    AS_CONFIGURED,
-    QueueOverrides,
-    QueueRules,
-    parse_queue_command,
-    queue_rules,
-)
+from retinue.dispatch.queue import QueueRules
 from retinue.dispatch.visible import VisibleEvents
 from retinue.runtime.handover import NOTHING_WAITS, goes_on, left_to_sender, take_results
 from retinue.runtime.keeper import Fixed, SessionKeeper
@@ -42,7 +35,7 @@ from retinue.runtime.prompt_history import PromptHistory
 from retinue.runtime.recollection import MERGED, recollect
 from retinue.runtime.rights import rights_of, run_past_model
 from retinue.runtime.spending import find_refusal, watch_spending
-from retinue.runtime.steering import Steering, find_lane, make_loop_parts
+from retinue.runtime.steering import Steering, find_lane, make_loop_parts, read_rules
 from retinue.sessions.entries import UNANSWERED, MessageAdded, Noted
 from retinue.sessions.recovery import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
@@ -77,6 +70,8 @@ class Conversation:
     _switch: StopSwitch | None = field(default=None, init=False)
     _working: int = field(default=0, init=False)
     _prompts: PromptHistory = field(default_factory=PromptHistory, init=False)
+    _rules: tuple[str, QueueRules] | None = field(default=None, init=False)
+    """The rules of the queue, with the choice of the session that they follow."""
 
     @property
     def planner(self) -> Planner:
@@ -132,11 +127,10 @@ class Conversation:
     def rules(self) -> QueueRules:
         """How messages that arrive during a turn are treated here."""
         session = self.parts.store.peek(self.key)
-        chosen = parse_queue_command((session.setting(QUEUE) if session else None) or "reset")
-        settings = self.parts.foundation.config.messages
-        overrides = chosen if isinstance(chosen, QueueOverrides) else AS_CONFIGURED
-        rules = queue_rules(settings.queue, self.key.channel or "terminal", overrides)
-        return replace(rules, pieces=PieceRules.of(settings.inbound))
+        chosen = (session.setting(QUEUE) if session else None) or "reset"
+        if self._rules is None or self._rules[0] != chosen:
+            self._rules = chosen, read_rules(self.parts, self.key, chosen)
+        return self._rules[1]
 
     async def command(self, inbound: Inbound) -> Answer | None:
         """Run the slash command in a message; None where the message is none."""

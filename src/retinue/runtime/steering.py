@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from retinue.agent.calls import Workbench
@@ -20,7 +20,16 @@ from retinue.core.messages import Message, UserMessage
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.lanes import LaneKind
-from retinue.dispatch.queue import QueueMode, QueueRules, is_result
+from retinue.dispatch.pieces import PieceRules
+from retinue.dispatch.queue import (
+    AS_CONFIGURED,
+    QueueMode,
+    QueueOverrides,
+    QueueRules,
+    is_result,
+    parse_queue_command,
+    queue_rules,
+)
 from retinue.runtime.ledger import TranscriptLedger
 from retinue.runtime.openings import as_message
 from retinue.runtime.plan import AgentParts, Plan
@@ -96,6 +105,15 @@ def watch_room(settings: CompactionSettings, plan: Plan) -> Callable[[Sequence[M
     fixed = report.total.tokens + sum(tool.tokens for tool in report.tools)
     room = room_for_history(plan.info.window, settings) - fixed
     return lambda messages: estimate(messages) <= room
+
+
+def read_rules(parts: AgentParts, key: SessionKey, chosen: str) -> QueueRules:
+    """How messages that arrive during a turn are treated: as a person chose in the session, else as configured."""
+    settings = parts.foundation.config.messages
+    read = parse_queue_command(chosen)
+    overrides = read if isinstance(read, QueueOverrides) else AS_CONFIGURED
+    rules = queue_rules(settings.queue, key.channel or "terminal", overrides)
+    return replace(rules, pieces=PieceRules.of(settings.inbound))
 
 
 def make_loop_parts(
