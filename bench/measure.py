@@ -14,6 +14,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 PYTHON = sys.executable
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is not compiled at every start
 RETINUE = str(Path(PYTHON).parent / "retinue")
 
 
