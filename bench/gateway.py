@@ -39,13 +39,15 @@ def run(*, full: bool) -> None:
     sheet = Sheet("gateway")
     replies = {"replies": [], "then": "Hello."}
     with tempfile.TemporaryDirectory() as place, _model(Path(place), replies) as port:
-        home = _make_home(Path(place) / "home", port)
+        home, plain = _make_home(Path(place) / "home", port), _make_home(Path(place) / "plain", port, notes=0)
         _measure_start(home, sheet)
         with _gateway(home) as process:
             time.sleep(LONG_IDLE_SECONDS if full else IDLE_SECONDS)
             sheet.row("idle memory, a home with 200 notes", _memory(process.pid), "MB")
+        with _gateway(plain) as process:
+            anyio.run(_measure_overhead, plain, port, process.pid, sheet, "a warm turn")
         with _gateway(home) as process:
-            anyio.run(_measure_overhead, home, port, process.pid, sheet)
+            anyio.run(_measure_overhead, home, port, process.pid, sheet, f"a turn that recalls from {NOTES} notes")
             anyio.run(_measure_sessions, home, process.pid, sheet)
         with _gateway(home):
             anyio.run(_measure_crowd, home, sheet)
@@ -101,7 +103,7 @@ async def _connected(home: Home) -> AsyncIterator[Client]:
         yield client
 
 
-async def _measure_overhead(home: Home, port: int, pid: int, sheet: Sheet) -> None:
+async def _measure_overhead(home: Home, port: int, pid: int, sheet: Sheet, what: str) -> None:
     """Turns through the gateway in sessions of an ordinary length, less what the model takes when asked directly."""
     model = await _time_model(port)
     async with _connected(home) as client:
@@ -113,8 +115,8 @@ async def _measure_overhead(home: Home, port: int, pid: int, sheet: Sheet) -> No
             for session in range(WARM_SESSIONS):  # as a chat does that stays open
                 await stack.enter_async_context(client.following(_key(f"socket-{session}")))
             times, cpu = await _time_turns(say, "socket", pid)
-    sheet.row("CPU of the gateway for a warm turn", cpu * 1000, "ms")
-    _rows(sheet, "added to a warm turn, WebSocket", times, model)
+    sheet.row(f"CPU of the gateway for {what}", cpu * 1000, "ms")
+    _rows(sheet, f"added to {what}, WebSocket", times, model)
     found = find_instance(home)
     assert found is not None
     headers = {"Authorization": f"Bearer {read_local_token(home)}"}
@@ -126,7 +128,7 @@ async def _measure_overhead(home: Home, port: int, pid: int, sheet: Sheet) -> No
             await http.post("/rpc/agent.wait", json={"runId": accepted["runId"]})
 
         times, _ = await _time_turns(post, "http", pid)
-    _rows(sheet, "added to a warm turn, HTTP (two requests)", times, model)
+    _rows(sheet, f"added to {what}, HTTP (two requests)", times, model)
 
 
 def _key(session: str) -> SessionKey:
@@ -240,11 +242,11 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _make_home(path: Path, port: int) -> Home:
-    notes = path / "workspace" / "memory"
-    notes.mkdir(parents=True)
-    for number in range(NOTES):
-        (notes / f"note-{number}.md").write_text(
+def _make_home(path: Path, port: int, notes: int = NOTES) -> Home:
+    folder = path / "workspace" / "memory"
+    folder.mkdir(parents=True)
+    for number in range(notes):
+        (folder / f"note-{number}.md").write_text(
             f"# Note {number}\n\nThe answer to question {number} is {number * 7}.\n"
         )
     model = {"id": "test-model", "contextWindow": 200_000}

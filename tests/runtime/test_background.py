@@ -45,9 +45,9 @@ async def test_the_end_of_a_command_is_pushed_to_an_idle_agent(tmp_path: Path) -
 @pytest.mark.parametrize("mode", ["steer", "followup"])
 async def test_the_end_of_a_command_during_a_turn_is_never_lost(tmp_path: Path, mode: str) -> None:
     """Whether the turn takes it in or not: nobody else is there to do it where there is no gateway."""
-    waits = "while [ ! -e go ]; do sleep 0.05; done"
+    waits = "touch begun; while [ ! -e go ]; do sleep 0.05; done"
     replies = (
-        calls("exec", command="echo all finished; true", background=True),
+        calls("exec", command="while [ ! -e begun ]; do sleep 0.05; done; echo all finished", background=True),
         calls("exec", command=waits),
         says("Waited."),
         says("It is done, I see."),
