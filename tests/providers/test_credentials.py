@@ -233,6 +233,18 @@ def test_two_processes_do_not_lose_each_others_changes(home: Household) -> None:
     assert len(ProfileFile(home.agent).profiles()) == 40
 
 
+def test_what_another_process_changes_is_seen_at_the_next_look(home: Household) -> None:
+    seen = ProfileFile(home.agent)
+    assert seen.profiles() == ()
+    ProfileFile(home.agent).add(key("openai:work"))
+    assert [profile.id for profile in seen.profiles()] == ["openai:work"]
+    ProfileFile(home.agent).remove("openai:work")
+    ProfileFile(home.agent).add(key("openai:home"))
+    assert [profile.id for profile in seen.profiles()] == ["openai:home"]
+    (home.agent / FILE_NAME).unlink()
+    assert seen.profiles() == ()
+
+
 def test_removing_and_wrong_names(home: Household) -> None:
     credentials = home.credentials()
     credentials.add(key("openai:a"))

@@ -266,6 +266,18 @@ def test_any_index_equals_its_rebuilt_self(
     assert sorted(map(repr, again.usage())) == sorted(map(repr, usage))
 
 
+@given(st.lists(st.tuples(st.sampled_from([MAIN, IDEAS]), BODIES, st.booleans()), min_size=1, max_size=12))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+def test_a_session_in_use_is_known_as_whoever_reads_its_file_knows_it(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[SessionKey, Body, bool]]
+) -> None:
+    folder = tmp_path_factory.mktemp("s")
+    store, other = make_store(folder), make_store(folder, "o")
+    for key, body, by_another in steps:
+        (other if by_another else store).open(key).append(body)
+        assert store.peek(key) == make_store(folder, "n").peek(key)
+
+
 def test_a_turn_that_never_ended_is_counted_by_the_next_process(store: SessionStore, tmp_path: Path) -> None:
     transcript = store.open(MAIN)
     store.find(MAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from retinue.wire.protocol import CloseCode, ErrorCode
 MOST_QUEUED_CHARS = 4 * 1024 * 1024
 MOST_QUEUED_FRAMES = 4_096
 MOST_STREAMS = 256
+GATHER_SECONDS = 0.004
+"""Events that follow each other closer than this leave together: nobody sees it, and each piece costs a wake-up."""
 
 
 @dataclass(eq=False)
@@ -28,14 +31,20 @@ class Connection:
     hub: Hub
     cut: Callable[[], None]
     """Ends the connection at once, whatever is still unsent."""
+    gather_seconds: float = GATHER_SECONDS
     streams: set[str] = field(default_factory=set)
     closing: tuple[int, str] | None = None
     _frames: deque[str] = field(default_factory=deque)
     _size: int = 0
     _news: anyio.Event = field(default_factory=anyio.Event)
+    _urgent: anyio.Event = field(default_factory=anyio.Event)
+    _sent_at: float = -math.inf
 
-    def push(self, frame: str) -> None:
-        """Queue a frame; too many and the client is cut off instead of buffered for."""
+    def push(self, frame: str, *, urgent: bool = False) -> None:
+        """Queue a frame; too many and the client is cut off instead of buffered for.
+
+        One that is not urgent may wait a moment for others that follow close behind.
+        """
         if self.closing is not None:
             return
         if self._size + len(frame) > MOST_QUEUED_CHARS or len(self._frames) >= MOST_QUEUED_FRAMES:
@@ -47,20 +56,35 @@ class Connection:
         self._frames.append(frame)
         self._size += len(frame)
         self._news.set()
+        if urgent:
+            self._urgent.set()
 
     def close(self, code: int, reason: str) -> None:
         """End the connection after what is queued was sent."""
         if self.closing is None:
             self.closing = (code, reason)
             self._news.set()
+            self._urgent.set()
 
-    async def next_frame(self) -> str | None:
-        """What to send next; None once the connection is to be closed and everything was sent."""
+    async def has_news(self) -> bool:
+        """Wait until there is something to send; false once the connection is to be closed and everything was sent."""
         while not self._frames:
             if self.closing is not None:
-                return None
+                return False
             self._news = anyio.Event()
             await self._news.wait()
+        pause = self._sent_at + self.gather_seconds - anyio.current_time()
+        if pause > 0 and not self._urgent.is_set():
+            with anyio.move_on_after(pause):
+                await self._urgent.wait()
+        self._urgent = anyio.Event()
+        self._sent_at = anyio.current_time()
+        return True
+
+    def take(self) -> str | None:
+        """What to send next; None where everything was sent."""
+        if not self._frames:
+            return None
         frame = self._frames.popleft()
         self._size -= len(frame)
         return frame

@@ -19,6 +19,7 @@ from retinue.config.schema import Config
 from retinue.config.sources import Located
 from retinue.runtime.foundation import Foundation, lay_foundation
 from retinue.runtime.retired import Retired
+from retinue.storage.stamps import Stamp, stamp_path
 from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged
 from retinue.wire.protocol import GATEWAY_STREAM
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETIRE_POLL_SECONDS = 5.0
-
-Stamp = tuple[int, int, int] | None
 
 
 class Reloader:
@@ -113,7 +112,7 @@ class Reloader:
     def _look(self) -> dict[Path, Stamp]:
         loaded = self._foundation.loaded
         files = {self._foundation.home.config_file, *_files_of(loaded.tree)}
-        return {file: _stamp(file) for file in files}
+        return {file: stamp_path(file) for file in files}
 
 
 async def _close_when_unused(retired: Retired) -> None:
@@ -157,11 +156,3 @@ def _files_of(tree: Located) -> Iterator[Path]:
     elif isinstance(below, list):
         for child in below:
             yield from _files_of(child)
-
-
-def _stamp(file: Path) -> Stamp:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 import os
@@ -13,13 +12,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import anyio
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.http11 import Request
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.background import run_logged
@@ -31,10 +26,11 @@ from retinue.gateway.gate import Gate
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.hub import Hub
 from retinue.gateway.pairing import PairingBook
+from retinue.gateway.protocols import IDLE_SECONDS, HttpProtocol, SocketProtocol
 from retinue.gateway.questions import ask_connected
 from retinue.gateway.registry import load_methods
 from retinue.gateway.reload import Reloader
-from retinue.gateway.socket import ABORT, Sockets
+from retinue.gateway.socket import Sockets
 from retinue.gateway.tokens import TokenBook
 from retinue.runtime.boot import boot_agents
 from retinue.runtime.courier import Courier
@@ -56,42 +52,10 @@ log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 0.4
 DRAIN_SECONDS = 20.0
-IDLE_SECONDS = 60
 CLOSE_SECONDS = 2
 TIDY_SECONDS = 6 * 3600.0
 KEPT_DAYS = 30
 """How long the inbox remembers messages that were answered."""
-
-
-class _HttpProtocol(H11Protocol):
-    """HTTP for which the clock runs from the first moment: a connection that sends no whole request is closed."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._arm()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if getattr(self, "cycle", None) is None and self.transport.get_protocol() is self:
-            self._arm()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._unset_keepalive_if_required()
-        super().connection_lost(exc)
-
-    def _arm(self) -> None:
-        if self.timeout_keep_alive_task is None and not self.transport.is_closing():
-            self.timeout_keep_alive_task = self.loop.call_later(IDLE_SECONDS, self.timeout_keep_alive_handler)
-
-
-class _SocketProtocol(WebSocketsSansIOProtocol):
-    """WebSockets that can be cut off: closing waits for a client that does not read, aborting does not."""
-
-    def handle_connect(self, event: Request) -> None:
-        super().handle_connect(event)
-        if hasattr(self, "scope"):
-            extensions: dict[str, Any] = self.scope["extensions"]
-            extensions[ABORT] = self.transport.abort
 
 
 class _Server(uvicorn.Server):
@@ -243,8 +207,8 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
     app = Border(gateway, make_app(gateway, entries), Sockets(gateway, entries))
     config = uvicorn.Config(
         app,
-        http=_HttpProtocol,
-        ws=_SocketProtocol,
+        http=HttpProtocol,
+        ws=SocketProtocol,
         lifespan="off",
         log_config=None,
         access_log=False,

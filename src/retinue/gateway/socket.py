@@ -121,7 +121,7 @@ class Sockets:
         abort: Callable[[], None] = scope["extensions"].get(ABORT, lambda: None)
         connection = Connection(random_id(), admission.principal, connect.client, self.gateway.hub, abort)
         self.gateway.connections[connection.id] = connection
-        connection.push(_success(request.id, self._hello(connection, admission)))
+        connection.push(_success(request.id, self._hello(connection, admission)), urgent=True)
         return connection
 
     async def _await_owner(self, client: ClientFacts, address: str, receive: Receive, send: Send) -> Admission:
@@ -178,11 +178,11 @@ class Sockets:
             try:
                 request = Request.model_validate_json(text)
             except ValidationError as error:
-                connection.push(_failure(_id_in(text), explain_failure(error, "request")))
+                connection.push(_failure(_id_in(text), explain_failure(error, "request")), urgent=True)
                 continue
             if in_flight[0] >= MOST_IN_FLIGHT:
                 busy = f"{MOST_IN_FLIGHT} requests of this connection are open already. Wait for an answer."
-                connection.push(_failure(request.id, Failure.of(ErrorCode.BUSY, busy)))
+                connection.push(_failure(request.id, Failure.of(ErrorCode.BUSY, busy)), urgent=True)
                 continue
             in_flight[0] += 1
             tasks.start_soon(self._answer, connection, request, in_flight)
@@ -191,11 +191,13 @@ class Sockets:
         outcome = "ok"
         try:
             call = Call(self.gateway, connection.principal, connection)
-            connection.push(_success(request.id, await call_method(self.entries, call, request.method, request.params)))
+            connection.push(
+                _success(request.id, await call_method(self.entries, call, request.method, request.params)), urgent=True
+            )
         except Exception as error:  # noqa: BLE001 - border: one request must not end the connection; it is logged there
             failure = explain_failure(error, request.method)
             outcome = failure.code.value
-            connection.push(_failure(request.id, failure))
+            connection.push(_failure(request.id, failure), urgent=True)
         finally:
             in_flight[0] -= 1
         known = request.method if request.method in self.entries else "unknown"
@@ -205,9 +207,10 @@ class Sockets:
 async def _write(connection: Connection, send: Send, scope: anyio.CancelScope) -> None:
     """Send what is queued. A client that does not take a frame in time is cut off."""
     try:
-        while (frame := await connection.next_frame()) is not None:
-            with anyio.fail_after(SEND_SECONDS):
-                await send({"type": "websocket.send", "text": frame})
+        while await connection.has_news():
+            while (frame := connection.take()) is not None:
+                with anyio.fail_after(SEND_SECONDS):
+                    await send({"type": "websocket.send", "text": frame})
         assert connection.closing is not None
         code, reason = connection.closing
         with anyio.fail_after(1):

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 SEARCH_SECONDS = 4.0
 EMBED_SHARE = 0.75
+FEW_CHUNKS = 1_000
+"""Searched in about two milliseconds."""
 """How much of a search's time its embedding may take: words must still be looked up where that hangs."""
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -128,6 +130,8 @@ class MemoryIndex:
         self._problems: tuple[Problem, ...] = ()
         self._reason: str | None = None
         self._waiting = 0
+        self._chunks: int | None = None
+        """How many there were when they were searched last."""
 
     @property
     def embedder(self) -> Embedder | None:
@@ -269,10 +273,14 @@ class MemoryIndex:
         def search() -> tuple[Found, bool]:
             comparable = vector is not None and self.store.identity() == self._identity()
             with self.store.reading(end) as view:
+                self._chunks = view.totals().chunks
                 found = search_view(view, query, vector if comparable else None, rules, self._stemmer, today)
             return found, comparable
 
-        # One trip to a thread for all of it: a message waits for this, and each trip costs as much as the search.
+        # A message waits for this. A trip to a thread costs as much as searching a few notes, so those are searched
+        # here; for all others one trip must do.
+        if self._chunks is not None and self._chunks <= FEW_CHUNKS:
+            return search()
         return await anyio.to_thread.run_sync(search)
 
     async def _embed_query(self, text: str, seconds: float) -> tuple[Vector | None, str | None]:

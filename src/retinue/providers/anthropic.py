@@ -26,7 +26,7 @@ from retinue.core.model import CacheRetention, ModelRequest, Thought
 from retinue.providers.adapter import NO_TEXT, HttpAdapter, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused
-from retinue.providers.stream import Delta, Draft, to_json, whole_number
+from retinue.providers.stream import Delta, Draft, to_body, to_json, whole_number
 
 API_VERSION = "2023-06-01"
 BEARER_BETA = "oauth-2025-04-20"
@@ -71,7 +71,7 @@ class Anthropic(HttpAdapter):
     ) -> AsyncGenerator[Delta, None]:
         from httpx2 import EventSource
 
-        body = to_json(messages_body(request, self._endpoint)).encode()
+        body = to_body(messages_body(request, self._endpoint))
         headers = {"content-type": "application/json", "anthropic-version": API_VERSION, **_door(credential)}
         url = f"{self._endpoint.base_url}/v1/messages"
         async with self._connect().stream("POST", url, content=body, headers=headers) as response:

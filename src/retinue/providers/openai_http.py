@@ -16,7 +16,7 @@ from retinue.providers.adapter import read_to_end
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused
 from retinue.providers.settings import CompatSettings
-from retinue.providers.stream import to_json
+from retinue.providers.stream import to_body, to_json
 
 if TYPE_CHECKING:
     import httpx2
@@ -58,7 +58,7 @@ async def open_stream(
     wait = endpoint.timeouts.idle if body["stream"] else endpoint.timeouts.total
     secret = credential.secret if credential else None
     async with client.stream(
-        "POST", f"{endpoint.base_url}{path}", content=to_json(body).encode(), headers=headers, timeout=wait
+        "POST", f"{endpoint.base_url}{path}", content=to_body(body), headers=headers, timeout=wait
     ) as response:
         if not response.is_success:
             text = (await response.aread()).decode("utf-8", "replace")

@@ -25,6 +25,7 @@ from retinue.providers.cooldown import Cooldown
 from retinue.providers.vendors import canonical_provider
 from retinue.security.secrets import Secret, describe_secret, dump_secret, parse_secret
 from retinue.storage.files import make_private_dir, write_atomic
+from retinue.storage.stamps import Stamp, stamp_path
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +82,12 @@ class ProfileFile:
         self.path = folder / FILE_NAME
         self.notes: list[str] = []
         """Sentences for people about a file that could not be used, and what was done with it."""
+        self._seen: tuple[Stamp, dict[str, Any]] = None, {}
 
     def profiles(self, origin: Origin = "agent") -> tuple[Profile, ...]:
         """The profiles in the file; entries that cannot be understood are left out and reported."""
         found = []
-        for profile_id, entry in _mapping(self._load().get("profiles")).items():
+        for profile_id, entry in _mapping(self._look().get("profiles")).items():
             try:
                 found.append(_read_profile(profile_id, entry, origin))
             except ConfigError as error:
@@ -93,7 +95,7 @@ class ProfileFile:
         return tuple(found)
 
     def records(self) -> dict[str, Record]:
-        stats = _mapping(self._load().get("usageStats"))
+        stats = _mapping(self._look().get("usageStats"))
         return {profile_id: _read_record(entry) for profile_id, entry in stats.items()}
 
     def add(self, profile: Profile) -> None:
@@ -117,6 +119,13 @@ class ProfileFile:
             # Keys that another program keeps beside ours stay.
             stats[profile_id] = _mapping(stats.get(profile_id)) | _write_record(record)
         return record
+
+    def _look(self) -> dict[str, Any]:
+        """What is in the file, read again where it changed; every request looks several times. Not to be changed."""
+        stamp = stamp_path(self.path)
+        if stamp != self._seen[0]:
+            self._seen = stamp, self._load()
+        return self._seen[1]
 
     def _load(self) -> dict[str, Any]:
         try:

@@ -247,3 +247,10 @@ def whole_number(value: object) -> int:
 def to_json(value: object) -> str:
     """The one spelling of a JSON value that we send: the same value gives the same bytes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def to_body(value: object) -> bytes:
+    """The same as the body of a request, which holds the whole conversation."""
+    from pydantic_core import to_json as encode
+
+    return encode(value)

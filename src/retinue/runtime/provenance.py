@@ -42,12 +42,11 @@ def provenance_of(library: Library, room: AgentRoom, writes: AgentWrites) -> Pro
 
 def trust_of_files(room: AgentRoom, writes: AgentWrites, names: Sequence[str]) -> Trust:
     """How far files of the workspace may be believed that stand in a prompt, each judged by all its lines."""
-    return least([Trust.AGENT, *(_trust_of_file(room, writes, name) for name in names)])
+    written = writes.paths()
+    return least([Trust.AGENT, *(_trust_of_file(room, writes, name) for name in names if name in written)])
 
 
 def _trust_of_file(room: AgentRoom, writes: AgentWrites, name: str) -> Trust:
-    if name not in writes.paths():
-        return Trust.AGENT
     try:
         data = room.root.read(name, max_bytes=_MOST_READ_BYTES).data
     except StorageError:

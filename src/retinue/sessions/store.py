@@ -8,22 +8,24 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from retinue.core.clock import Clock, IdFactory, random_id, random_uuid
 from retinue.core.errors import SessionError, StorageError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.sessions.codec import format_time
-from retinue.sessions.entries import Body, Header
+from retinue.sessions.entries import Body, Entry, Header
 from retinue.sessions.folding import SUFFIX, Folded, fold, fold_folder, fold_usage
 from retinue.sessions.index import INDEX_NAME, Rows, put_aside, read_index, write_index
-from retinue.sessions.session import Session, carried_over
+from retinue.sessions.session import Session, advance, carried_over
 from retinue.sessions.transcript import Stamps, Transcript
 from retinue.sessions.usage import UsageRecord, append_usage, read_usage, write_usage
 from retinue.storage.file_errors import explained
 from retinue.storage.files import DiskFull, make_private_dir
+from retinue.storage.stamps import Stamp, stamp_path
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +109,8 @@ class SessionStore:
         self._session_ids = session_ids
         self._cwd = cwd
         self._transcripts: OrderedDict[SessionId, Transcript] = OrderedDict()
-        self._read: tuple[tuple[int, int, int], Rows] | None = None
+        self._index_path = f"{folder}/{INDEX_NAME}"
+        self._read: tuple[Stamp, Rows] | None = None
         self._ahead: dict[SessionKey, Session] = {}
         """Sessions as they were last seen, further on than the index; only for looking, never for saving."""
         self._unsettled: set[SessionKey] = set()
@@ -139,7 +142,7 @@ class SessionStore:
         It is asked for many times in a turn, and what was replaced whole needs no lock to be looked at.
         """
         seen = self._ahead.get(key)
-        if seen is None or self._read is None or _state_of(self.folder / INDEX_NAME) != self._read[0]:
+        if seen is None or self._read is None or self._index_stamp() != self._read[0]:
             return None
         row = self._read[1].get(key)
         if row is None or row.id != seen.id:
@@ -149,6 +152,12 @@ class SessionStore:
         except OSError:
             return None
         return seen if size == seen.size else None
+
+    def _count_in(self, key: SessionKey, session: SessionId, entry: Entry, start: int, end: int) -> None:
+        """Bring what was seen of a session up to date with an entry of our own, which need not be read again."""
+        seen = self._ahead.get(key)
+        if seen is not None and seen.id == session and seen.size == start:
+            self._ahead[key] = replace(advance(seen, entry), size=end)
 
     def settle(self, key: SessionKey) -> None:
         """Note the end of a turn. Replacing the index costs more than a turn, so it is done now and then."""
@@ -184,7 +193,7 @@ class SessionStore:
             self.notes += transcript.notes
         else:
             transcript.refresh()
-        return self._remember(session.id, transcript)
+        return self._remember(session, transcript)
 
     def begin(self, key: SessionKey, bodies: Iterable[Body]) -> bool:
         """Start a session with its first entries, all in one write; false where the key has one already."""
@@ -245,7 +254,7 @@ class SessionStore:
         session = fold(path, None, Folded())
         assert session is not None
         change.put(session)
-        return self._remember(header.id, transcript)
+        return self._remember(session, transcript)
 
     def _archive(self, session: Session, why: str) -> Path:
         """Rename a transcript so that it no longer counts as live."""
@@ -257,9 +266,10 @@ class SessionStore:
         self._transcripts.pop(session.id, None)
         return kept
 
-    def _remember(self, session: SessionId, transcript: Transcript) -> Transcript:
-        self._transcripts[session] = transcript
-        self._transcripts.move_to_end(session)
+    def _remember(self, session: Session, transcript: Transcript) -> Transcript:
+        transcript.on_append = partial(self._count_in, session.key, session.id)
+        self._transcripts[session.id] = transcript
+        self._transcripts.move_to_end(session.id)
         while len(self._transcripts) > _OPEN_AT_ONCE:
             self._transcripts.popitem(last=False)
         return transcript
@@ -285,8 +295,7 @@ class SessionStore:
 
     def _load(self) -> _Change:
         path = self.folder / INDEX_NAME
-        state = _state_of(path)
-        if self._read is not None and state == self._read[0]:
+        if self._read is not None and self._index_stamp() == self._read[0]:
             return _Change(self.folder, dict(self._read[1]))
         try:
             rows = read_index(path)
@@ -312,8 +321,8 @@ class SessionStore:
             self._read = None
             self._note(f"The session index was not written and will be made again from the transcripts: {error}")
             return
-        state = _state_of(path)
-        self._read = (state, change.rows) if state is not None else None
+        stamp = self._index_stamp()
+        self._read = (stamp, change.rows) if stamp is not None else None
 
     def _save_usage(self, folded: Folded) -> None:
         folder = self._usage_folder
@@ -337,6 +346,9 @@ class SessionStore:
             f"The usage folder could not be used ({error}). It was kept as {put_aside(self._usage_folder).name}."
         )
 
+    def _index_stamp(self) -> Stamp:
+        return stamp_path(self._index_path, follow=False)
+
     @property
     def _usage_folder(self) -> Path:
         return self.folder / "usage"
@@ -345,12 +357,3 @@ class SessionStore:
         if text not in self.notes:
             self.notes.append(text)
             log.warning(text)
-
-
-def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """What changes whenever the index is replaced."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size

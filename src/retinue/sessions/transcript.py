@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -48,7 +48,7 @@ class Transcript:
     entries are taken in before ours is written, so that all of them stand on one branch.
 
     `notes` are sentences for people about what was found damaged and what was done; `bytes_read` counts what the view
-    has cost.
+    has cost. `on_append` is told of every entry that this view wrote, and from where to where it stands in the file.
     """
 
     def __init__(self, path: Path, stamps: Stamps, *, limit: int = READ_LIMIT) -> None:
@@ -57,6 +57,7 @@ class Transcript:
         self.tree = Tree(whole=True)
         self.notes: list[str] = []
         self.bytes_read = 0
+        self.on_append: Callable[[Entry, int, int], None] | None = None
         self._stamps = stamps
         self._limit = limit
         self._place = Place((0, 0), 0)
@@ -95,9 +96,11 @@ class Transcript:
         with self._still_there(), opened_alone(self.path) as descriptor:
             self._catch_up(descriptor)
             self._require(parent, descriptor)
-            entry = self._stamp(body, parent or self.tree.leaf)
+            entry, start = self._stamp(body, parent or self.tree.leaf), self._place.end
             self._place = append_lines(descriptor, encode_line(entry), durable=self._stamps.durable)
         self.tree.add(entry)
+        if self.on_append is not None:
+            self.on_append(entry, start, self._place.end)
         return entry
 
     def graft(self, entries: Iterable[Entry], parent: EntryId) -> None:

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 
-from retinue.skills.stamps import Stamp, is_fresh, stamp_path
+from retinue.storage.stamps import Stamp, is_fresh, stamp_path
 
 
 class Programs:

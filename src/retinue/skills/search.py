@@ -20,9 +20,9 @@ from retinue.core.errors import SkillError
 from retinue.security.literals import literal
 from retinue.skills.skill import Skill, SkillProblem, Tier
 from retinue.skills.sources import Source
-from retinue.skills.stamps import Stamp, stamp_path, stamp_status
 from retinue.storage.beneath import FOLDER, Links, best_resolver, open_beneath
 from retinue.storage.file_errors import kind_of
+from retinue.storage.stamps import Stamp, stamp_path, stamp_status
 
 MAX_DEPTH = 6
 MAX_ENTRIES = 10_000

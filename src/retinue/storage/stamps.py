@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 Stamp = tuple[int, int, int, int, int] | None
 """Tells one state of a file or folder from any other: device, inode, size, mtime and ctime; None for nothing there."""
@@ -12,9 +13,10 @@ def stamp_status(found: os.stat_result) -> Stamp:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def stamp_path(path: str) -> Stamp:
+def stamp_path(path: str | Path, *, follow: bool = True) -> Stamp:
+    """The stamp of what stands at a path; not to `follow` a link is to look at the link itself."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - a Path for each would double the cost of a warm load
+        found = os.stat(path, follow_symlinks=follow)  # noqa: PTH116 - a Path for each would double the cost
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
