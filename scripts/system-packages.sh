@@ -11,6 +11,7 @@ need bwrap bubblewrap
 need dash dash
 need chromium chromium
 need faketime faketime
+need ip iproute2
 
 [ -z "$missing" ] && exit 0
 as_root=""

@@ -17,7 +17,7 @@ from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError
 from retinue.gateway.app import NEEDS, PUBLIC, ROUTES, GuardedRoute, make_route_group
 from retinue.gateway.gate import may_be_host, may_be_origin
-from retinue.gateway.server import choose_host
+from retinue.gateway.listening import choose_host
 from retinue.wire.methods import METHODS
 from retinue.wire.protocol import IMPLIED, Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError
-from retinue.gateway.server import choose_host
+from retinue.gateway.listening import choose_host
 from retinue.gateway.visitors import Visitor, identify
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import signal
@@ -16,15 +15,15 @@ from functools import partial
 import anyio
 import uvicorn
 
-from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.background import run_logged
 from retinue.core.clock import random_id
-from retinue.core.errors import ConfigError, RetinueError
+from retinue.core.errors import RetinueError
 from retinue.gateway.app import make_app
 from retinue.gateway.border import Border
 from retinue.gateway.gate import Gate
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.hub import Hub
+from retinue.gateway.listening import address_of, choose_host, listen
 from retinue.gateway.pairing import PairingBook
 from retinue.gateway.protocols import IDLE_SECONDS, HttpProtocol, SocketProtocol
 from retinue.gateway.questions import ask_connected
@@ -94,67 +93,6 @@ class Ending:
             self.at_once = True
         self.reason, self.restart = self.reason or reason, restart
         self.asked.set()
-
-
-def choose_host(settings: GatewaySettings) -> str:
-    """The address to listen on; raises `ConfigError` for one that others can reach while anybody may come in."""
-    proxy = settings.auth.trusted_proxy
-    match settings.bind:
-        case "loopback" | "auto":
-            host = "127.0.0.1"
-        case "lan":
-            host = "0.0.0.0"  # noqa: S104 - the owner asked for it, and auth is demanded below
-        case "custom":
-            if settings.custom_bind_host is None:
-                raise ConfigError("gateway.bind is 'custom' without an address. Set gateway.customBindHost.")
-            host = settings.custom_bind_host
-        case "tailnet":
-            raise ConfigError("gateway.bind 'tailnet' is not supported yet. Use 'custom' with the tailnet address.")
-    if settings.auth.mode == "trusted-proxy" and not (settings.trusted_proxies and proxy.user_header):
-        raise ConfigError(
-            "gateway.auth.mode is 'trusted-proxy' and no proxy can be believed. Set gateway.trustedProxies and "
-            "gateway.auth.trustedProxy.userHeader."
-        )
-    if settings.auth.mode == "password" and settings.auth.password is None:
-        raise ConfigError("gateway.auth.mode is 'password' and there is none. Set gateway.auth.password.")
-    if settings.auth.mode == "none" and not _is_loopback_host(host):
-        raise ConfigError(
-            f"The gateway would listen on {host} without any auth. Set gateway.auth.mode to 'token', or "
-            "gateway.bind to 'loopback'."
-        )
-    return host
-
-
-def _is_loopback_host(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; raises `RetinueError` where the address cannot be used."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named in full, because asyncio switches off the delay of small packets only where it sees that it is TCP.
-    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        opened.bind((host, port))
-    except OSError as error:
-        opened.close()
-        raise RetinueError(
-            f"The gateway cannot listen on {host}:{port}: {error.strerror}. End what uses the port, or choose another "
-            "with --port or gateway.port."
-        ) from error
-    opened.setblocking(False)
-    return opened
-
-
-def address_of(opened: socket.socket) -> str:
-    """Where the page of a listening socket is."""
-    host, port = opened.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the reverse of binding to it
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def run_gateway(foundation: Foundation, port: int | None = None, ended: Ending | None = None) -> Ending:

@@ -1,0 +1,46 @@
+"""The gateway listens where the settings say, in a network that is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from retinue.config.sections.gateway import GatewaySettings
+from retinue.core.errors import ConfigError
+from retinue.gateway.listening import choose_host
+
+ASK = """
+from retinue.config.sections.gateway import GatewaySettings
+from retinue.core.errors import ConfigError
+from retinue.gateway.listening import choose_host, listen
+
+try:
+    host = choose_host(GatewaySettings.model_validate({"bind": "tailnet"}))
+    print(listen(host, 0).getsockname()[0])
+except ConfigError as error:
+    print(error)
+"""
+
+
+def ask_in_network(setup: str) -> str:
+    """Ask for the tailnet's address on a machine that has only the given network."""
+    argv = ["unshare", "--map-root-user", "--net", "sh", "-c", f'{setup} && exec "$0" -c "$1"', sys.executable, ASK]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.slow
+def test_on_a_tailnet_it_listens_there_and_nowhere_else() -> None:
+    assert ask_in_network("ip address add 100.64.0.7/10 dev lo && ip link set lo up") == "100.64.0.7"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setup", ["true", "ip link set lo up && ip address add 10.1.2.3/0 dev lo"])
+def test_without_a_tailnet_it_says_what_to_do(setup: str) -> None:
+    assert "Start Tailscale" in ask_in_network(setup)
+
+
+def test_a_tailnet_is_no_place_for_a_gateway_that_lets_anybody_in() -> None:
+    with pytest.raises(ConfigError):
+        choose_host(GatewaySettings.model_validate({"bind": "tailnet", "auth": {"mode": "none"}}))
