@@ -18,13 +18,17 @@ from retinue.automation.schedule import At
 from retinue.core.clock import random_id
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
+from retinue.dispatch.childbook import ChildBook
+from retinue.dispatch.subagents import ChildState
 from retinue.runtime.agent_jobs import AgentJobs
 from retinue.runtime.jobs import open_job_book, open_job_runner, put_away_runs
 from retinue.runtime.runtime import Runtime
 from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.home import Home
 from retinue.testing.clock import START
 from retinue.testing.replies import Reply, calls, says
-from tests.runtime.conftest import staged
+from tests.runtime.conftest import Stage, staged
+from tests.runtime.delegation import Follower, delegating
 from tests.webserver import web_server
 
 pytestmark = pytest.mark.anyio
@@ -135,6 +139,18 @@ async def test_an_answer_that_cannot_be_delivered_is_kept_with_the_reason(tmp_pa
         run = await run_job(runtime, job(delivery=Delivery(Mode.ANNOUNCE, "pigeon", "ada")))
         assert run.outcome == "ok"
         assert run.summary.startswith("Nothing is new.\nNot delivered: There is no such channel")
+
+
+async def test_a_run_by_hand_waits_for_its_sub_agents_and_for_what_it_says_to_their_results(tmp_path: Path) -> None:
+    async with Follower() as model, Stage(Home(tmp_path / "home"), model).open() as runtime:
+        model.answer = staticmethod(delegating)
+        run = await run_job(runtime, job())
+        assert run.summary == "I handed it on."
+        (child,) = ChildBook(runtime.database, runtime.foundation.clock).all()
+        assert (child.state, child.text) == (ChildState.DONE, "The answer is 42.")
+        said = runtime.agent(DEFAULT_AGENT).store.open(child.parent).messages[-1]
+        assert said.text == "My sub-agent found 42."
+        assert not runtime.inbox.is_unfinished(child.parent)
 
 
 @pytest.mark.parametrize(

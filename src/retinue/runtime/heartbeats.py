@@ -35,11 +35,12 @@ from retinue.core.messages import Thinking
 from retinue.dispatch.silence import HEARTBEAT_OK
 from retinue.runtime.agent_jobs import zone_of
 from retinue.runtime.conversation import Conversation
+from retinue.runtime.household import open_private_switchboard
 from retinue.runtime.news import Chat, find_chat, tell
 from retinue.runtime.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.recollection import recollect
 from retinue.runtime.runtime import Runtime
-from retinue.runtime.switchboard import Switchboard, open_private_switchboard
+from retinue.runtime.switchboard import Switchboard
 from retinue.storage.files import NotThere
 
 log = logging.getLogger(__name__)

@@ -1,14 +1,16 @@
-"""Sub-agents of a process that holds one conversation; what they need is opened when the first one is asked for."""
+"""Sub-agents of a process that serves nobody else: one that holds a conversation, or does one piece of work by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from retinue.core.approval import Ask
+from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.envelope import Outbound, Source
 from retinue.core.events import TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
@@ -16,12 +18,18 @@ from retinue.dispatch.childbook import ChildBook
 from retinue.dispatch.subagents import ChildState
 from retinue.runtime.runtime import Runtime
 
+if TYPE_CHECKING:
+    from retinue.runtime.switchboard import Switchboard
+
 POLL_SECONDS = 0.05
 
 
 @dataclass
 class Household:
-    """The conversation and those who work for it; what has not ended with the process goes on with the next one."""
+    """A conversation and those who work for it, opened when the first of them is asked for.
+
+    What has not ended with the process goes on with the next one.
+    """
 
     runtime: Runtime
     session: SessionKey
@@ -92,3 +100,23 @@ class Household:
     @property
     def _book(self) -> ChildBook:
         return ChildBook(self.runtime.database, self.runtime.foundation.clock)
+
+
+@asynccontextmanager
+async def open_private_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
+    """A switchboard that nobody watches and that can ask nobody, for work that a command starts by hand.
+
+    Sub-agents that the work starts are waited for, and so is what its session says to their results.
+    """
+    from retinue.runtime.spawning import open_spawner
+    from retinue.runtime.switchboard import open_switchboard
+
+    def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
+        """Nobody watches."""
+
+    async with (
+        open_switchboard(runtime, publish, nobody_to_ask) as switchboard,
+        open_spawner(runtime, switchboard) as spawner,
+    ):
+        yield switchboard
+        await spawner.settle()

@@ -21,9 +21,10 @@ from retinue.core.errors import RetinueError
 from retinue.core.keys import RunId, SessionKind
 from retinue.runtime.agent_jobs import require_heartbeat
 from retinue.runtime.foundation import Foundation
+from retinue.runtime.household import open_private_switchboard
 from retinue.runtime.news import find_chat, tell
 from retinue.runtime.runtime import Runtime
-from retinue.runtime.switchboard import Switchboard, open_private_switchboard
+from retinue.runtime.switchboard import Switchboard
 from retinue.security.network import OPERATOR, Outgoing, fetch
 from retinue.sessions.maintenance import Plan, apply
 from retinue.storage.database import Database

@@ -154,6 +154,13 @@ class Spawner:
         """End all children of a session because it is stopped; returns how many were at work."""
         return sum(self.cancel(child, told=True) for child in self.book.active(parent))
 
+    async def settle(self) -> None:
+        """Wait until the children that this process follows have ended and their parents have answered to it."""
+        parents: set[SessionKey] = set()
+        while self._followed or any(map(self.runtime.inbox.is_unfinished, parents)):
+            parents |= {self.book.get(run).parent for run in self._followed}
+            await anyio.sleep(WATCH_SECONDS)
+
     async def steer(self, child: Child, text: str, *, foreign: bool = False) -> None:
         """Say something to a child that is at work."""
         if child.state is not ChildState.RUNNING:

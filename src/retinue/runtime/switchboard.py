@@ -17,7 +17,7 @@ from typing import TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.approval import Ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import RetinueError
@@ -248,17 +248,6 @@ async def open_switchboard(
             yield board
         finally:
             tasks.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def open_private_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
-    """A switchboard that nobody watches and that can ask nobody, for work that a command starts by hand."""
-
-    def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
-        """Nobody watches."""
-
-    async with open_switchboard(runtime, publish, nobody_to_ask) as switchboard:
-        yield switchboard
 
 
 @asynccontextmanager
