@@ -8,6 +8,7 @@ from pathlib import Path
 
 from retinue.core.clock import SystemClock
 from retinue.core.tokens import estimate_tokens
+from retinue.memory.corpus import Corpus
 from retinue.memory.documents import Library, workspace_shelf
 from retinue.memory.embed import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
@@ -85,8 +86,8 @@ def is_shown(line: Line, hits: Iterable[Hit]) -> bool:
 
 async def build_index(workspace: Path, database: Path, *, rules: Rules | None = None) -> MemoryIndex:
     """An index over the notes of a workspace, with the built-in embedder."""
-    library = Library([workspace_shelf(Root.open(workspace, create=True))])
-    index = MemoryIndex(SqliteStore(database), library, SystemClock(), embedders=[BuiltInEmbedder()], rules=rules)
+    corpus = Corpus(Library([workspace_shelf(Root.open(workspace, create=True))]))
+    index = MemoryIndex(SqliteStore(database), corpus, SystemClock(), embedders=[BuiltInEmbedder()], rules=rules)
     await index.sync()
     index.rely_on_watcher()
     return index

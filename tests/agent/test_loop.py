@@ -152,6 +152,31 @@ async def test_a_plain_answer_ends_the_turn(tmp_path: Path) -> None:
     assert "".join(event.text for event in story.events if isinstance(event, Spoken)) == "Hi!"
 
 
+@dataclass
+class StoryOfStreams(Story):
+    """The same, which also records the end of each stream."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        try:
+            async for event in super().stream(request):
+                yield event
+        finally:
+            self.record_of.append("closed")
+
+
+async def test_a_stream_is_closed_before_its_answer_is_recorded(tmp_path: Path) -> None:
+    story = StoryOfStreams([answer("Hi!")])
+    await tell(story, tmp_path)
+    assert story.texts() == ["closed", "Hi!"]
+
+
+async def test_a_result_that_no_model_could_be_sent_is_spelled_out(tmp_path: Path) -> None:
+    story = Story([answer("", call("echo", "caf\udce9 ☕")), answer("ok")])
+    end = await tell(story, tmp_path)
+    assert end.status is TurnStatus.OK
+    assert story.texts()[2] == "echo caf\\udce9 ☕"
+
+
 async def test_a_call_is_journalled_before_it_runs_and_its_result_goes_back_to_the_model(tmp_path: Path) -> None:
     story = Story([answer("", call("echo", "x")), answer("done")])
     end = await tell(story, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,15 @@ def test_sections_come_in_the_order_in_which_they_were_chosen() -> None:
     )
     assert agents_sections(AGENTS, []) == ""
     assert agents_sections("", ["Memory"]) == ""
+
+
+@pytest.mark.parametrize(
+    "block", ["```written on one line```", "```sh\n## Memory\n```sh\n## Memory\n```", "````\n```\n## Memory\n```\n````"]
+)
+def test_a_block_of_code_hides_no_section_after_it(block: str) -> None:
+    assert agents_sections(f"# A\n{block}\n## Red Lines\nAsk first.", ["Memory", "Red Lines"]) == (
+        "## Red Lines\nAsk first."
+    )
 
 
 def test_of_two_sections_with_one_name_the_first_counts() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.clock import SystemClock
+from retinue.memory.corpus import Corpus
 from retinue.memory.documents import Library, Provenance, workspace_shelf, written_by_agent
 from retinue.memory.embed import BuiltInEmbedder, Embedder
 from retinue.memory.index import MemoryIndex
@@ -55,12 +56,10 @@ def open_index(tmp_path: Path, workspace: Path) -> Iterator[OpenIndex]:
             stack.callback(store.close)
             return MemoryIndex(
                 store,
-                Library([workspace_shelf(root)]),
+                Corpus(Library([workspace_shelf(root)]), chunking or ChunkingSettings(), provenance),
                 SystemClock(),
                 embedders=[BuiltInEmbedder()] if embedders is None else embedders,
                 rules=rules,
-                chunking=chunking,
-                provenance=provenance,
             )
 
         yield make

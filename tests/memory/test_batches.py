@@ -10,6 +10,7 @@ import pytest
 
 from retinue.core.clock import Clock, SystemClock
 from retinue.memory.bulk import FEWEST, LONGEST_PAUSE_SECONDS, Use, next_pause
+from retinue.memory.corpus import Corpus
 from retinue.memory.documents import Library, workspace_shelf
 from retinue.memory.index import MemoryIndex, SyncReport
 from retinue.memory.settings import MemorySearchSettings
@@ -55,7 +56,7 @@ def open_at(
     )
     library = Library([workspace_shelf(Root.open(workspace))])
     store = SqliteStore(workspace.parent / "index.sqlite")
-    return MemoryIndex(store, library, clock or SystemClock(), embedders=[embedder])
+    return MemoryIndex(store, Corpus(library), clock or SystemClock(), embedders=[embedder])
 
 
 def write_many(write: WriteNote, count: int = MANY) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,6 +80,22 @@ def test_a_chunk_knows_the_headings_above_it() -> None:
 def test_a_hash_in_a_code_block_is_no_heading() -> None:
     text = "# Real\n```\n# not a heading\n```\n" + "\n".join("text " * 10 for _ in range(20))
     assert all(chunk.headings in ((), ("Real",)) for chunk in chunk_text(text, tokens=40, overlap=0))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "````md\n```\n# not a heading\n```\n# nor this\n````",
+        "```sh\n# not a heading\n```sh\n# nor this\n```",
+        "~~~\n# not a heading\n```\n# nor this\n~~~~",
+        "```written on one line```",
+    ],
+)
+def test_a_block_of_code_ends_where_it_ends(block: str) -> None:
+    text = f"# Before\n{block}\n# After\n" + "\n".join("text " * 10 for _ in range(20))
+    chunks = chunk_text(text, tokens=40, overlap=0)
+    assert chunks[-1].headings == ("After",)
+    assert all(chunk.headings in ((), ("Before",), ("After",)) for chunk in chunks)
 
 
 def test_windows_line_ends_count_as_one() -> None:

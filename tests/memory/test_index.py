@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from retinue.core.trust import Trust
 from retinue.memory.embed import BuiltInEmbedder
+from retinue.memory.errors import IndexDamaged
 from retinue.memory.fusion import Weights
 from retinue.memory.index import MemoryIndex, narrowed
 from retinue.memory.search import Rules
@@ -319,6 +321,110 @@ async def test_a_damaged_database_is_made_again(
     index = open_index()
     assert len((await index.search("harbour", rules=narrowed(index.rules, max_results=50))).hits) > 5
     assert (await index.status()).totals.files == 60
+
+
+DAMAGES = [
+    "DROP TABLE chunk_vectors",
+    "DROP TABLE chunks_fts",
+    "UPDATE chunks SET origin = 'martian'",
+    "UPDATE files SET day = 'soon'",
+    "UPDATE meta SET value = 'x' WHERE key = 'identity'",
+    "UPDATE meta SET value = 'x' WHERE key = 'revision'",
+    "UPDATE meta SET value = '{}' WHERE key = 'vectors'",
+    "UPDATE embedding_cache SET vector = x'00'",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_damage_that_only_a_search_comes_upon_is_put_right(
+    open_index: OpenIndex, write: WriteNote, tmp_path: Path, damage: str
+) -> None:
+    write("memory/a.md", "pelicans")
+    first = open_index()
+    assert len((await first.search("pelicans")).hits) == 1
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as base, base:
+        base.execute(damage)
+    for index in (first, open_index()):
+        index.rely_on_watcher()
+        for _ in range(2):
+            result = await index.search("pelicans")
+            assert ([hit.path for hit in result.hits], result.mode, result.reason) == (["memory/a.md"], "hybrid", None)
+
+
+class Pausing(BuiltInEmbedder):
+    """The built-in embedder, which takes a pause before it embeds notes when told to."""
+
+    pause = 0.0
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vector:
+        if not query:
+            pause, self.pause = self.pause, 0.0
+            await anyio.sleep(pause)
+        return await super().embed(texts, query=query)
+
+
+async def test_a_search_has_its_time_after_the_index_was_made_again(
+    open_index: OpenIndex, write: WriteNote, tmp_path: Path
+) -> None:
+    for n in range(150):
+        write(f"memory/{n}.md", f"harbour {n} " + "words and more words " * 30)
+    embedder = Pausing()
+    index = open_index(embedders=[embedder])
+    await index.sync()
+    index.rely_on_watcher()
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as base, base:
+        base.execute("DROP TABLE chunks_fts")
+    question = " ".join(["harbour", "words", "more", *(str(n) for n in range(40))])
+    embedder.pause = 0.6
+    assert (await index.search(question, seconds=0.5)).hits
+
+
+async def test_a_message_does_not_wait_for_a_damaged_index(
+    open_index: OpenIndex, write: WriteNote, tmp_path: Path
+) -> None:
+    write("memory/a.md", "pelicans")
+    index = open_index()
+    await index.sync()
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as base, base:
+        base.execute("DROP TABLE chunks_fts")
+    with pytest.raises(IndexDamaged):
+        await index.recall("pelicans", rules=Rules(), seconds=1.0)
+    await index.sync()
+    assert len((await index.recall("pelicans", rules=Rules(), seconds=1.0)).hits) == 1
+
+
+async def test_a_note_whose_name_is_no_text_is_named_and_the_others_are_indexed(
+    open_index: OpenIndex, write: WriteNote, workspace: Path
+) -> None:
+    write("memory/good.md", "pelicans")
+    (workspace / "memory" / "caf\udce9.md").write_text("herons")
+    (workspace / "memory" / "d\udce9bris").mkdir()
+    (workspace / "memory" / "d\udce9bris" / "a.md").write_text("storks")
+    index = open_index()
+    report = await index.sync()
+    assert sorted(problem.path for problem in report.problems) == [
+        "memory/caf\\udce9.md",
+        "memory/d\\udce9bris/a.md",
+    ]
+    assert all("Rename it" in problem.message for problem in report.problems)
+    assert [hit.path for hit in (await index.search("pelicans")).hits] == ["memory/good.md"]
+
+
+ODD_QUESTIONS = (
+    *("", " ", "the of and", "!!!", '"', '""', "AND", "OR NOT", "NEAR(a b)", "a*", "text:pelicans", "^pelicans", "((("),
+    *('"unclosed', "{text context}: a", "-", "\\", "`", "\0", "\ud800", "pelicans \udfff", "\u202epelicans", "e\u0301"),
+    *("x" * 10_000, "word " * 2_000, "漢" * 10_000, "🦆" * 10_000, "'; DROP TABLE chunks; --"),
+)
+
+
+@pytest.mark.parametrize("question", ODD_QUESTIONS, ids=lambda question: ascii(question[:20]))
+async def test_any_question_is_answered_and_harms_nothing(
+    open_index: OpenIndex, write: WriteNote, question: str
+) -> None:
+    write("memory/a.md", "pelicans")
+    index = open_index()
+    assert (await index.search(question)).reason is None
+    assert len((await index.search("pelicans")).hits) == 1
 
 
 async def test_a_bad_file_is_named_and_the_others_are_indexed(

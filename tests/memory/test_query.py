@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import date
 
 import pytest
@@ -87,3 +88,12 @@ def test_stems_are_those_of_the_index() -> None:
     assert stemmer.stem("École") == stemmer.stem("ecole")
     assert stemmer.learn(["a b", "?"])["?"] == "?"
     stemmer.close()
+
+
+def test_stems_stay_known_when_there_is_no_room_for_more() -> None:
+    with closing(Stemmer(most_kept=3)) as stemmer:
+        for words in (["running", "boats"], ["running", "skies", "hoping"], ["boats"], ["a", "b", "c", "d", "running"]):
+            assert all(stemmer.learn(words)[word] == stemmer.stem(word) for word in words)
+        before = stemmer.learn(["running", "boats"])
+        stemmer.learn(["one", "two", "three", "four"])
+        assert (before["running"], before["boats"]) == ("run", "boat")

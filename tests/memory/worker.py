@@ -14,6 +14,7 @@ import anyio
 
 from retinue.core.clock import SystemClock
 from retinue.core.errors import RetinueError
+from retinue.memory.corpus import Corpus
 from retinue.memory.documents import Library, workspace_shelf
 from retinue.memory.embed import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
@@ -25,7 +26,7 @@ READY = "ready\n"
 
 def open_index(workspace: Path, database: Path) -> MemoryIndex:
     library = Library([workspace_shelf(Root.open(workspace))])
-    return MemoryIndex(SqliteStore(database), library, SystemClock(), embedders=[BuiltInEmbedder()])
+    return MemoryIndex(SqliteStore(database), Corpus(library), SystemClock(), embedders=[BuiltInEmbedder()])
 
 
 async def search(index: MemoryIndex, seconds: float) -> None:

@@ -13,6 +13,7 @@ from retinue.core.model import ModelRef, Price
 from retinue.providers.catalog import Catalog, cost_of
 from retinue.providers.registry import ADAPTERS, Providers
 from retinue.providers.settings import ModelsSettings
+from retinue.providers.vendors import canonical_provider
 from retinue.security.secrets import Secrets
 from tests.providers.test_gguf import write_gguf
 
@@ -124,6 +125,20 @@ def test_the_configuration_moves_and_adds_endpoints() -> None:
     assert mine.headers == {"X-Team": "blue"}
     assert mine.compat_of("m").prompt_cache_key is True
     assert "blue" not in repr(mine)
+
+
+@pytest.mark.parametrize(
+    ("configured", "asked"), [("gemini", "google"), ("google", "gemini"), ("MyServer", "myserver"), ("X-AI", "xai")]
+)
+def test_a_provider_is_configured_under_any_of_its_names(configured: str, asked: str) -> None:
+    model = {"id": "m", "contextWindow": 5_000}
+    opened = providers(
+        settings(**{configured: {"baseUrl": "http://10.0.0.5/v1", "api": "openai-completions", "models": [model]}})
+    )
+    ref = ModelRef(asked, "m")
+    assert opened.endpoint(asked).base_url == "http://10.0.0.5/v1"
+    assert opened.catalog.describe(ref).window == 5_000
+    assert ModelRef(canonical_provider(asked), "m") in opened.catalog.listed(asked)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,18 @@ def test_a_rest_is_for_one_profile_and_one_model_and_survives_a_restart(home: Ho
     assert again.resting_until(first, "gpt-5.4") is None
 
 
+def test_a_rest_noted_by_a_clock_that_went_wrong_does_not_last(home: Household) -> None:
+    credentials = home.credentials()
+    credentials.add(key("openai:a"))
+    (profile,) = credentials.profiles("openai")
+    home.clock.turn(days=3_000)
+    credentials.failed(profile, "m", limit())
+    assert credentials.resting_until(profile, "m") is not None
+    home.clock.turn(days=-3_000)
+    assert credentials.resting_until(profile, "m") is None
+    assert [row.resting for row in credentials.listed()] == [()]
+
+
 def test_reasons_are_counted_apart_and_success_clears_them(home: Household) -> None:
     credentials = home.credentials()
     credentials.add(key("openai:a"))

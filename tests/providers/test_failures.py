@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from retinue.core.model import Failure
@@ -42,8 +44,31 @@ def test_the_sentence_for_people_is_found_in_the_body() -> None:
     assert refused(500, '{"error": {"message": "try later", "type": "x"}}').detail == "500: try later"
     assert refused(500, '{"message": "plain"}').detail == "500: plain"
     assert refused(500, '[{"error": {"message": "listed"}}]').detail == "500: listed"
-    assert refused(502, "<html>\n bad </html>").detail == "502: <html> bad </html>"
     assert refused(500, "").detail == "500: no details were given"
+
+
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        ("<html>\n bad </html>", "bad"),
+        ("<!DOCTYPE html>\n<html><head><title>Bad&nbsp;Gateway\n</title></head><body>nginx</body>", "Bad Gateway"),
+        ("<html><style>p { color: red }</style><p>Down &amp; out</p></html>", "Down & out"),
+        ("<html></html>", "no details were given"),
+        ('{"error": {"message": "<html><title>Bad Gateway</title></html>"}}', "Bad Gateway"),
+        ("a < b &amp; c", "a < b &amp; c"),
+    ],
+)
+def test_of_a_web_page_only_the_words_are_told(page: str, told: str) -> None:
+    assert refused(502, page).detail == f"502: {told}"
+
+
+@pytest.mark.parametrize("piece", ["<", "<title ", "<style ", "input token count ", "model "])
+def test_no_complaint_is_too_long_to_be_understood(piece: str) -> None:
+    page = "<html>" + piece * 300_000
+    for body in (page, json.dumps({"error": {"message": page}})):
+        failure = refused(503, body)
+        assert failure.reason is Failure.OVERLOADED
+        assert len(failure.detail) <= LONGEST_DETAIL
 
 
 def test_details_are_short_and_hold_no_key() -> None:
@@ -61,6 +86,14 @@ def test_details_are_short_and_hold_no_key() -> None:
         ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT", "date": "Sun, 01 Mar 2026 12:00:00 GMT"}, "", 30.0),
         ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT"}, "", None),
         ({"retry-after": "soon"}, "", None),
+        ({"retry-after": "nan"}, "", None),
+        ({"retry-after": "inf"}, "", 3600.0),
+        ({"retry-after": "Sun, 01 Mar 99999999999 12:00:30 GMT", "date": "Sun, 01 Mar 2026 12:00:00 GMT"}, "", None),
+        (
+            {"retry-after": "Sun, 01 Mar 2026 12:00:30 +99999999999999", "date": "Sun, 01 Mar 2026 12:00:00 GMT"},
+            "",
+            None,
+        ),
         ({"retry-after": "-5"}, "", 0.0),
         ({"retry-after": "999999"}, "", 3600.0),
         ({}, '{"details": [{"retryDelay": "34s"}]}', 34.0),

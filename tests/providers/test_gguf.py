@@ -35,7 +35,16 @@ def test_the_head_is_read_past_the_vocabulary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"GGUF", b"GGUF" + b"\xff" * 40, b"not a model", b"GGUF\x03\0\0\0" + b"\x01" * 60]
+    "content",
+    [
+        b"",
+        b"GGUF",
+        b"GGUF" + b"\xff" * 40,
+        b"not a model",
+        b"GGUF\x03\0\0\0" + b"\x01" * 60,
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + _text("a") + struct.pack("<IIQ", 9, 10, 2**62),
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + _text("a") + struct.pack("<IIQQ", 9, 8, 1, 2**64 - 1),
+    ],
 )
 def test_a_damaged_head_is_an_error_that_says_so(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.gguf").write_bytes(content)
@@ -45,6 +54,8 @@ def test_a_damaged_head_is_an_error_that_says_so(tmp_path: Path, content: bytes)
 
 def test_files_are_found_by_name_in_any_case(tmp_path: Path) -> None:
     write_gguf(tmp_path / "Model-A.gguf", window=1, template="")
+    write_gguf(tmp_path / "LOUD.GGUF", window=1, template="")
+    assert find_model_file(tmp_path, "loud") == tmp_path / "LOUD.GGUF"
     assert find_model_file(tmp_path, "model-a") == tmp_path / "Model-A.gguf"
     assert find_model_file(tmp_path, "../Model-A") is None
     assert find_model_file(tmp_path / "nowhere", "model-a") is None

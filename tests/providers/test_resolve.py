@@ -22,6 +22,7 @@ ALIASES = known_aliases({"Fast": "groq/openai/gpt-oss-120b"}, ["anthropic"])
         ("anthropic/claude-opus-5-5", "anthropic/claude-opus-5-5"),
         ("openrouter/anthropic/claude-opus-4.6", "openrouter/anthropic/claude-opus-4.6"),
         ("Gemini/gemini-2.5-pro", "google/gemini-2.5-pro"),
+        (" OpenRouter / z-ai/glm-5 ", "openrouter/z-ai/glm-5"),
         ("sonnet", "anthropic/claude-sonnet-5-5"),
         ("FAST", "groq/openai/gpt-oss-120b"),
     ],
@@ -38,6 +39,11 @@ def test_built_in_aliases_exist_only_for_providers_that_can_be_used() -> None:
 
 def test_a_bare_name_belongs_to_the_default_provider() -> None:
     assert resolve_ref("llama3", {}, "ollama") == ModelRef("ollama", "llama3")
+
+
+@pytest.mark.parametrize("text", ["", " ", "/", "openai/", "openai/ ", "/gpt-5", " / "])
+def test_half_a_name_is_none(text: str) -> None:
+    assert ModelRef.parse(text) is None
 
 
 def test_an_unknown_name_is_explained() -> None:

@@ -14,7 +14,7 @@ from retinue.core.messages import INVALID_ARGUMENTS, StopReason, Text, Thinking,
 from retinue.core.model import Failed, Failure, Finished, ModelRef, ModelRequest, TextDelta
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.providers.stream import Delta, Draft, deliver, parse_arguments
+from retinue.providers.stream import Delta, Draft, deliver, parse_arguments, to_body, whole_number
 from tests.providers.support import collect, failed
 
 REQUEST = ModelRequest(ModelRef("test", "model"), "", "", (said("hi"),))
@@ -81,6 +81,43 @@ def test_any_text_becomes_arguments_that_can_be_written_down(text: str) -> None:
         assert json.loads(text) == arguments
 
 
+def test_calls_that_share_an_id_are_told_apart() -> None:
+    draft = Draft(REQUEST)
+    for key, call_id in enumerate(["q", "q_2", "q", "q"]):
+        draft.call(key, call_id=call_id, name="read")
+        draft.call(key, call_id=call_id, name="read", arguments="{}")
+    assert [call.id for call in draft.message().calls] == ["q", "q_2", "q_3", "q_4"]
+
+
+@pytest.mark.parametrize("stop", [StopReason.END, StopReason.TOOL_CALLS])
+def test_to_stop_for_calls_that_are_not_there_is_to_say_nothing(stop: StopReason) -> None:
+    draft = Draft(REQUEST)
+    draft.call(0, call_id="a", arguments="{}")
+    draft.stop = stop
+    last = draft.ending()
+    assert isinstance(last, Failed)
+    assert last.reason is Failure.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(12, 12), (12.0, 12), (-3, 0), (True, 0), ("12", 0), (None, 0), (10**30, 0), (float("inf"), 0), (float("nan"), 0)],
+)
+def test_a_count_beyond_reason_is_none(value: object, number: int) -> None:
+    assert whole_number(value) == number
+
+
+@pytest.mark.parametrize("text", ['{"n": 1e999}', '{"n": [-1e999]}', '{"n": NaN}', '{"n": ' + "9" * 5_000 + "}"])
+def test_numbers_that_nobody_could_write_down_are_no_arguments(text: str) -> None:
+    assert parse_arguments(text) == {INVALID_ARGUMENTS: text}
+
+
+def test_half_a_character_in_a_conversation_does_not_end_it() -> None:
+    broken = {"model": "m", "messages": [{"content": "a\ud800b é"}], "temperature": 0.7}
+    whole = {"model": "m", "messages": [{"content": "a\ufffdb é"}], "temperature": 0.7}
+    assert to_body(broken) == to_body(whole)
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": "\\ud800"}', "null", '"text"'])
 def test_odd_arguments_never_raise(text: str) -> None:
     json.dumps(parse_arguments(text), ensure_ascii=False).encode()
@@ -95,6 +132,17 @@ async def test_the_total_time_is_limited_even_while_pieces_come() -> None:
 
     failure = await failed(deliver(drip, REQUEST, Timeouts(idle=5.0, total=0.2)))
     assert failure.reason is Failure.TIMEOUT
+    assert failure.detail == "the answer took more than 0.2 seconds"
+
+
+@pytest.mark.anyio
+async def test_silence_is_told_apart_from_an_answer_without_end() -> None:
+    async def silence(draft: Draft) -> AsyncGenerator[Delta, None]:
+        await anyio.sleep_forever()
+        yield TextDelta("x")
+
+    failure = await failed(deliver(silence, REQUEST, Timeouts(idle=0.05, total=60.0)))
+    assert failure.detail == "nothing came for 0.05 seconds"
 
 
 @pytest.mark.anyio

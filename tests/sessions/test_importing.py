@@ -39,6 +39,9 @@ USAGE = {
 }
 
 
+ODD_TIMES = {"early": "0001-01-01T00:00:00+14:00", "late": "9999-12-31T23:59:59-14:00", "huge": 10**400}
+
+
 class Desk:
     """A folder of OpenClaw's and a place for ours."""
 
@@ -85,6 +88,23 @@ def one(desk: Desk, *lines: dict[str, Any] | bytes, route: Route = ROUTE) -> Tra
     [done] = desk.run(route=route)
     assert done.outcome is Outcome.IMPORTED, done
     return desk.view(done)
+
+
+def test_a_time_beyond_the_calendar_costs_only_itself(desk: Desk) -> None:
+    odd = [{**message(name, None, "user", name), "timestamp": time} for name, time in ODD_TIMES.items()]
+    view = one(desk, message("a", None, "user", "first"), *({**line, "parentId": "a"} for line in odd))
+    assert [entry.id for entry in read_whole(view.path)[1].path][:2] == ["a", list(ODD_TIMES)[-1]]
+    assert check_folder(view.path.parent).folder == ()
+
+
+def test_a_mark_at_the_beginning_of_the_file_is_no_part_of_its_first_line(desk: Desk) -> None:
+    path = desk.write(HEADER, message("a", None, "user", "Hello"))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    [done] = desk.run()
+    header = desk.view(done).header
+    assert (done.bad_lines, done.session) == (0, "abc")
+    assert header is not None
+    assert header.cwd == "/home/ada"
 
 
 def test_a_transcript_of_today_is_taken_over(desk: Desk) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -296,6 +298,61 @@ def test_a_session_that_never_reached_the_index_is_found(store: SessionStore, tm
     store.open(MAIN).append(user("Hello"))
     (store.folder / "sessions.json").write_bytes(before)
     assert texts(make_store(tmp_path, "n").open(MAIN)) == ["Hello"]
+
+
+def test_a_session_that_never_reached_the_index_is_not_begun_again(store: SessionStore, tmp_path: Path) -> None:
+    store.open(IDEAS)
+    before = index_of(store)
+    store.open(MAIN).append(user("Hello"))
+    (store.folder / "sessions.json").write_bytes(before)
+    again = make_store(tmp_path, "n")
+    assert not again.begin(MAIN, [user("imported")])
+    assert texts(again.open(MAIN)) == ["Hello"]
+
+
+def carry_over(there: Path, folder: Path) -> None:
+    """What a person does who moves a transcript by hand, and not within the same tick of the clock."""
+    transcript = make_store(there, "o").open(MAIN)
+    transcript.append(user("carried over by hand"))
+    transcript.path.rename(folder / transcript.path.name)
+    later = folder.stat().st_mtime_ns + 10**9
+    os.utime(folder, ns=(later, later))
+
+
+def test_a_transcript_that_appears_beside_a_store_in_use_is_found(store: SessionStore, tmp_path: Path) -> None:
+    store.open(IDEAS)
+    assert store.peek(MAIN) is None
+    carry_over(tmp_path / "elsewhere", store.folder)
+    assert texts(store.open(MAIN)) == ["carried over by hand"]
+
+
+def test_a_session_that_another_process_starts_is_found_by_one_that_looked_before(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    store.open(IDEAS)
+    for number in range(5):
+        key = SessionKey.parse(f"new-{number}")
+        assert store.peek(key) is None
+        make_store(tmp_path, f"o{number}").open(key).append(user("from the other"))
+        assert texts(store.open(key)) == ["from the other"]
+
+
+def test_a_file_that_is_no_transcript_does_not_hide_one_that_comes_later(store: SessionStore, tmp_path: Path) -> None:
+    store.open(IDEAS)
+    (store.folder / "stray.jsonl").write_bytes(b"what?\n")
+    assert store.find(MAIN) is None
+    carry_over(tmp_path / "elsewhere", store.folder)
+    assert texts(store.open(MAIN)) == ["carried over by hand"]
+
+
+def test_turns_that_ended_together_are_settled_together(store: SessionStore) -> None:
+    keys = [SessionKey.parse(f"busy-{number}") for number in range(4)]
+    for key in keys:
+        store.open(key).append(user("Hello"))
+        store.settle(key)
+    store.settle_all()
+    counted = json.loads(index_of(store))
+    assert {name: row["messageCount"] for name, row in counted.items()} == {key.text: 1 for key in keys}
 
 
 def test_a_reset_that_was_cut_short_still_hands_over_the_choices(store: SessionStore, tmp_path: Path) -> None:

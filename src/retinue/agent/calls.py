@@ -175,7 +175,9 @@ async def _execute(prepared: _Prepared, bench: Workbench) -> ToolResult:
         raise
     finished = _finish(call, output, bench)
     done, _ = await bench.bus.fire(AFTER_TOOL, CallDone(bench.context.session, call, finished))
-    content = tuple(Text(bench.hide(part.text)) if isinstance(part, Text) else part for part in done.result.content)
+    content = tuple(
+        Text(_spell_out(bench.hide(part.text))) if isinstance(part, Text) else part for part in done.result.content
+    )
     trust = least([finished.trust, done.result.trust])
     result = replace(done.result, call_id=call.id, tool=call.name, content=content, trust=trust)
     await bench.ledger.record(result)
@@ -199,6 +201,11 @@ def _finish(call: ToolCall, output: ToolOutput, bench: Workbench) -> ToolResult:
         Text(bench.cap(bench.hide(part.text))) if isinstance(part, Text) else part for part in output.content
     )
     return ToolResult(call.id, call.name, content or (Text("(no output)"),), output.is_error, output.trust)
+
+
+def _spell_out(text: str) -> str:
+    """The text with half a surrogate pair, as a file's name may hold it, spelled out: no model can be sent one."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 async def _refuse(call: ToolCall, why: str, bench: Workbench) -> ToolResult:

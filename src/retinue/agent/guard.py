@@ -80,4 +80,4 @@ class LoopGuard:
 
 def _fingerprint(call: ToolCall, result: ToolResult) -> str:
     arguments = json.dumps(dict(call.arguments), sort_keys=True, default=str)
-    return hashlib.sha256(f"{call.name}\0{arguments}\0{result.text}".encode()).hexdigest()
+    return hashlib.sha256(f"{call.name}\0{arguments}\0{result.text}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -153,6 +153,8 @@ async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Fail
 
 
 async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> Finished | Failed:
+    """Pass on what comes, to the stream's own end: one that is left before it closes its connection who knows when."""
+    ending: Finished | Failed | None = None
     async for event in parts.stream(request):
         match event:
             case TextDelta(text):
@@ -163,9 +165,11 @@ async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) ->
             case CallDelta():
                 pass
             case Finished() | Failed():
-                return event
+                ending = event
             case _:
                 assert_never(event)
+    if ending is not None:
+        return ending
     await parts.emit(Notice("The model's answer ended without an ending."))
     return Failed(Failure.EMPTY, "the stream ended without a final event")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from retinue.context.identifiers import MOST_IDENTIFIERS, find_identifiers, holds
 from retinue.context.measure import estimate, said_in
+from retinue.core.markdown import read_heading
 from retinue.core.messages import Message, UserMessage
 from retinue.core.tokens import estimate_tokens
 from retinue.security.redaction import Redact, Redactor
@@ -15,7 +16,6 @@ HEADINGS = ("Decisions", "Open tasks", "Constraints", "Pending asks", "Exact ide
 """What a summary must have a section for, in this order."""
 
 _KNOWN_KEYS = Redactor()
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#:*]*$", re.MULTILINE)
 _WORD = re.compile(r"(?<![^\W_])[^\W_]{4,40}(?![^\W_])")
 _DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
 _ASK_CHARS = 2_000
@@ -72,7 +72,8 @@ def required_identifiers(
 
 
 def _missing_headings(summary: str) -> tuple[str, ...]:
-    there = {found.strip("*_ ").casefold() for found in _HEADING.findall(summary)}
+    headings = filter(None, map(read_heading, summary.split("\n")))
+    there = {words.rstrip(" \t#:*").strip("*_ ").casefold() for _, words in headings}
     return tuple(f"The heading '## {heading}' is missing." for heading in HEADINGS if heading.casefold() not in there)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -21,23 +22,20 @@ def estimate(messages: Sequence[Message]) -> int:
     return sum(map(tokens_of, messages))
 
 
-_known: dict[int, tuple[Message, int]] = {}
-_MOST_KNOWN = 20_000
+_known: dict[int, tuple[int, weakref.ref[Message]]] = {}
 
 
 def tokens_of(message: Message) -> int:
     """About how many tokens one message is, with everything in it that is sent.
 
-    A history is measured at every turn and hardly changes, so what was measured is remembered by the object itself.
+    A history is measured at every turn and hardly changes, so what was measured is remembered for as long as the
+    message itself is there.
     """
-    known = _known.get(id(message))
-    if known is not None and known[0] is message:
-        return known[1]
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
-    tokens = _measure(message)
-    _known[id(message)] = (message, tokens)
-    return tokens
+    at = id(message)
+    known = _known.get(at)
+    if known is None:
+        known = _known[at] = _measure(message), weakref.ref(message, lambda _: _known.pop(at, None))
+    return known[0]
 
 
 def _measure(message: Message) -> int:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from retinue.context.settings import DEFAULT_SECTIONS
+from retinue.core.markdown import fence_after, read_heading
 
 MOST_CHARS = 1_800
 
-_HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t#]*$")
-_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _CUT = "\n[… shortened; the rest is in AGENTS.md]"
 
 
@@ -43,13 +41,9 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
 def _headings(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     fence = ""
     for at, line in enumerate(lines):
-        if mark := _FENCE.match(line):
-            if not fence:
-                fence = mark[1]
-            elif mark[1].startswith(fence):
-                fence = ""
-        elif not fence and (heading := _HEADING.match(line)):
-            yield at, len(heading[1]), _spell(heading[2])
+        fence = fence_after(line, fence)
+        if not fence and (heading := read_heading(line)):
+            yield at, heading[0], _spell(heading[1])
 
 
 def _spell(heading: str) -> str:

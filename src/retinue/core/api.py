@@ -25,6 +25,8 @@ class Greeting:
     is_tiny: bool = False
     advice: str = ""
     """What to do where there is no model."""
+    caution: str = ""
+    """What to know of the workspace before anything is said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from retinue.core.keys import AgentId, SessionKey
 
+IN_COMMAND = "RETINUE_SHELL"
+"""The variable that every command of an agent is started with: whoever has it is no person."""
+
 
 class Verdict(StrEnum):
     """What the person decided."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,6 +64,11 @@ class SkillRoot:
 
 class Registrar(Protocol):
     """What a plugin gets to register its things with. Registering a name twice is an error."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What the owner configured for the plugin, as it is written: `plugins.entries.<name>.config`."""
+        ...
 
     def tools(self, factory: ToolFactory) -> None: ...
 

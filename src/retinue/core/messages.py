@@ -87,7 +87,7 @@ class StopReason(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class UserMessage:
     """What a person, or something that speaks in a person's place, said.
 
@@ -105,7 +105,7 @@ class UserMessage:
         return text_of(self.content)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class AssistantMessage:
     """What the model answered."""
 
@@ -124,7 +124,7 @@ class AssistantMessage:
         return tuple(part for part in self.content if isinstance(part, ToolCall))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ToolResult:
     """What a tool gave back for one call."""
 

@@ -23,8 +23,8 @@ class ModelRef:
     @classmethod
     def parse(cls, text: str) -> ModelRef | None:
         """The reference in `text`, or None where it has no provider part (an alias, perhaps)."""
-        provider, slash, model = text.strip().partition("/")
-        return cls(provider.lower(), model) if slash and provider and model else None
+        provider, model = (part.strip() for part in text.partition("/")[::2])
+        return cls(provider.lower(), model) if provider and model else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,15 @@ Sizes are estimated as four characters a token; a character of a script without 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from retinue.core.markdown import fence_after, read_heading
 from retinue.memory.scripts import count_spaceless
 
 CHARS_PER_TOKEN = 4
 _SPACELESS_EXTRA = 2
 _SMALLEST_WINDOW = 32
-_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*")
-_FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +126,14 @@ def _headings_above(lines: Sequence[str]) -> list[tuple[str, ...]]:
     """For every line the headings that it stands under, outermost first; a heading stands under its own parents."""
     above: list[tuple[str, ...]] = []
     open_headings: list[tuple[int, str]] = []
-    fence = None
+    fence = ""
     for line in lines:
         above.append(tuple(title for _, title in open_headings))
-        mark = _FENCE.match(line)
-        if mark:
-            fence = None if fence == mark[1] else fence or mark[1]
-        found = None if fence or not line.startswith("#") else _HEADING.fullmatch(line)
+        fence = fence_after(line, fence)
+        found = None if fence else read_heading(line)
         if found:
-            level = len(found[1])
+            level, words = found
             open_headings = [(depth, title) for depth, title in open_headings if depth < level]
             above[-1] = tuple(title for _, title in open_headings)
-            open_headings.append((level, found[2][:200]))
+            open_headings.append((level, words[:200]))
     return above

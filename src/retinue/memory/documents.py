@@ -224,7 +224,10 @@ def _list_folder(shelf: Shelf, folder: str) -> Iterator[FoundFile | Problem]:
 
 def _judge(shelf: Shelf, relative: str, size: int, mtime_ns: int) -> Iterator[FoundFile | Problem]:
     path = shelf.prefix + relative
-    if size > MAX_FILE_BYTES:
+    spelt = path.encode("utf-8", "backslashreplace").decode()
+    if spelt != path:
+        yield Problem(spelt, "Its name is not valid UTF-8, so it is not indexed. Rename it.")
+    elif size > MAX_FILE_BYTES:
         yield Problem(path, f"It has {size:,} bytes; files up to {MAX_FILE_BYTES:,} are indexed. Split it.")
     else:
         yield FoundFile(path, shelf.source, size, mtime_ns)

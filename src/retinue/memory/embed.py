@@ -78,10 +78,15 @@ async def embed_checked(embedder: Embedder, texts: Sequence[str], *, query: bool
     who = f"The embedder {embedder.provider}/{embedder.model}"
     try:
         with anyio.fail_after(embedder.seconds):
-            found = await embedder.embed([text[:LONGEST_TEXT] for text in texts], query=query)
+            found = await embedder.embed([_sendable(text[:LONGEST_TEXT]) for text in texts], query=query)
     except TimeoutError:
         raise EmbeddingFailed(f"{who} did not answer within {embedder.seconds:g} s.") from None
     return check_vectors(found, len(texts), who)
+
+
+def _sendable(text: str) -> str:
+    """The text without half a surrogate pair, which no tokenizer reads and no request can hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 async def embed_in_portions(embedders: Sequence[Embedder], texts: Sequence[str]) -> tuple[str, Vector]:

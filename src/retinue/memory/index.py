@@ -14,7 +14,8 @@ import anyio.to_thread
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
 from retinue.memory.bulk import Use
-from retinue.memory.documents import Library, Problem, Provenance, written_by_agent
+from retinue.memory.corpus import Corpus, nothing_derived
+from retinue.memory.documents import Library, Problem, Provenance
 from retinue.memory.embed import Embedder, embed_checked
 from retinue.memory.errors import IndexDamaged
 from retinue.memory.missing import embed_missing
@@ -22,7 +23,6 @@ from retinue.memory.query import Query, parse_query
 from retinue.memory.ranking import Hit
 from retinue.memory.reading import MAX_CHARS, Excerpt, cut_excerpt
 from retinue.memory.search import Found, Rules, search_view
-from retinue.memory.settings import ChunkingSettings
 from retinue.memory.stems import Stemmer
 from retinue.memory.store import IndexIdentity, MemoryStore, Totals, Vector
 from retinue.memory.sync import Progress, Tally, batches, finish_scan, make_plan, put_batch
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 SEARCH_SECONDS = 4.0
 EMBED_SHARE = 0.75
+"""How much of a search's time its embedding may take: words must still be looked up where that hangs."""
 FEW_CHUNKS = 1_000
 """Searched in about two milliseconds."""
-"""How much of a search's time its embedding may take: words must still be looked up where that hangs."""
 
 LOOK_AGAIN_SECONDS = 2.0
 _NO_EMBEDDER = "none"
@@ -95,36 +95,31 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 class MemoryIndex:
-    """An index over a library of notes. Many may search at once; one at a time brings it up to date.
+    """An index over a corpus of notes. Many may search at once; one at a time brings it up to date.
 
     `embedders` are tried in order: the next one is used from the moment that the one before fails to embed notes.
-    `prepare` runs before files are looked at, to write those that are derived, such as exported sessions.
     """
 
     def __init__(
         self,
         store: MemoryStore,
-        library: Library,
+        corpus: Corpus,
         clock: Clock,
         *,
         embedders: Sequence[Embedder] = (),
         rules: Rules | None = None,
-        chunking: ChunkingSettings | None = None,
-        provenance: Provenance = written_by_agent,
-        prepare: Callable[[], Sequence[Problem]] | None = None,
     ) -> None:
         self.store = store
-        self.library = library
         self.rules = rules or Rules()
+        self._corpus = corpus
         self._clock = clock
         self._embedders = list(embedders)
-        self._chunking = chunking or ChunkingSettings()
-        self.provenance = provenance
-        self._prepare = prepare
         self._stemmer = Stemmer()
         self._turn = anyio.Lock()
         self._preparing = anyio.Lock()
         self._dirty = True
+        self._damage: IndexDamaged | None = None
+        """What a search came upon and bringing the index up to date need not come upon."""
         self._watched = False
         self._looked: float | None = None
         self._problems: tuple[Problem, ...] = ()
@@ -134,13 +129,21 @@ class MemoryIndex:
         """How many there were when they were searched last."""
 
     @property
+    def library(self) -> Library:
+        return self._corpus.library
+
+    @property
+    def provenance(self) -> Provenance:
+        return self._corpus.provenance
+
+    @property
     def embedder(self) -> Embedder | None:
         return self._embedders[0] if self._embedders else None
 
     @property
     def is_dirty(self) -> bool:
-        """Whether files may have changed since they were last looked at."""
-        if self._dirty or self._looked is None:
+        """Whether files may have changed since they were last looked at, or the index is to be made again."""
+        if self._dirty or self._damage is not None or self._looked is None:
             return True
         return not self._watched and self._clock.monotonic() - self._looked > LOOK_AGAIN_SECONDS
 
@@ -159,7 +162,7 @@ class MemoryIndex:
     async def prepare(self) -> Sequence[Problem]:
         """Write the notes that are derived from something else; what could not be written is told."""
         async with self._preparing:
-            return await _blocking(self._prepare) if self._prepare else ()
+            return () if self._corpus.prepare is nothing_derived else await _blocking(self._corpus.prepare)
 
     async def sync(
         self, *, force: bool = False, wait: bool = True, use: Use = Use.LEAVE, progress: Progress = silent
@@ -172,12 +175,17 @@ class MemoryIndex:
         async with self._turn, _in_thread(self.store.writing(wait=wait)) as mine:
             if not mine:
                 return SyncReport(await self._totals(), busy=True)
-            try:
-                report = await self._sync(force, use, progress)
-            except IndexDamaged as damage:
+            damage, report = self._damage, None
+            if damage is None:
+                try:
+                    report = await self._sync(force, use, progress)
+                except IndexDamaged as error:
+                    damage = error
+            if report is None:
                 log.warning("The memory index is made again: %s", damage)
-                await anyio.to_thread.run_sync(self.store.reset)
-                report = await self._sync(force, use, progress)
+                await _blocking(self.store.reset)
+                self._damage = None
+                report = await self._sync(False, use, progress)
             self._problems, self._reason = report.problems, report.reason or next(iter(report.notes), None)
             self._waiting = report.waiting
             return report
@@ -220,7 +228,7 @@ class MemoryIndex:
         tally.problems += plan.problems
         done = 0
         for batch in batches(plan):
-            await _blocking(put_batch, store, self.library, batch, plan.known, self._chunking, self.provenance, tally)
+            await _blocking(put_batch, store, self._corpus, batch, plan.known, tally)
             done += len(batch)
             progress("reading notes", done, len(plan.suspects))
         await _blocking(finish_scan, store, plan, tally)
@@ -234,8 +242,9 @@ class MemoryIndex:
     ) -> SearchResult:
         """Find what the notes say about a question.
 
-        With `refresh` changed files are taken in first, for at most half the time. Where the question cannot be
-        embedded in time, words alone decide and the result says why.
+        With `refresh` changed files are taken in first, for at most half the time, and an index that turns out to be
+        damaged is made again, however long that takes. Where the question cannot be embedded in time, words alone
+        decide and the result says why.
         """
         end = self._clock.monotonic() + seconds
         if refresh and self.is_dirty:
@@ -248,9 +257,12 @@ class MemoryIndex:
             vector, reason = await self._embed_query(text, max(0.0, end - self._clock.monotonic()) * EMBED_SHARE)
         try:
             found, by_meaning = await self._search_now(query, vector, rules, end)
-        except IndexDamaged:
-            await self.sync(wait=True)
-            found, by_meaning = await self._search_now(query, vector, rules, end)
+        except IndexDamaged as damage:
+            self._damage = damage
+            if not refresh:
+                raise
+            await self.sync()
+            found, by_meaning = await self._search_now(query, vector, rules, self._clock.monotonic() + seconds)
         if vector is not None and not by_meaning:
             reason = "the index is being made again for another embedding model"
         embedder = self.embedder
@@ -326,7 +338,7 @@ class MemoryIndex:
 
     def _identity(self) -> IndexIdentity:
         embedder = self.embedder
-        chunking = self._chunking
+        chunking = self._corpus.chunking
         who = (embedder.provider, embedder.model, embedder.key) if embedder else (_NO_EMBEDDER, "", "")
         return IndexIdentity(*who, chunking.tokens, chunking.overlap)
 

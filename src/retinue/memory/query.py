@@ -61,7 +61,9 @@ class Query:
 
 def parse_query(text: str) -> Query:
     """Take a question apart; stop words are kept only where nothing else is left."""
-    text = " ".join(text[:LONGEST_QUERY].replace("\0", " ").split())
+    # Half of a surrogate pair, as a command line may hold it, is in no note.
+    text = text[:LONGEST_QUERY].encode("utf-8", "replace").decode()
+    text = " ".join(text.replace("\0", " ").split())
     phrases = [next(filter(None, groups)) for groups in _QUOTED.findall(text)]
     spaced = without_spaceless(text)
     exact = [*phrases, *find_identifiers(spaced)]

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.memory.errors import IndexDamaged, IndexUnusable
-from retinue.memory.sqlite_schema import connect, prepare, told
+from retinue.memory.sqlite_schema import connect, prepare, told, understood
 from retinue.memory.sqlite_tables import TableCache
 from retinue.memory.sqlite_view import Remembered, SqliteView, read_json, read_note, write_note
 from retinue.memory.store import Codes, FileRecord, IndexIdentity, MemoryStore, NewChunk, Unembedded, Vector
@@ -49,7 +49,7 @@ class SqliteStore:
     @property
     def revision(self) -> int:
         with self._connection() as base:
-            return int(read_note(base, "revision") or 0)
+            return _revision(base)
 
     @contextmanager
     def reading(self, deadline: float | None = None) -> Iterator[SqliteView]:
@@ -59,8 +59,9 @@ class SqliteStore:
             base.execute("BEGIN")
             try:
                 notes = dict(base.execute("SELECT key, value FROM meta WHERE key IN ('epoch', 'revision', 'vectors')"))
-                epoch, revision = notes.get("epoch", ""), int(notes.get("revision", 0))
-                dims = int(json.loads(notes["vectors"])["dims"]) if "vectors" in notes else None
+                with understood():
+                    epoch, revision = notes.get("epoch", ""), int(notes.get("revision", 0))
+                    dims = int(json.loads(notes["vectors"])["dims"]) if "vectors" in notes else None
                 load = partial(self._tables.load, base, epoch, revision, dims or 0)
                 yield SqliteView(base, self._remember(epoch, revision), dims, load)
             finally:
@@ -82,10 +83,11 @@ class SqliteStore:
     def files(self) -> dict[str, FileRecord]:
         with self._connection() as base:
             rows = base.execute("SELECT path, source, hash, size, mtime_ns, day FROM files").fetchall()
-        return {
-            path: FileRecord(path, source, digest, size, mtime, date.fromisoformat(day) if day else None)
-            for path, source, digest, size, mtime, day in rows
-        }
+        with understood():
+            return {
+                path: FileRecord(path, source, digest, size, mtime, date.fromisoformat(day) if day else None)
+                for path, source, digest, size, mtime, day in rows
+            }
 
     def put(self, changes: Sequence[tuple[FileRecord, Sequence[NewChunk]]], removed: Sequence[str] = ()) -> None:
         with self._changing() as base:
@@ -168,7 +170,7 @@ class SqliteStore:
             fresh._inherit_cache(self.path, identity)
             yield fresh
             with fresh._connection() as source, self._connection() as target, told(self.path):
-                write_note(source, "revision", str(int(read_note(target, "revision") or 0) + 1))
+                write_note(source, "revision", str(_revision(target) + 1))
                 # Copied in one write transaction: readers see the old index up to its end and the new one after it.
                 source.backup(target)
                 target.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -259,7 +261,12 @@ class SqliteStore:
     def _changing(self) -> Iterator[sqlite3.Connection]:
         with self._connection() as base, _transaction(base):
             yield base
-            write_note(base, "revision", str(int(read_note(base, "revision") or 0) + 1))
+            write_note(base, "revision", str(_revision(base) + 1))
+
+
+def _revision(base: sqlite3.Connection) -> int:
+    with understood():
+        return int(read_note(base, "revision") or 0)
 
 
 def discard(path: Path) -> None:

@@ -95,15 +95,19 @@ CREATE TRIGGER pairs_removed AFTER DELETE ON chunk_pairs BEGIN
 END;
 """.replace("TOKENIZER", TOKENIZER)
 
+_REMAKE = "Run `retinue memory index --force` to make it again"
 _MEANINGS: tuple[tuple[str, type[IndexUnusable] | type[DiskFull] | type[ReadOnly] | type[NoPermission], str], ...] = (
     ("disk is full", DiskFull, "could not grow: the disk is full. Free some space and try again"),
     ("disk I/O error", DiskFull, "could not be written. Check the disk's free space and health"),
     ("readonly database", ReadOnly, "is read-only. Make it writable or set another `store.path`"),
     ("unable to open", NoPermission, "cannot be opened. Check its owner and permissions"),
-    ("malformed", IndexDamaged, "is damaged. Run `retinue memory index --force` to make it again"),
-    ("not a database", IndexDamaged, "is no index. Run `retinue memory index --force` to make it again"),
-    ("no such table", IndexDamaged, "lacks a table. Run `retinue memory index --force` to make it again"),
-    ("no such column", IndexDamaged, "lacks a column. Run `retinue memory index --force` to make it again"),
+    ("malformed", IndexDamaged, f"is damaged. {_REMAKE}"),
+    ("not a database", IndexDamaged, f"is no index. {_REMAKE}"),
+    ("no such table", IndexDamaged, f"lacks a table. {_REMAKE}"),
+    ("no such fts5 table", IndexDamaged, f"lacks a table. {_REMAKE}"),
+    ("no such column", IndexDamaged, f"lacks a column. {_REMAKE}"),
+    ("vtable constructor failed", IndexDamaged, f"is damaged. {_REMAKE}"),
+    ("fts5: ", IndexDamaged, f"is damaged. {_REMAKE}"),
     ("locked", IndexUnusable, "is being written by another process. Try again in a moment"),
 )
 
@@ -120,6 +124,15 @@ def told(path: Path) -> Iterator[None]:
             if words in str(error):
                 raise kind(f"The memory index {path} {meaning}.") from error
         raise IndexUnusable(f"The memory index {path} cannot be used: {error}.") from error
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Take values in the index that nobody here wrote for the damage that they are."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise IndexDamaged(f"The memory index holds what cannot be read: {error}.") from error
 
 
 def connect(path: Path) -> sqlite3.Connection:

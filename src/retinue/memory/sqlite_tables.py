@@ -10,6 +10,7 @@ from threading import Lock
 
 import numpy as np
 
+from retinue.memory.sqlite_schema import understood
 from retinue.memory.vectors import FLOATS_UP_TO, LINES_UP_TO, FloatTable, Ids, LineTable, SignTable, to_codes
 
 _MOST_MARKS = 500
@@ -38,8 +39,9 @@ class TableCache:
             known = self._newest if self._newest and self._newest.epoch == epoch else None
             if known is not None and known.revision == revision:
                 return known
-            table = _load_table(connection, known.table if known else None, dims)
-            lines = _load_lines(connection, known.lines if known else None, table.ids, dims)
+            with understood():
+                table = _load_table(connection, known.table if known else None, dims)
+                lines = _load_lines(connection, known.lines if known else None, table.ids, dims)
             fresh = Tables(epoch, revision, table, lines)
             # A reader that began before the last change must not take newer readers back.
             if known is None or revision > known.revision:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from retinue.core.trust import Trust
+from retinue.memory.sqlite_schema import understood
 from retinue.memory.sqlite_tables import Tables
 from retinue.memory.store import Similarity, StoredChunk, Totals, Vector
 from retinue.memory.vectors import FloatTable, Ids, line_cosines, stack, to_codes
@@ -138,7 +139,8 @@ class SqliteView:
 
     def chunks(self, ids: Sequence[int]) -> list[StoredChunk]:
         rows = self._base.execute(f"{_CHUNK_COLUMNS} WHERE c.id IN ({_marks(ids)})", tuple(ids))
-        return [_chunk(row) for row in rows]
+        with understood():
+            return [_chunk(row) for row in rows]
 
     def _match(self, table: str, phrases: Sequence[str], limit: int) -> list[int]:
         if not phrases:
@@ -158,7 +160,7 @@ class SqliteView:
         return np.array([row[0] for row in rows], dtype=np.int64), stack([row[1] for row in rows], self._dims)
 
 
-def _marks(items: Sequence[Any] | Ids) -> str:
+def _marks(items: Sequence[int] | Ids) -> str:
     return ",".join("?" * len(items))
 
 
@@ -190,5 +192,6 @@ def write_note(connection: sqlite3.Connection, key: str, value: str) -> None:
 
 def read_json(connection: sqlite3.Connection, key: str) -> dict[str, Any] | None:
     text = read_note(connection, key)
-    found = json.loads(text) if text else None
+    with understood():
+        found = json.loads(text) if text else None
     return found if isinstance(found, dict) else None

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from retinue.core.errors import StorageError
 from retinue.memory.chunking import chunk_text
-from retinue.memory.documents import Document, FoundFile, Library, Problem, Provenance, context_of
+from retinue.memory.corpus import Corpus
+from retinue.memory.documents import Document, FoundFile, Library, Problem, context_of
 from retinue.memory.lexical import count_words
 from retinue.memory.scripts import pair_up
-from retinue.memory.settings import ChunkingSettings
 from retinue.memory.store import FileRecord, MemoryStore, NewChunk
 
 BATCH_FILES = 128
@@ -83,13 +83,7 @@ def batches(plan: Plan) -> Iterator[Sequence[FoundFile]]:
 
 
 def put_batch(
-    store: MemoryStore,
-    library: Library,
-    batch: Sequence[FoundFile],
-    known: Mapping[str, FileRecord],
-    chunking: ChunkingSettings,
-    provenance: Provenance,
-    tally: Tally,
+    store: MemoryStore, corpus: Corpus, batch: Sequence[FoundFile], known: Mapping[str, FileRecord], tally: Tally
 ) -> None:
     """Read some files and put in those whose content is new; one that cannot be read is taken out."""
     changes: list[tuple[FileRecord, Sequence[NewChunk]]] = []
@@ -97,7 +91,7 @@ def put_batch(
     removed: list[str] = []
     for file in batch:
         try:
-            document = library.read(file.path)
+            document = corpus.library.read(file.path)
         except StorageError as error:
             tally.problems.append(Problem(file.path, str(error)))
             if file.path in known:
@@ -110,7 +104,7 @@ def put_batch(
             if (before.size, before.mtime_ns) != (record.size, record.mtime_ns):
                 touched.append(replace(record, day=before.day))
         else:
-            changes.append((record, chunk_document(document, chunking, provenance)))
+            changes.append((record, chunk_document(document, corpus)))
     if changes or removed:
         store.put(changes, removed)
     if touched:
@@ -127,15 +121,15 @@ def finish_scan(store: MemoryStore, plan: Plan, tally: Tally) -> None:
     store.set_note(_SCANNED, str(plan.scanned_ns))
 
 
-def chunk_document(document: Document, chunking: ChunkingSettings, provenance: Provenance) -> list[NewChunk]:
+def chunk_document(document: Document, corpus: Corpus) -> list[NewChunk]:
     """A file's chunks with everything that is kept about them."""
     record = document.record
     chunks = []
     lines = document.text.replace("\r\n", "\n").split("\n")
-    for piece in chunk_text(document.text, tokens=chunking.tokens, overlap=chunking.overlap):
+    for piece in chunk_text(document.text, tokens=corpus.chunking.tokens, overlap=corpus.chunking.overlap):
         context = context_of(record.path, piece.headings, record.day)
         # By whole lines: a long one is cut between chunks, and nobody knows its parts.
-        origin = provenance(record.path, lines[piece.start_line - 1 : piece.end_line])
+        origin = corpus.provenance(record.path, lines[piece.start_line - 1 : piece.end_line])
         chunks.append(
             NewChunk(
                 piece.start_line,

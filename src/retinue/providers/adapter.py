@@ -12,6 +12,7 @@ import anyio
 from retinue.core.errors import RetinueError
 from retinue.core.model import ModelEvent, ModelRequest
 from retinue.providers.base import Credential, Endpoint
+from retinue.providers.failures import refused
 from retinue.providers.stream import Delta, Draft, deliver
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ def sampling(request: ModelRequest) -> dict[str, float]:
     """How freely the model chooses its words, under the names that most protocols have for it."""
     wanted = {"temperature": request.temperature, "top_p": request.top_p}
     return {name: value for name, value in wanted.items() if value is not None}
+
+
+async def check_status(response: httpx2.Response, credential: Credential | None) -> None:
+    """Raise `CallFailed` with what the endpoint says, where it refuses the request."""
+    if not response.is_success:
+        text = (await response.aread()).decode("utf-8", "replace")
+        raise refused(response.status_code, text, response.headers, secret=credential.secret if credential else None)
 
 
 async def read_to_end(events: AsyncIterator[object]) -> None:

@@ -23,7 +23,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import CacheRetention, ModelRequest, Thought
-from retinue.providers.adapter import NO_TEXT, HttpAdapter, read_to_end, sampling
+from retinue.providers.adapter import NO_TEXT, HttpAdapter, check_status, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused
 from retinue.providers.stream import Delta, Draft, to_body, to_json, whole_number
@@ -75,16 +75,15 @@ class Anthropic(HttpAdapter):
         headers = {"content-type": "application/json", "anthropic-version": API_VERSION, **_door(credential)}
         url = f"{self._endpoint.base_url}/v1/messages"
         async with self._connect().stream("POST", url, content=body, headers=headers) as response:
-            if not response.is_success:
-                text = (await response.aread()).decode()
-                raise refused(
-                    response.status_code, text, response.headers, secret=credential.secret if credential else None
-                )
+            await check_status(response, credential)
             events = aiter(EventSource(response))
             async for event in events:
-                if (piece := read_event(json.loads(event.data), draft)) is not None:
+                if not event.data:
+                    continue
+                data = json.loads(event.data)
+                if (piece := read_event(data, draft)) is not None:
                     yield piece
-                if draft.stop is not None and event.event == "message_stop":
+                if draft.stop is not None and data.get("type") == "message_stop":
                     await read_to_end(events)
                     return
         # A stream that stopped before `message_stop` is not an answer, even if a stop reason had arrived.
@@ -252,7 +251,11 @@ def _open_block(block: Mapping[str, Any], key: object, draft: Draft) -> Delta | 
         case "redacted_thinking":
             draft.redact(str(block.get("data") or ""))
         case "tool_use":
-            return draft.call(key, call_id=str(block.get("id") or ""), name=str(block.get("name") or ""))
+            # The arguments follow in pieces, except from servers that have them all at once.
+            whole = to_json(block["input"]) if block.get("input") else ""
+            return draft.call(
+                key, call_id=str(block.get("id") or ""), name=str(block.get("name") or ""), arguments=whole
+            )
     return None
 
 

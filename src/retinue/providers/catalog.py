@@ -12,7 +12,7 @@ from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo, ModelRef, Price
 from retinue.providers.gguf import LARGEST_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
 from retinue.providers.settings import ModelSettings, ModelsSettings
-from retinue.providers.vendors import canonical_provider
+from retinue.providers.vendors import canonical_provider, settings_of
 
 MILLION = 1_000_000
 TEXT = frozenset({"text"})
@@ -133,9 +133,9 @@ class Catalog:
 
     def listed(self, provider: str) -> tuple[ModelRef, ...]:
         """The models of a provider that have a name here: configured ones first."""
-        settings = self._settings.providers.get(provider)
+        settings, provider = settings_of(self._settings, provider), canonical_provider(provider)
         names = [model.id for model in settings.models] if settings else []
-        if canonical_provider(provider) == "local" and self._models_dir:
+        if provider == "local" and self._models_dir:
             names += [path.stem.lower() for path in list_model_files(self._models_dir)]
         elif self._settings.mode == "merge":
             names += [known.prefix for known in FAMILIES.get(provider, ()) if not known.prefix.endswith("-")]
@@ -146,7 +146,7 @@ class Catalog:
         return configured.name if configured and configured.name else str(ref)
 
     def _configured(self, ref: ModelRef) -> ModelSettings | None:
-        settings = self._settings.providers.get(ref.provider)
+        settings = settings_of(self._settings, ref.provider)
         return next((model for model in settings.models if model.id == ref.model), None) if settings else None
 
     def _from_file(self, ref: ModelRef) -> ModelInfo:

@@ -117,19 +117,43 @@ def _read_delta(delta: Mapping[str, Any], draft: Draft) -> Iterator[Delta]:
     # Servers name the reasoning in two ways; one that sends both means the same words.
     if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
         pieces.append(draft.think(str(reasoning)))
-    if content := delta.get("content") or delta.get("refusal"):
-        pieces.append(draft.say(str(content)))
+    pieces += _read_content(delta.get("content") or delta.get("refusal"), draft)
     for position, call in enumerate(delta.get("tool_calls") or ()):
-        function = call.get("function") or {}
+        function, index = call.get("function") or {}, call.get("index")
+        arguments = function.get("arguments") or ""
         pieces.append(
             draft.call(
-                call.get("index", position),
+                position if index is None else index,
                 call_id=str(call.get("id") or ""),
                 name=str(function.get("name") or ""),
-                arguments=str(function.get("arguments") or ""),
+                # Some servers give the object itself and not its text.
+                arguments=arguments if isinstance(arguments, str) else to_json(arguments),
             )
         )
     yield from (piece for piece in pieces if piece is not None)
+
+
+def _read_content(content: object, draft: Draft) -> Iterator[Delta | None]:
+    """Words, or a list of parts as Mistral's reasoning models send it, whose thoughts are lists of parts again."""
+    match content:
+        case str():
+            yield draft.say(content)
+        case [*parts]:
+            for part in parts:
+                yield from _read_content(part, draft)
+        case {"type": "thinking", "thinking": thought}:
+            yield draft.think(_words(thought))
+        case {"text": str(text)}:
+            yield draft.say(text)
+
+
+def _words(thought: object) -> str:
+    match thought:
+        case [*parts]:
+            return "".join(map(_words, parts))
+        case {"text": str(text)} | str(text):
+            return text
+    return ""
 
 
 def read_usage(usage: Mapping[str, Any]) -> Usage:

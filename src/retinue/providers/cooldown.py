@@ -25,6 +25,10 @@ class Cooldown:
     count: int
     failed_at: datetime
 
+    def holds(self, now: datetime) -> bool:
+        """Whether the rest is not over; one that begins in the future was noted by a clock that went wrong."""
+        return self.failed_at <= now < self.until
+
 
 def next_cooldown(
     previous: Cooldown | None,

@@ -69,7 +69,7 @@ class Credentials:
         """When a resting credential may be used again; None where it may be used now."""
         now = self._clock.now()
         record = self._own.records().get(profile.id, Record())
-        ends = [rest.until for rest in record.cooldowns if rest.model == model and rest.until > now]
+        ends = [rest.until for rest in record.cooldowns if rest.model == model and rest.holds(now)]
         return max(ends, default=None)
 
     async def open(self, profile: Profile) -> Credential:

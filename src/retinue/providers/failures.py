@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from retinue.core.model import Failure
 from retinue.security.redaction import Redactor
 
 LONGEST_DETAIL = 600
+LONGEST_READ = 8_000
+"""So much of what an endpoint complains is looked at: patterns would take their time with more."""
 LONGEST_WAIT = 3600.0
 
 
@@ -127,7 +130,7 @@ def refused(
     status: int | None, body: str, headers: Mapping[str, str] | None = None, *, secret: str | None = None
 ) -> CallFailed:
     """The failure that an endpoint's error answer means; its detail is safe to show."""
-    message = _message_of(body)
+    message, body = _message_of(body), body[:LONGEST_READ]
     detail = f"{status}: {message}" if status is not None else message
     hidden = Redactor([secret] if secret else []).redact(detail)
     short = hidden if len(hidden) <= LONGEST_DETAIL else hidden[: LONGEST_DETAIL - 1] + "…"
@@ -139,7 +142,7 @@ def _message_of(body: str) -> str:
     try:
         found: Any = json.loads(body)
     except (ValueError, RecursionError):
-        return " ".join(body.split()) or "no details were given"
+        return _plain(body)
     if isinstance(found, list) and found:
         found = found[0]
     for name in ("error", "message", "detail"):
@@ -147,10 +150,24 @@ def _message_of(body: str) -> str:
         if isinstance(inner, dict):
             found = inner
         elif isinstance(inner, str) and inner.strip():
-            return inner.strip()
+            return _plain(inner)
+    return _plain(body)
+
+
+def _plain(body: str) -> str:
+    """A body without a structure that we know, on one line; of a web page its title says the most."""
+    body = body[:LONGEST_READ]
+    if _PAGE.match(body):
+        from html import unescape
+
+        title = _TITLE.search(body)
+        body = unescape(title[1] if title and title[1].strip() else _TAG.sub(" ", body))
     return " ".join(body.split()) or "no details were given"
 
 
+_PAGE = re.compile(r"\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_TITLE = re.compile(r"<title[^>]*>([^<]*)</title>", re.IGNORECASE)
+_TAG = re.compile(r"<(style|script)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 
 
@@ -167,14 +184,15 @@ def retry_after(headers: Mapping[str, str], body: str = "") -> float | None:
 
 def _number(text: str | None, scale: float) -> float | None:
     try:
-        return float(text) * scale if text is not None else None
+        number = float(text) * scale if text is not None else None
     except ValueError:
         return None
+    return None if number is None or math.isnan(number) else number
 
 
 def _until_date(then: str, now: str | None) -> float | None:
     """Seconds between two HTTP dates; the server's own `Date` is the reference, so no clock of ours is asked."""
     try:
         return (parsedate_to_datetime(then) - parsedate_to_datetime(now or "")).total_seconds()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None

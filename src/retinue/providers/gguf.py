@@ -40,7 +40,7 @@ def read_model_file(path: Path) -> ModelFile:
     try:
         with path.open("rb") as file:
             facts = _read_facts(file)
-    except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
+    except (OSError, struct.error, OverflowError, ValueError) as error:
         raise ModelError(f"'{path.name}' is not a usable GGUF model file ({error}). Pull it again.") from error
     architecture = str(facts.get("general.architecture", ""))
     window = facts.get(f"{architecture}.context_length", 0)
@@ -108,6 +108,6 @@ def find_model_file(folder: Path, name: str) -> Path | None:
 
 def list_model_files(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".gguf" and path.is_file())
+        return sorted(path for path in folder.iterdir() if path.suffix.lower() == ".gguf" and path.is_file())
     except OSError:
         return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -191,7 +190,7 @@ def _said(message: AssistantMessage, request: ModelRequest) -> Iterator[dict[str
 def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         return b""
 
 

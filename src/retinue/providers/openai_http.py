@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from retinue.core.model import CacheRetention, ModelRequest, Thought
-from retinue.providers.adapter import read_to_end
+from retinue.providers.adapter import check_status, read_to_end
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused
 from retinue.providers.settings import CompatSettings
@@ -60,9 +60,7 @@ async def open_stream(
     async with client.stream(
         "POST", f"{endpoint.base_url}{path}", content=to_body(body), headers=headers, timeout=wait
     ) as response:
-        if not response.is_success:
-            text = (await response.aread()).decode("utf-8", "replace")
-            raise refused(response.status_code, text, response.headers, secret=secret)
+        await check_status(response, credential)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in UNSAID:
             response.headers["content-type"] = "text/event-stream"

@@ -146,11 +146,12 @@ def read_event(event: object, draft: Draft) -> Delta | None:
         case "response.function_call_arguments.delta":
             return draft.call(event.get("output_index"), arguments=str(event.get("delta") or ""))
         case "response.output_item.done":
-            _close_item(event, draft)
+            return _close_item(event, draft)
         case "response.completed" | "response.incomplete":
             _finish(event["response"], draft)
         case "response.failed":
-            raise refused(None, to_json({"error": event["response"].get("error")}))
+            error = event["response"].get("error")
+            raise refused(None, to_json({"error": error}) if error else "")
         case "error":
             raise refused(None, to_json({"error": {"message": event.get("message"), "code": event.get("code")}}))
     return None
@@ -164,10 +165,14 @@ def _open_item(event: Mapping[str, Any], draft: Draft) -> Delta | None:
     return draft.call(key, call_id=str(item.get("call_id") or ""), name=str(item.get("name") or ""))
 
 
-def _close_item(event: Mapping[str, Any], draft: Draft) -> None:
-    item = event["item"]
+def _close_item(event: Mapping[str, Any], draft: Draft) -> Delta | None:
+    item, key = event["item"], event.get("output_index")
     if item.get("type") == "reasoning" and item.get("encrypted_content"):
-        draft.sign(_pack(item), event.get("output_index"))
+        draft.sign(_pack(item), key)
+    if item.get("type") == "function_call" and not draft.has_arguments(key):
+        # Compatible servers may leave the pieces out and give only the whole.
+        return draft.call(key, arguments=str(item.get("arguments") or ""))
+    return None
 
 
 def _finish(response: Mapping[str, Any], draft: Draft) -> None:

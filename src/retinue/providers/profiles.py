@@ -191,7 +191,7 @@ def summarise(profile: Profile, record: Record, now: datetime) -> ProfileSummary
         origin=profile.origin,
         expires=profile.expires,
         last_used=record.last_used,
-        resting=tuple(rest for rest in record.cooldowns if rest.until > now),
+        resting=tuple(rest for rest in record.cooldowns if rest.holds(now)),
     )
 
 

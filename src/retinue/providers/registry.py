@@ -11,7 +11,7 @@ from retinue.core.extension import Lazy
 from retinue.providers.base import Endpoint, OwnedProvider, Timeouts
 from retinue.providers.catalog import Catalog
 from retinue.providers.settings import Api, CompatSettings, ModelsSettings, ProviderSettings
-from retinue.providers.vendors import VENDORS, Vendor, find_vendor
+from retinue.providers.vendors import VENDORS, Vendor, find_vendor, settings_of
 from retinue.security.secrets import Secrets
 
 ADAPTERS: dict[str, str] = {
@@ -66,9 +66,10 @@ class Providers:
         return found
 
     def _describe(self, provider: str) -> Endpoint:
-        configured = self._settings.providers.get(provider, ProviderSettings())
+        found = settings_of(self._settings, provider)
+        configured = found or ProviderSettings()
         vendor = find_vendor(provider) if self._settings.mode == "merge" or configured.api is None else None
-        if provider not in self._settings.providers and (vendor is None or self._settings.mode == "replace"):
+        if found is None and (vendor is None or self._settings.mode == "replace"):
             raise ConfigError(
                 f"There is no provider '{provider}'. Known: {', '.join(self.known())}. "
                 f"Add others under `models.providers` with a `baseUrl` and an `api`."

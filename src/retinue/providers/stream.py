@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Literal
 
 import anyio
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 Delta = TextDelta | ThinkingDelta | CallDelta
 Source = Callable[["Draft"], AsyncGenerator[Delta, None]]
 """Fills a draft and tells each piece as it comes. It may raise anything."""
+
+MOST_TOKENS = 2**40
+"""No count that a provider states can be larger."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile("[\ud800-\udbff]\\Z")
@@ -103,12 +107,18 @@ class Draft:
         index = [block for block in self._blocks if block.kind == "call"].index(found)
         return CallDelta(index, found.name, arguments)
 
+    def has_arguments(self, key: object) -> bool:
+        """Whether anything has arrived of what a call is given."""
+        return any(block.kind == "call" and block.key == key and block.pieces for block in self._blocks)
+
     def message(self) -> AssistantMessage:
         """What has arrived so far."""
-        parts = [part for block in self._blocks if (part := _part(block)) is not None]
+        parts = _tell_calls_apart([part for block in self._blocks if (part := _part(block)) is not None])
         stop = self.stop or StopReason.ERROR
-        if stop is StopReason.END and any(isinstance(part, ToolCall) for part in parts):
-            stop = StopReason.TOOL_CALLS
+        if stop in (StopReason.END, StopReason.TOOL_CALLS):
+            # What counts is what was called: some servers say that they stopped for calls where there are none.
+            called = any(isinstance(part, ToolCall) for part in parts)
+            stop = StopReason.TOOL_CALLS if called else StopReason.END
         return AssistantMessage(tuple(parts), self._model, self.usage, stop)
 
     def ending(self) -> Finished | Failed:
@@ -162,6 +172,20 @@ def _part(block: _Block) -> Text | Thinking | ToolCall | None:
             return ToolCall(block.id, block.name, arguments, block.signature or None)
 
 
+def _tell_calls_apart(parts: Sequence[Text | Thinking | ToolCall]) -> list[Text | Thinking | ToolCall]:
+    """The parts, with an id of its own for each call: some servers give all calls of an answer the same."""
+    seen: set[str] = set()
+    told: list[Text | Thinking | ToolCall] = []
+    for part in parts:
+        if isinstance(part, ToolCall):
+            own = next(name for n in count(1) if (name := part.id if n == 1 else f"{part.id}_{n}") not in seen)
+            seen.add(own)
+            told.append(part if own == part.id else replace(part, id=own))
+        else:
+            told.append(part)
+    return told
+
+
 def parse_arguments(text: str) -> Mapping[str, Any]:
     """The arguments of a call. What is not a JSON object is kept under `INVALID_ARGUMENTS` for the model to see."""
     if not text.strip():
@@ -169,7 +193,8 @@ def parse_arguments(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(_mend(text), parse_constant=_refuse_constant)
         if isinstance(found, dict):
-            written = json.dumps(found, ensure_ascii=False)
+            # A number too large for us is read as infinite, which nobody could write down again.
+            written = json.dumps(found, ensure_ascii=False, allow_nan=False)
             return found if not _SURROGATE.search(written) else dict(json.loads(_mend(written)))
     except (ValueError, RecursionError):
         pass
@@ -204,7 +229,13 @@ async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> 
     except CallFailed as error:
         ending = draft.failed(error)
     except TimeoutError:
-        ending = draft.failed(CallFailed(Failure.TIMEOUT, f"nothing came for {patience:g} seconds"))
+        late = anyio.current_time() >= give_up
+        told = (
+            f"the answer took more than {timeouts.total:g} seconds"
+            if late
+            else f"nothing came for {patience:g} seconds"
+        )
+        ending = draft.failed(CallFailed(Failure.TIMEOUT, told))
     except Exception as error:  # noqa: BLE001 - border: an SDK and a foreign server are behind this
         log.warning("model call broke: %s: %s", type(error).__name__, error)
         ending = draft.failed(explain(error))
@@ -240,8 +271,10 @@ def _origin(error: BaseException) -> BaseException:
 
 
 def whole_number(value: object) -> int:
-    """A token count as foreign JSON states it; anything else counts as none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    """A token count as foreign JSON states it, also as `12.0`; anything else, or beyond all reason, counts as none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_TOKENS:
+        return 0
+    return int(value)
 
 
 def to_json(value: object) -> str:
@@ -251,6 +284,11 @@ def to_json(value: object) -> str:
 
 def to_body(value: object) -> bytes:
     """The same as the body of a request, which holds the whole conversation."""
+    from pydantic_core import PydanticSerializationError
     from pydantic_core import to_json as encode
 
-    return encode(value)
+    try:
+        return encode(value)
+    except PydanticSerializationError:
+        # An old transcript may hold half of a surrogate pair, which must not close its session for good.
+        return _mend(to_json(value)).encode()

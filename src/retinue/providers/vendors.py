@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from retinue.providers.ollama import LLAMACPP_URL, OLLAMA_URL
-from retinue.providers.settings import Api
+from retinue.providers.settings import Api, ModelsSettings, ProviderSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +101,11 @@ def canonical_provider(provider: str) -> str:
     """The one id of a provider that has several names."""
     lowered = provider.strip().lower()
     return _OTHER_NAMES.get(lowered, lowered)
+
+
+def settings_of(models: ModelsSettings, provider: str) -> ProviderSettings | None:
+    """What is configured for a provider, under whichever of its names and however that is spelt."""
+    wanted = canonical_provider(provider)
+    return models.providers.get(provider) or next(
+        (found for name, found in models.providers.items() if canonical_provider(name) == wanted), None
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -185,7 +185,9 @@ def check_folder(folder: Path, only: SessionKey | None = None) -> Report:
     rows, about_index = _read_rows(folder / INDEX_NAME)
     by_id = {row.id: row for row in rows.values()}
     found = [check_transcript(path, by_id.get(SessionId(path.stem))) for path in sorted(folder.glob(f"*{SUFFIX}"))]
-    found = [_name_rival(checked, found) for checked in found]
+    by_age = sorted(((each.session, each) for each in found if each.session), key=lambda pair: _age(pair[0]))
+    newest = {session.key: each for session, each in by_age}
+    found = [_name_rival(checked, newest) for checked in found]
     if only is not None:
         return Report(tuple(each for each in found if only in (_key_of(each), each.indexed)))
     lost = [
@@ -280,21 +282,18 @@ def _judge_calls(path: Path, reading: _Reading) -> Iterator[Finding]:
         yield Finding(path, Fault.UNANSWERED, f"{len(missing)} tool calls have no result ({names}).", Remedy.TURN)
 
 
-def _name_rival(checked: Checked, others: list[Checked]) -> Checked:
+def _name_rival(checked: Checked, newest: Mapping[SessionKey, Checked]) -> Checked:
     """Of several transcripts for one key only the newest counts; the others are told."""
     mine = checked.session
-    if mine is None:
+    rival = newest[mine.key] if mine is not None else checked
+    if mine is None or rival is checked:
         return checked
-    for other in others:
-        theirs = other.session
-        if theirs is not None and theirs.key == mine.key and _age(theirs) > _age(mine):
-            told = Finding(
-                checked.path, Fault.RIVAL, f"{other.path.name} is a newer transcript of {mine.key}; this one is unused."
-            )
-            # The index has one row per key, so it cannot agree with this one.
-            kept = (finding for finding in checked.findings if finding.fault is not Fault.INDEX)
-            return replace(checked, findings=(*kept, told))
-    return checked
+    told = Finding(
+        checked.path, Fault.RIVAL, f"{rival.path.name} is a newer transcript of {mine.key}; this one is unused."
+    )
+    # The index has one row per key, so it cannot agree with this one.
+    kept = (finding for finding in checked.findings if finding.fault is not Fault.INDEX)
+    return replace(checked, findings=(*kept, told))
 
 
 def _age(session: Session) -> tuple[object, str]:

@@ -44,7 +44,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON value")
 
 
-_READER = json.JSONDecoder(parse_constant=_refuse_constant)
+READER = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Reads what every other program would read too: no `NaN` and no `Infinity`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def decode_line(line: bytes) -> Header | Entry | Unreadable:
     """Read one line, with or without its newline. What is JSON is never refused, only `Unknown`."""
     try:
         # Bytes that are not UTF-8 cost a character, not the line.
-        data = _READER.decode(line.decode(errors="replace"))
+        data = READER.decode(line.decode(errors="replace"))
     except (ValueError, RecursionError) as error:
         return Unreadable(f"not JSON: {error}")
     if not isinstance(data, dict):
@@ -95,11 +96,12 @@ def format_time(moment: datetime) -> str:
 
 
 def parse_time(value: object) -> datetime:
-    """The moment in ISO text or milliseconds; 1970 where there is none, so that a broken time never hides a line."""
+    """The moment in ISO text or milliseconds, in UTC; 1970 where there is none: a broken time never hides a line."""
     try:
         if isinstance(value, str):
             moment = datetime.fromisoformat(value)
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            # Near the ends of the calendar a zone can lead out of it, which is better noticed here than when writing.
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return EPOCH + timedelta(milliseconds=value)
     except (ValueError, OverflowError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 
 from retinue.core.errors import StorageError
@@ -59,7 +60,8 @@ def fold_folder(folder: Path, rows: Rows, folded: Folded) -> Rows:
     """The sessions of all live transcripts; of several for one key the newest counts."""
     known = {row.id: row for row in rows.values()}
     found: Rows = {}
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    # By name: to compare whole paths would take longer than to look at the files.
+    for path in sorted(folder.glob(f"*{SUFFIX}"), key=attrgetter("name")):
         session = _fold_or_note(path, known.get(SessionId(path.stem)), folded)
         if session is None:
             continue

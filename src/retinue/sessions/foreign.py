@@ -9,26 +9,19 @@ from datetime import datetime
 from typing import Any
 
 from retinue.core.envelope import Source
-from retinue.sessions.codec import EPOCH, decode_line, format_time, parse_time
+from retinue.sessions.codec import EPOCH, READER, decode_line, format_time, parse_time
 from retinue.sessions.entries import VERSION, Entry, EntryId, Header, MessageAdded
 from retinue.sessions.foreign_messages import Shape, said_by_nobody, spell_message
 from retinue.sessions.message_codec import mapping_of, text_or_none
 from retinue.sessions.session import LABEL
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON value")
-
-
-_READER = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
 def split_objects(line: bytes) -> Iterator[Mapping[str, Any]]:
     """The objects on a line: one, or several where two writers met; raises `ValueError` at what is none."""
-    text, at = line.decode(errors="replace").strip(), 0
+    text, at = line.decode("utf-8-sig", errors="replace").strip(), 0
     while at < len(text):
         try:
-            value, at = _READER.raw_decode(text, at)
+            value, at = READER.raw_decode(text, at)
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
         if not isinstance(value, dict):

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -46,10 +45,24 @@ def read_index(path: Path) -> Rows | None:
     return {row.key: row for row in rows}
 
 
-def write_index(path: Path, rows: Rows) -> None:
-    """Replace the index, whole or not at all; a row is a line, so that it can be read and compared."""
-    lines = sorted(map(_encode_line, rows.values()))
-    write_atomic(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode(), synced=False)
+class IndexWriter:
+    """Replaces the index, whole or not at all; a row is a line, so that it can be read and compared.
+
+    A turn changes one of all rows: the text of the others is kept and not made again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: dict[SessionId, tuple[Session, str]] = {}
+
+    def write(self, rows: Rows) -> None:
+        self._lines = {row.id: (row, self._line(row)) for row in rows.values()}
+        text = ",\n".join(sorted(line for _, line in self._lines.values()))
+        write_atomic(self._path, f"{{\n{text}\n}}\n".encode(), synced=False)
+
+    def _line(self, row: Session) -> str:
+        kept = self._lines.get(row.id)
+        return kept[1] if kept is not None and kept[0] is row else _encode_line(row)
 
 
 def put_aside(path: Path) -> Path:
@@ -62,24 +75,23 @@ def put_aside(path: Path) -> Path:
     return aside
 
 
-@lru_cache(maxsize=2048)
 def _encode_line(session: Session) -> str:
-    """A row as text; of all rows a turn changes one, and the others need not be made again."""
-    key, row = session.key.text, _encode_row(session)
-    return f"{json.dumps(key)}: {json.dumps({**row, CHECK: _checksum(key, row)})}"
+    key, row = json.dumps(session.key.text), json.dumps(_encode_row(session))
+    return f'{key}: {row[:-1]}, "{CHECK}": "{_checksum(key, row)}"}}'
 
 
 def _check_row(key: str, value: object) -> Mapping[str, Any]:
     """The row as it was written, without its checksum; one written before rows had any is taken as it is."""
     row = dict(mapping_of(value))
     check = row.pop(CHECK, None)
-    if check is not None and check != _checksum(key, row):
+    if check is not None and check != _checksum(json.dumps(key), json.dumps(row)):
         raise ValueError(f"the row of {key} is not what was written")
     return row
 
 
-def _checksum(key: str, row: Mapping[str, Any]) -> str:
-    return f"{crc32(json.dumps([key, row]).encode()):08x}"
+def _checksum(key: str, row: str) -> str:
+    """Over the JSON text of both."""
+    return f"{crc32(f'[{key}, {row}]'.encode()):08x}"
 
 
 def _encode_row(session: Session) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from retinue.core.keys import SessionId, SessionKey
 from retinue.sessions.codec import format_time
 from retinue.sessions.entries import Body, Entry, Header
 from retinue.sessions.folding import SUFFIX, Folded, fold, fold_folder, fold_usage
-from retinue.sessions.index import INDEX_NAME, Rows, put_aside, read_index, write_index
+from retinue.sessions.index import INDEX_NAME, IndexWriter, Rows, put_aside, read_index
 from retinue.sessions.session import Session, advance, carried_over
 from retinue.sessions.transcript import Stamps, Transcript
 from retinue.sessions.usage import UsageRecord, append_usage, read_usage, write_usage
@@ -40,8 +40,9 @@ class _Change:
 
     folder: Path
     rows: Rows
+    searched: bool = False
+    """Whether it is known that no transcript in the folder could add a row."""
     dirty: bool = False
-    rebuilt: bool = False
     folded: Folded = field(default_factory=Folded)
 
     def current(self, key: SessionKey) -> Session | None:
@@ -64,17 +65,26 @@ class _Change:
 
         Asking for a new session must not cost a look at every other one.
         """
+        if self.searched:
+            return False
         known = {f"{row.id}{SUFFIX}" for row in self.rows.values()}
         with explained(self.folder.name, self.folder.parent):
-            return any(name.endswith(SUFFIX) and name not in known for name in os.listdir(self.folder))  # noqa: PTH208
+            names = os.listdir(self.folder)  # noqa: PTH208
+        self.searched = all(name in known for name in names if name.endswith(SUFFIX))
+        return not self.searched
 
-    def refold(self) -> None:
-        """Bring every row up to date. A row without a transcript stays: its choices go to the key's next session."""
+    def refold(self) -> Rows:
+        """Bring every row up to date; gives those of live transcripts.
+
+        A row without a transcript stays: its choices go to the key's next session.
+        """
         found = fold_folder(self.folder, self.rows, self.folded)
+        self.searched = True
         lost = {key: row for key, row in self.rows.items() if key not in found and not self.path_of(row.id).is_file()}
         if lost | found != self.rows:
             self.rows = lost | found
             self.dirty = True
+        return found
 
     def put(self, session: Session) -> None:
         self.rows[session.key] = session
@@ -110,7 +120,13 @@ class SessionStore:
         self._cwd = cwd
         self._transcripts: OrderedDict[SessionId, Transcript] = OrderedDict()
         self._index_path = f"{folder}/{INDEX_NAME}"
+        self._writer = IndexWriter(folder / INDEX_NAME)
         self._read: tuple[Stamp, Rows] | None = None
+        self._searched: Stamp = None
+        """The folder as it was when those rows were all that its transcripts could give.
+
+        Two changes within one tick of the clock look like one; a process that starts a session changes the index too.
+        """
         self._ahead: dict[SessionKey, Session] = {}
         """Sessions as they were last seen, further on than the index; only for looking, never for saving."""
         self._unsettled: set[SessionKey] = set()
@@ -168,16 +184,18 @@ class SessionStore:
             self.settle_all()
 
     def settle_all(self) -> None:
-        """Bring the index up to date with every turn that ended since it was."""
-        for key in tuple(self._unsettled):
-            self.find(key)
+        """Bring the index up to date with every turn that ended since it was, in one write."""
+        if not self._unsettled:
+            return
+        with self._changing() as change:
+            while self._unsettled:
+                change.current(self._unsettled.pop())
 
     def list(self) -> tuple[Session, ...]:
         """All sessions, the one last used first."""
         with self._changing() as change:
-            change.refold()
-            live = [row for row in change.rows.values() if change.path_of(row.id).is_file()]
-        return tuple(sorted(live, key=lambda row: (row.updated_at, row.key.text), reverse=True))
+            live = change.refold()
+        return tuple(sorted(live.values(), key=lambda row: (row.updated_at, row.key.text), reverse=True))
 
     def open(self, key: SessionKey) -> Transcript:
         """The transcript of a key, started if there is none. One that is open already only reads what was added."""
@@ -198,8 +216,7 @@ class SessionStore:
     def begin(self, key: SessionKey, bodies: Iterable[Body]) -> bool:
         """Start a session with its first entries, all in one write; false where the key has one already."""
         with self._changing() as change:
-            row = change.rows.get(key)
-            if row is not None and self.path_of(row.id).is_file():
+            if change.current(key) is not None:
                 return False
             self._start(key, change, bodies)
             return True
@@ -283,44 +300,48 @@ class SessionStore:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             change = self._load()
-            if change.rebuilt:
-                self._save(change)
             try:
                 yield change
             finally:
                 if saving:
                     self._save(change)
+                if not change.dirty:
+                    self._searched = stamp_path(self.folder) if change.searched else None
         finally:
             os.close(descriptor)
 
     def _load(self) -> _Change:
+        stamp = self._index_stamp()
+        if self._read is not None and self._read[0] == stamp:
+            unchanged = self._searched is not None and self._searched == stamp_path(self.folder)
+            return _Change(self.folder, dict(self._read[1]), searched=unchanged)
         path = self.folder / INDEX_NAME
-        if self._read is not None and self._index_stamp() == self._read[0]:
-            return _Change(self.folder, dict(self._read[1]))
         try:
             rows = read_index(path)
         except (ValueError, StorageError) as error:
             rows = None
             self._note(f"The session index could not be used ({error}). It was kept as {put_aside(path).name}.")
-        change = _Change(self.folder, rows or {})
+        self._read = (stamp, rows) if rows is not None else None
+        change = _Change(self.folder, dict(rows or {}))
         if rows is None:
             change.refold()
-            change.rebuilt = True
+            self._save(change)
+            change.rows = dict(change.rows)
         return change
 
     def _save(self, change: _Change) -> None:
         """Write what changed. The transcripts are safe already, so a failure here is told and not raised."""
         for note in change.folded.notes:
             self._note(note)
-        path = self.folder / INDEX_NAME
         try:
             self._save_usage(change.folded)
             if change.dirty:
-                write_index(path, change.rows)
+                self._writer.write(change.rows)
         except StorageError as error:
             self._read = None
             self._note(f"The session index was not written and will be made again from the transcripts: {error}")
             return
+        change.dirty, change.folded = False, Folded()
         stamp = self._index_stamp()
         self._read = (stamp, change.rows) if stamp is not None else None
 

@@ -6,7 +6,7 @@ The lines are taken from the transcripts, so the folder can be deleted and comes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -135,7 +135,7 @@ def _encode(record: UsageRecord) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
-def _decode(data: Any) -> UsageRecord:
+def _decode(data: Mapping[str, Any]) -> UsageRecord:
     run = data["run"]
     return UsageRecord(
         parse_time(data["at"]),

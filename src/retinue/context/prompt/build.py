@@ -7,7 +7,6 @@ records reads what was sent. Equal inputs give the same objects back, which make
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +18,6 @@ from retinue.core.tokens import estimate_tokens
 from retinue.security.literals import literal, passage
 
 _CACHED_PROMPTS = 64
-_TRAILING_SPACE = re.compile(r"[ \t]+$", re.MULTILINE)
 _HASH_DIGITS = 16
 
 
@@ -137,4 +135,4 @@ def _record_file(file: ContextFile, part: Part) -> Record:
 
 def _normalise(text: str) -> str:
     """The same bytes for the same words: one kind of line end, no trailing spaces, nothing hidden."""
-    return _TRAILING_SPACE.sub("", passage(text)).strip()
+    return "\n".join(line.rstrip(" \t") for line in passage(text).split("\n")).strip()
