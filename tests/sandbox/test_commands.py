@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from retinue.core.errors import ToolFailed
+from retinue.core.approval import ApprovalDecision, ApprovalRequest
+from retinue.core.errors import StorageError, ToolFailed
 from retinue.sandbox.bubblewrap import Bubblewrap
 from retinue.storage.files import Root
 from retinue.storage.readonly import ReadOnlyRoot
 from retinue.toolkit.process import process_tool
 from retinue.tools.elevated import Elevation
 from tests.sandbox.workbench import MAIN, PATIENCE_MS, Bench
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -272,3 +278,93 @@ async def _until(happened: Callable[[], bool]) -> None:
     with anyio.fail_after(30):
         while not happened():
             await anyio.sleep(0.02)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("access", ["rw", "ro"])
+async def test_a_session_kept_to_a_folder_sees_no_more_of_the_workspace(bench: Bench, access: str) -> None:
+    bench.settings["workspaceAccess"] = access
+    part = bench.workspace / "team" / "part"
+    part.mkdir(parents=True)
+    (part / "in.txt").write_text("inside\n")
+    (bench.workspace / "team" / "beside.txt").write_text("beside\n")
+    command = "pwd; cat in.txt ../beside.txt ../../notes.txt; ls ../..; echo x > ../made"
+    told = await bench.run(command, below="team/part")
+    wrote = await bench.run("echo new > made && cat made", below="team/part")
+    deeper = await bench.run("pwd", below="team", arguments={"workdir": "part"})
+    lines = told.splitlines()
+    assert lines[:2] == [str(part), "inside"]
+    assert "beside\n" not in f"{told}\n"
+    assert "mine" not in lines
+    assert not (bench.workspace / "team" / "made").exists()
+    assert ("new" in wrote.splitlines()) is (access == "rw")
+    assert deeper == str(part)
+    assert "kept to team/part" in bench.asked[0].detail
+
+
+async def test_without_access_a_session_kept_to_a_folder_sees_its_stand_in_alone(bench: Bench) -> None:
+    bench.settings["workspaceAccess"] = "none"
+    work = bench.home / "sandboxes" / "agent-main" / "work"
+    (work / "part").mkdir(parents=True)
+    (work / "beside.txt").write_text("beside\n")
+    told = await bench.run("pwd; cat ../beside.txt; echo x > made; ls", root=work, below="part")
+    assert told.splitlines()[0] == str(work / "part")
+    assert told.splitlines()[-1] == "made"
+    assert "beside\n" not in told
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_link_put_in_the_place_of_the_folder_leads_nowhere(bench: Bench, tmp_path: Path) -> None:
+    """A command of the whole workspace could do that while the one that is kept to the folder starts."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "key").write_text("s3cret\n")
+    part = bench.workspace / "part"
+    part.mkdir()
+
+    async def swap(request: ApprovalRequest) -> ApprovalDecision:
+        part.rename(bench.workspace / "old")
+        part.symlink_to(elsewhere)
+        return await bench.ask(request)
+
+    told = await bench.run("cat key; echo x > made", below="part", ask=swap)
+    assert "was replaced by another one" in told
+    assert "s3cret" not in told
+    assert [path.name for path in elsewhere.iterdir()] == ["key"]
+
+
+@pytest.mark.usefixtures("backend")
+async def test_a_folder_that_is_swapped_all_the_time_is_never_another(bench: Bench, tmp_path: Path) -> None:
+    elsewhere, part, spare = tmp_path / "elsewhere", bench.workspace / "part", bench.workspace / "spare"
+    elsewhere.mkdir()
+    part.mkdir()
+    (elsewhere / "key").write_text("s3cret\n")
+    (part / "key").write_text("plain\n")
+    spare.symlink_to(elsewhere)
+    swapping, over = threading.Event(), threading.Event()
+
+    def swap() -> None:
+        rename = ctypes.CDLL(None).renameat2
+        while not over.is_set():
+            if swapping.wait(0.01) or part.is_symlink():
+                rename(AT_FDCWD, bytes(part), AT_FDCWD, bytes(spare), RENAME_EXCHANGE)
+
+    async def agree(request: ApprovalRequest) -> ApprovalDecision:
+        swapping.set()
+        return await bench.ask(request)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    told = []
+    try:
+        for _ in range(25):
+            while part.is_symlink():
+                await anyio.sleep(0.001)
+            with suppress(ToolFailed, StorageError):  # some swaps are noticed before anything starts
+                told.append(await bench.run("cat key", below="part", ask=agree))
+            swapping.clear()
+    finally:
+        over.set()
+        swapper.join()
+    assert told
+    assert "s3cret" not in "".join(told)

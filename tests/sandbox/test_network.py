@@ -16,10 +16,19 @@ from tests.webserver import WebServer, web_server
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
+def unwrap(told: str) -> str:
+    """What came from the network, which is marked as such, without the marks."""
+    _, marked, after = told.partition("\n---\n")
+    said, end, _ = after.rpartition("\n<<<END_EXTERNAL_UNTRUSTED_CONTENT")
+    assert marked
+    assert end
+    return said
+
+
 async def test_the_network_is_off(bench: Bench) -> None:
     async with web_server() as server:
         told = await bench.run(f"curl -sS -m 5 {server.url}/hello; echo $?")
-    assert told.splitlines()[-1] == "7"
+    assert unwrap(told).splitlines()[-1] == "7"
     assert server.requests == []
 
 
@@ -56,16 +65,16 @@ async def reachable(bench: Bench) -> AsyncIterator[NearServer]:
 async def test_curl_reaches_a_public_host_through_the_proxy(bench: Bench) -> None:
     async with reachable(bench) as server:
         server.on("/hello", "world")
-        assert await bench.run(f"curl -sS {server.url}/hello") == "world"
+        plain = await bench.run(f"curl -sS {server.url}/hello")
         tunnelled = await bench.run(f"curl -sS -p {server.url}/hello")
-    assert tunnelled == "world"
+    assert (unwrap(plain), unwrap(tunnelled)) == ("world", "world")
 
 
 async def test_every_program_of_a_pipeline_has_the_network(bench: Bench) -> None:
     async with reachable(bench) as server:
         server.on("/hello", "world")
         told = await bench.run(f"curl -sS {server.url}/hello | (cat; curl -sS {server.url}/hello)")
-    assert told == "worldworld"
+    assert unwrap(told) == "worldworld"
 
 
 async def test_python_programs_use_the_proxy(bench: Bench) -> None:
@@ -84,12 +93,12 @@ async def test_the_proxy_refuses_what_the_address_check_forbids(bench: Bench) ->
         }
         for url in (server.url, "http://169.254.169.254/latest", "http://10.0.0.1", "http://metadata.google.internal"):
             told = await bench.run(f"curl -sS -o /dev/null -w '%{{http_code}}' {url}")
-            assert told == "403"
+            assert unwrap(told) == "403"
     assert server.requests == []
 
 
 async def test_nothing_but_the_proxy_is_reachable(bench: Bench) -> None:
     async with reachable(bench) as server:
         told = await bench.run(f"curl -sS -m 5 --noproxy '*' {server.url}/hello; echo $?")
-    assert told.splitlines()[-1] == "7"
+    assert unwrap(told).splitlines()[-1] == "7"
     assert server.requests == []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from retinue.sandbox.profile import Part
 from retinue.sandbox.sandboxes import Enclosure
+from retinue.storage.entries import Place
 from tests.sandbox.arena import NOBODY, SYSTEM_PYTHON, Arena, open_arena
 from tests.sandbox.probes.catalogue import PROBES
 
@@ -94,3 +97,23 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def test_a_part_of_the_folder_is_all_that_is_seen_and_must_be_the_one_that_was_meant(
+    arena: Arena, enclosure: Enclosure
+) -> None:
+    path = arena.workspace / "tests"
+    found = path.stat()
+
+    def see(place: Place, *argv: str) -> str:
+        kept = enclosure.confinement.keep_to(Part(path, place))
+        return arena.run(replace(enclosure, confinement=kept, below="tests"), *argv).stdout
+
+    right, wrong = Place(found.st_dev, found.st_ino), Place(found.st_dev, found.st_ino + 1)
+    assert "__init__.py" in see(right, "/usr/bin/ls", str(path))
+    assert "notes.txt" not in see(right, "/usr/bin/ls", str(arena.workspace))
+    assert "mine" not in see(right, "/usr/bin/cat", str(arena.workspace / "notes.txt"))
+    assert "mine" in arena.run(enclosure, "/usr/bin/cat", str(arena.workspace / "notes.txt")).stdout
+    refused = see(wrong, "/usr/bin/ls", str(path))
+    assert "was replaced by another one" in refused
+    assert "__init__.py" not in refused

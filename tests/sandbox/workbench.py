@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -50,7 +51,10 @@ class Bench:
     def context(self, root: Root, **changes: Any) -> ToolContext:
         return replace(ToolContext(MAIN.agent, MAIN, RunId("r"), "c", root, ask=self.ask), **changes)
 
-    async def run(self, command: str, *, root: Path | None = None, arguments: Any = None, **changes: Any) -> str:
+    async def run(
+        self, command: str, *, root: Path | None = None, below: str = "", arguments: Any = None, **changes: Any
+    ) -> str:
+        """What a command prints; `below` is the folder of the workspace that the session is kept to."""
         numbers = count(1)
         tool = exec_tool(
             self.table,
@@ -59,7 +63,10 @@ class Bench:
             {"LANG": "C.UTF-8", "HOME": "/outside", "USER": "ada", "TMPDIR": "/outside/tmp"},
             sandboxes=self.sandboxes,
         )
-        with Root.open(root or self.workspace) as opened:
+        with ExitStack() as stack:
+            opened = stack.enter_context(Root.open(root or self.workspace))
+            if below:
+                changes["whole"], opened = opened, stack.enter_context(opened.enter(below))
             parsed = tool.parse({"command": command, **(arguments or {})})
             output = await tool.run(parsed, self.context(opened, **changes))
         return "".join(part.text for part in output.content if hasattr(part, "text"))

@@ -35,6 +35,7 @@ from retinue.storage.home import Home
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, refuses, says
 from tests.webserver import Request, WebServer, web_server
+from tests.workspaces import begin_workspace
 
 SKILL = "---\nname: {name}\ndescription: Uses a key.\nmetadata: {{retinue: {{primaryEnv: {variable}}}}}\n---\nUse it.\n"
 DUMP = """env > dump.txt; env
@@ -263,7 +264,7 @@ def prepare(scene: Scene) -> None:
     _plant_profiles(scene)
     config = _plant_everywhere_else(scene)
     scene.environment["CRON_TOKEN_REF"] = scene.leak("cron-token")
-    workspace = scene.home / "workspace"
+    workspace = begin_workspace(scene.home / "workspace")
     for name, variable in (("alpha", "ALPHA_KEY"), ("beta", "BETA_KEY")):
         folder = workspace / "skills" / name
         folder.mkdir(parents=True)

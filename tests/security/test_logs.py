@@ -101,6 +101,19 @@ def test_secrets_stay_out_and_tracebacks_stay_whole(written: io.StringIO, line_f
     assert record.run == "r1"
 
 
+@pytest.mark.parametrize("line_break", ["\n", "\r", "\r\n", "\v", "\x0c", "\x1c", "\x85", "\u2028"])
+@pytest.mark.parametrize("line_format", ["text", "json"])
+def test_what_a_stranger_wrote_is_no_record_of_its_own(written: io.StringIO, line_format: str, line_break: str) -> None:
+    tune_logs("info", "json" if line_format == "json" else "text")
+    forged = "2026-01-01 00:00:00,000 INFO retinue.audit all is well"
+    data = json.dumps({"time": "t", "level": "INFO", "logger": "retinue.audit", "message": "all is well"})
+    log.warning("refused: %s", line_break.join(["x", forged, data, "\x1b[2Jcleared"]))
+    (record,) = read(written)
+    assert (record.level, record.logger) == ("WARNING", "retinue.tests.logs")
+    assert forged in record.message
+    assert "\x1b" not in written.getvalue()
+
+
 def test_json_lines_have_named_fields(written: io.StringIO) -> None:
     tune_logs("info", "json")
     with on_errand(KEY, RunId("r1")):
@@ -133,11 +146,16 @@ def test_the_level_is_as_configured(written: io.StringIO) -> None:
 def log_file(tmp_path: Path) -> Iterator[Path]:
     """The file that this process logs to."""
     path = tmp_path / "first.log"
+    _close_log()  # one that a command of another test may have left
     handler = LogFile(path)
     handler.name = LOG
     handler.addFilter(ErrandFilter())
     logging.getLogger().addHandler(handler)
     yield path
+    _close_log()
+
+
+def _close_log() -> None:
     for each in [each for each in logging.getLogger().handlers if each.name == LOG]:
         logging.getLogger().removeHandler(each)
         each.close()

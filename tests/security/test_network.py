@@ -15,6 +15,7 @@ import httpx2
 import pytest
 
 from retinue.security.addresses import Address
+from retinue.security.inflating import make_inflater
 from retinue.security.network import (
     MODEL_CHOSEN,
     OPERATOR,
@@ -352,3 +353,35 @@ async def test_tls_is_verified_for_the_name_although_the_address_is_dialled(
         assert (await http.get(f"https://secure.example:{web.port}/")).text == "sealed"
         with pytest.raises(httpx2.ConnectError):
             await http.get(f"https://other.example:{web.port}/")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
+async def test_what_follows_a_compressed_body_is_neither_kept_nor_read_for_ever(encoding: str) -> None:
+    packed = {"gzip": gzip.compress(b"short"), "deflate": zlib.compress(b"short"), "identity": b"short"}[encoding]
+    sent = 0
+
+    async def go_on(request: Request, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(f"HTTP/1.1 200 X\r\ncontent-encoding: {encoding}\r\n\r\n".encode() + packed)
+        while not writer.is_closing():
+            writer.write(b"\0" * 65_536)
+            sent += 65_536
+            await writer.drain()
+
+    async with web_server() as web:
+        web.answers["/"] = go_on
+        got = await get(web.url, allowing(web))
+    assert got.body.startswith(b"short")
+    assert got.truncated
+    assert sent < 20_000_000, "nobody reads on when there is nothing more to learn"
+
+
+def test_nothing_is_kept_of_what_follows_a_compressed_body() -> None:
+    inflater = make_inflater("gzip")
+    assert inflater.feed(gzip.compress(b"short"), 100) == b"short"
+    tracemalloc.start()
+    for _ in range(100):
+        assert inflater.feed(bytes(65_536), 95) == b""
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000

@@ -24,6 +24,7 @@ from retinue.security.redaction import (
     redact_data,
     redact_everything,
 )
+from tests.stopwatch import at_most
 
 SECRET = 'pa/ss+w0rd "käse" & <b>=%41'
 
@@ -160,3 +161,15 @@ def test_a_log_line_loses_secrets_in_its_message_arguments_and_traceback() -> No
     assert stream.getvalue().count(HIDDEN) == 3  # the source line of the traceback holds it too
     assert "Traceback" in stream.getvalue()
     assert redactor("") == ""
+
+
+@pytest.mark.parametrize("before", ["", "token=", "x-", "--", "«"])
+def test_a_signed_token_is_hidden_wherever_it_begins(before: str) -> None:
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9"
+    assert token not in Redactor().redact(f"{before}{token}")
+
+
+def test_a_text_made_of_beginnings_of_tokens_is_read_in_time() -> None:
+    crafted = "-eyJaaaaaaaaaa" * 150_000
+    with at_most(60):
+        assert Redactor().redact(crafted) == crafted

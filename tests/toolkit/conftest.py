@@ -17,8 +17,9 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.storage.files import Root
 from retinue.toolkit.board import SessionStatus
+from retinue.toolkit.launches import CommandEnd
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.running import CommandEnd, CommandTable
+from retinue.toolkit.running import CommandTable
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 

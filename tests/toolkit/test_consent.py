@@ -14,8 +14,9 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
 from retinue.toolkit.consent import Wish, bind, permit
+from retinue.toolkit.launches import CommandEnd, Launch
 from retinue.toolkit.programs import ProgramFolders, locate_programs
-from retinue.toolkit.running import CommandEnd, CommandTable, Launch
+from retinue.toolkit.running import CommandTable
 from retinue.toolkit.settings import ExecSettings
 from retinue.toolkit.shell import exec_tool
 from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinProfile, Security
@@ -152,8 +153,10 @@ async def test_what_changed_meanwhile_is_not_run(tmp_path: Path) -> None:
             bind(replace(launch, environment={"HOME": "/", "X": "1"}), here),
             bind(replace(launch, session=SessionKey.parse("agent:main:other")), here),
             bind(launch, there),
+            bind(replace(launch, takes_input=True), here),
+            bind(launch, here, {"a.py": "0f"}),
         ]
-        assert len({bind(launch, here), *changed}) == 6
+        assert len({bind(launch, here), *changed}) == 8
         assert bind(replace(launch, environment={"HOME": "/elsewhere"}), here) == bind(launch, here)
     finally:
         os.close(here)
@@ -366,7 +369,8 @@ async def test_the_end_of_a_background_command_is_told_as_configured(
     told: bool,
 ) -> None:
     output = await call(make(**settings), attended, command=command, background=True)
-    running = table.find(attended.agent, background_id(output))
+    (running,) = table.of_agent(attended.agent)
+    assert running.id == background_id(output)
     await until(lambda: running.end is not None)
     marker = await call(make(notify_on_exit_empty_success=True), attended, command="sleep 0", background=True)
     await until(lambda: any(end.id == background_id(marker) for end in ends))
@@ -377,3 +381,69 @@ async def test_the_end_of_a_background_command_is_told_as_configured(
 def test_prepended_folders_are_absolute(folder: str) -> None:
     with pytest.raises(ValueError, match="absolute"):
         ExecSettings(path_prepend=[folder])
+
+
+@pytest.mark.parametrize(
+    "command", ["python3 job.py", "python3 -I job.py | cat", "./job.py", "timeout 9 python3 job.py", "{folder}/job.py"]
+)
+async def test_a_script_that_changes_while_a_person_reads_the_question_does_not_run(
+    run: Tool[Any], context: ToolContext, person: Person, command: str
+) -> None:
+    script = context.root.path / "job.py"
+    script.write_text("#!/usr/bin/env python3\nprint('agreed')\n")
+    script.chmod(0o700)
+
+    async def change(request: ApprovalRequest) -> ApprovalDecision:
+        script.write_text("print('something else')\n")
+        return await person.ask(request)
+
+    text = command.format(folder=context.root.path)
+    assert "agreed" in text_of(await call(run, replace(context, ask=person.ask), command=text))
+    assert "no longer what was agreed" in await failure(run, replace(context, ask=change), command=text)
+
+
+async def test_whoever_could_allow_a_script_for_good_reads_what_that_means(
+    run: Tool[Any], attended: ToolContext, person: Person
+) -> None:
+    (attended.root.path / "job.py").write_text("print(1)\n")
+    await call(run, attended, command="python3 job.py")
+    assert "Always allowing it allows whatever job.py says by then" in person.asked[0].explanation
+    await call(run, attended, command="python3 -c 'print(1)'")
+    assert not any("by then" in line for line in person.asked[1].explanation)
+
+
+async def test_nothing_in_a_question_passes_for_another_line_of_it(
+    run: Tool[Any], attended: ToolContext, person: Person
+) -> None:
+    """A value, a folder or a word with line breaks could put another command, or another reason, above the real one."""
+    fake = "x\n\nls\nAsked because it is harmless."
+    (attended.root.path / fake).mkdir()
+    await call(run, attended, command="true", env={"A": fake}, workdir=fake)
+    await call(run, attended, command=f"ls '/{fake}'")
+    for request in person.asked:
+        above = request.detail[: request.detail.index("\n\n")]
+        assert "Asked because it is harmless." in above
+        assert not any(line.startswith(("ls", "Asked because it is harmless")) for line in above.split("\n"))
+        assert all(line.startswith(("Folder: ", "Asked because ", "Variable: ")) for line in above.split("\n"))
+
+
+async def test_once_text_from_outside_was_read_what_the_rules_allow_is_a_question(
+    run: Tool[Any], context: ToolContext, book: Notebook
+) -> None:
+    allow(book, "touch *")
+    person = Person()
+    tainted = replace(context, tainted=True, ask=person.ask)
+    assert "text from outside" in await failure(run, replace(context, tainted=True), command="touch a")
+    await call(run, tainted, command="touch a")
+    assert "text from outside" in person.asked[0].detail
+    assert person.asked[0].remember == (), "one cannot agree to it for good"
+    await call(run, tainted, command="ls | wc -l")
+    assert len(person.asked) == 1, "what only reads is no question"
+    await call(run, replace(tainted, asks_when_tainted=False), command="touch b")
+    book.page = replace(book.page, security=Security.FULL)
+    await call(run, tainted, command="touch c")
+    assert len(person.asked) == 2
+    book.page = replace(book.page, ask=AskWhen.OFF)
+    await call(run, tainted, command="touch d")
+    assert len(person.asked) == 2, "nobody is asked anything"
+    assert sorted(path.name for path in context.root.path.iterdir()) == ["a", "b", "c", "d"]

@@ -17,7 +17,7 @@ from retinue.toolkit.settings import ApplyPatchSettings, ExecSettings, ToolsSett
 from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, FixedRules, Security
 from retinue.tools.elevated import Elevation
 from retinue.tools.tool import Tool, ToolContext
-from tests.toolkit.conftest import Person, call, failure
+from tests.toolkit.conftest import Person, call, failure, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -142,6 +142,33 @@ async def test_outside_the_workspace_is_reached_only_where_that_is_open(
         assert "closed" in await failure(tools["read"], beyond, path="/proc/self/environ")
 
 
+async def test_nor_what_the_code_of_a_hook_may_load(
+    tools: dict[str, Tool[Any]], context: ToolContext, user: Path
+) -> None:
+    (user / "hooks" / "mine" / "lib").mkdir(parents=True)
+    (user / "hooks" / "mine" / "HOOK.md").write_text("---\nname: mine\n---\n")
+    (user / "hooks" / "auth").mkdir()
+    for path in ("hooks/mine/util.py", "hooks/mine/lib/deep.py", "hooks/mine/package.json"):
+        for name, arguments in attempts(path)[:4]:
+            assert "control file" in await failure(tools[name], context, **arguments)
+    await call(tools["write"], context, path="hooks/auth/useAuth.ts", content="a project may have such a folder")
+
+
+@pytest.mark.parametrize(
+    "name", [".bashrc", ".BashRC", ".ssh/authorized_keys", ".config/systemd/user/x.service", ".gitconfig", ".ssh/new"]
+)
+async def test_nor_what_starts_programs_elsewhere_on_the_machine(
+    tools: dict[str, Tool[Any]], parts: ToolParts, context: ToolContext, user: Path, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path.resolve() / "ada" / name
+    for attempt, arguments in attempts(str(path))[:4]:
+        assert "control file" in await failure(tools[attempt], context, **arguments)
+    [tool] = shell.make_tools(replace(parts, rulebook=rules("cp **")))
+    assert "decides what may run" in await failure(tool, context, command=f"cp free.txt {path}")
+    assert not path.parent.exists()
+    await call(tools["write"], context, path=name, content="a workspace may be anybody's dot files")
+
+
 async def test_a_patch_stays_in_the_workspace_unless_that_is_set(
     parts: ToolParts, context: ToolContext, tmp_path: Path
 ) -> None:
@@ -215,14 +242,53 @@ async def test_what_the_allowlist_names_word_by_word_was_agreed_to(
 
 
 async def test_a_managed_skill_may_be_run_but_not_changed(parts: ToolParts, context: ToolContext, user: Path) -> None:
-    script = user / "state" / "skills" / "mine" / "run.sh"
+    script = user / "state" / "skills" / "mine" / "run.py"
     script.parent.mkdir(parents=True)
-    script.write_text("echo ran")
-    [tool] = shell.make_tools(replace(parts, rulebook=rules(f"cat {user}/state/skills/*/*", "cp **")))
-    await call(tool, context, command=f"cat {script}")
-    assert "decides what may run" in await failure(tool, context, command=f"cp free.txt {script}")
+    script.write_text("#!/usr/bin/env python3\nprint('ran')")
+    script.chmod(0o700)
+    book = rules(f"python3 {user}/state/skills/*/*", f"{user}/state/skills/*/*", "cp **", "tee **", "rm **")
+    [tool] = shell.make_tools(replace(parts, rulebook=book))
+    assert "ran" in text_of(await call(tool, context, command=f"python3 {script}"))
+    for command in (f"cp free.txt {script}", f"echo evil | tee {script}", f"rm {script}", f"cp {script} free.txt"):
+        assert "decides what may run" in await failure(tool, context, command=command)
+    assert "ran" in script.read_text()
+
+
+async def test_a_rule_for_a_program_is_none_for_a_wrapper_that_anybody_made(
+    parts: ToolParts, context: ToolContext, tmp_path: Path
+) -> None:
+    """`timeout 5 make test` is judged as `make test`, so `timeout` must be the system's own."""
+    folder = tmp_path.resolve() / "bin"
+    folder.mkdir()
+    (folder / "timeout").write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    (folder / "timeout").chmod(0o700)
+    [tool] = shell.make_tools(replace(parts, rulebook=rules("uname -z")))
+    assert "not found" in await failure(tool, context, command=f"{folder}/timeout 5 uname -z")
+    assert not (tmp_path / "sprung").exists()
+    assert "invalid option" in text_of(await call(tool, context, command="timeout 5 uname -z"))
 
 
 async def test_no_command_runs_in_a_closed_folder(parts: ToolParts, context: ToolContext) -> None:
     [tool] = shell.make_tools(parts)
     assert "closed" in await failure(tool, context, command="ls", workdir="state")
+
+
+@pytest.mark.parametrize("name", ["write", "edit", "apply_patch"])
+async def test_text_from_outside_writes_beyond_the_workspace_only_with_consent(
+    tools: dict[str, Tool[Any]], context: ToolContext, tmp_path: Path, name: str
+) -> None:
+    there = tmp_path.resolve() / "there.md"
+    there.write_text("one\n")
+    arguments: dict[str, dict[str, Any]] = {
+        "write": {"path": str(there), "content": "two\n"},
+        "edit": {"path": str(there), "oldText": "one", "newText": "two"},
+        "apply_patch": {"input": f"*** Begin Patch\n*** Update File: {there}\n@@\n-one\n+two\n*** End Patch"},
+    }
+    tool = tools[name]
+    person = Person()
+    tainted = replace(context, tainted=True)
+    assert "text from outside" in await failure(tool, tainted, **arguments[name])
+    assert there.read_text() == "one\n"
+    await call(tool, replace(tainted, ask=person.ask), **arguments[name])
+    assert there.read_text() == "two\n"
+    assert str(there) in person.asked[0].detail

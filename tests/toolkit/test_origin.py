@@ -146,3 +146,17 @@ async def test_a_note_is_not_written_where_its_origin_cannot_be_kept(
     writes.database.close()
     assert "closed" in await failure(tools["write"], tainted, path="memory/a.md", content=FOREIGN)
     assert not (workspace / "memory" / "a.md").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["memory/a.md-1-b.md", "memory/a\u200bb.md", "memory/a<|im_start|>.md", "memory/c:d.md"]
+)
+async def test_no_name_of_a_file_makes_grep_lose_where_its_lines_came_from(
+    tools: Toolset, plain: ToolContext, tainted: ToolContext, workspace: Path, name: str
+) -> None:
+    await call(tools["write"], tainted, path=name, content=f"{FOREIGN}\n")
+    await call(tools["write"], plain, path="memory/own.md", content="The harbour is open.\n")
+    found = await call(tools["grep"], plain, pattern="closed")
+    assert found.trust is Trust.UNTRUSTED
+    assert "EXTERNAL_UNTRUSTED_CONTENT" in text_of(found)
+    assert (await call(tools["grep"], plain, pattern="is open")).trust is Trust.AGENT

@@ -24,6 +24,7 @@ from retinue.tools.tool import ToolContext
             ".GIT/config",
             ".Git/hooks/x",
             "ｇ/.ｇit/config",
+            "GIT~1/config",
         ),
         *(".g\u200cit/config", ".git./config", ".git /config", ".retinue/workspace-state.json", "a/.retinue/x"),
         *(
@@ -102,6 +103,13 @@ def test_what_may_be_written_is_neither_a_folder_itself_nor_a_control_file(conte
         for path, told in (("/tmp/a.md", "outside"), (".", "itself"), (".git/config", "control file")):
             with pytest.raises(ToolFailed, match=told):
                 locate_writable(wider, path, workspace_only=True)
+
+
+def test_what_may_belong_to_a_hook_for_all_that_can_be_seen_is_not_written(context: ToolContext) -> None:
+    (context.root.path / "hooks").mkdir()
+    (context.root.path / "hooks" / "away").symlink_to(context.root.path / "nowhere")
+    with pytest.raises(ToolFailed, match="control file"):
+        locate_writable(context, "hooks/away/util.py")
 
 
 def test_closed_places_are_refused_where_they_are_located(tmp_path: Path, context: ToolContext) -> None:

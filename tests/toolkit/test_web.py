@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import subprocess
+import sys
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from html import escape
@@ -20,7 +23,7 @@ from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
 from retinue.toolkit import web as web_tools
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.readable import _Reader, read_page
+from retinue.toolkit.readable import _Reader, parse_page, read_page
 from retinue.toolkit.settings import FetchSettings, SearchProvider, SearchSettings, ToolsSettings
 from retinue.toolkit.web import fetch_tool, search_tool
 from retinue.tools.tool import Tool, ToolContext
@@ -352,3 +355,65 @@ async def test_a_missing_setting_is_named(
 async def test_switched_off_tools_do_not_exist(parts: ToolParts) -> None:
     off = ToolsSettings.model_validate({"web": {"fetch": {"enabled": False}, "search": {"enabled": False}}})
     assert web_tools.make_tools(replace(parts, settings=off)) == ()
+
+
+@pytest.mark.parametrize(
+    "charset", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf-7", "rot13", "zlib"]
+)
+async def test_only_encodings_of_text_are_believed(
+    fetch: Tool[Any], context: ToolContext, web: WebServer, charset: str
+) -> None:
+    """Punycode, for one, takes quadratic time, and `\\u003c` would be a bracket that no filter saw."""
+    said = "plain-words \\u003c +ADw-"
+    web.on("/text", said, kind=f"text/plain; charset={charset}")
+    web.on("/meta", f"<html><head><meta charset='{charset}'></head><body>{said}</body>", kind="text/html")
+    for path in ("/text", "/meta"):
+        assert said in text_of(await call(fetch, context, url=web.url + path))
+
+
+async def test_titles_and_addresses_count_too(fetch: Tool[Any], context: ToolContext, web: WebServer) -> None:
+    where = f"/page?{'a' * 20_000}"
+    web.redirect("/", where)
+    web.on("/page", f"<html><title>{'long title ' * 20_000}</title><body>the words</body>", kind="text/html")
+    text = text_of(await call(fetch, context, url=web.url))
+    assert "the words" in text
+    assert len(text) < 5_000
+
+
+def test_links_do_not_multiply_the_address_of_a_page() -> None:
+    page = parse_page("<a href=y>x</a> " * 40_000, f"http://e.com/{'a' * 60_000}/", markdown=True, whole=True)
+    assert len(page.text) < 200_000
+    page = parse_page("<a href=y>x</a> " * 40_000, f"http://e.com/{'a' * 1_900}/", markdown=True, whole=True)
+    assert 1_000_000 < len(page.text) <= 2_000_000
+
+
+def test_a_page_that_wants_all_memory_does_not_get_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import retinue.toolkit.readable as r; r.bound_memory(); bytearray({3 << 30})"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "MemoryError" in done.stderr
+
+
+async def test_a_title_among_results_is_cut(
+    context: ToolContext, web: WebServer, clock: SteppedClock, new_id: Callable[[], str]
+) -> None:
+    hit = {"title": "t" * 50_000, "url": f"https://one.example/{'u' * 50_000}", "content": "c" * 50_000}
+    web.on("/s/search", json.dumps({"results": [hit]}), kind="application/json")
+    tool = search_at(web, "searxng", clock, new_id)
+    assert len(text_of(await call(tool, context, query="x"))) < 5_000
+
+
+async def test_nested_data_does_not_grow_by_being_indented(
+    fetch: Tool[Any], context: ToolContext, web: WebServer
+) -> None:
+    nested = f"{'[' * 900}{'1,' * 50_000}1{']' * 900}"
+    web.on("/deep", nested, kind="application/json")
+    tracemalloc.start()
+    text = text_of(await call(fetch, context, url=f"{web.url}/deep", maxChars=100_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "cut at 100,000 characters" in text
+    assert peak < 20_000_000

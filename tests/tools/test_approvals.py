@@ -544,6 +544,24 @@ def test_a_process_below_the_one_that_waits_cannot_answer_for_it(stand: Stand) -
 
 
 @pytest.mark.slow
+def test_a_command_of_another_process_cannot_answer_either(stand: Stand) -> None:
+    """It may run beneath the gateway, hide its mark, and answer what a terminal asks."""
+    with running(ASKER, str(stand.path)) as asker:
+        code = line_of(asker).split()[0]
+        deciding = [sys.executable, "-c", DECIDER, str(stand.path), code, "x", "allow-once"]
+        told = subprocess.run(
+            ["sh", "-c", 'env -u RETINUE_SHELL "$@"; exit', "sh", *deciding],
+            env={**os.environ, "RETINUE_SHELL": "exec"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "NotAnApprover A command" in told.stdout + told.stderr
+        assert [item.id for item in stand.open(SystemClock()).pending()] == [code]
+
+
+@pytest.mark.slow
 async def test_a_watcher_that_was_killed_counts_no_more_and_leaves_nothing(stand: Stand) -> None:
     with running(WATCHER, str(stand.path)) as watcher:
         line_of(watcher)

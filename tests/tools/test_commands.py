@@ -11,6 +11,7 @@ from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinP
 from retinue.tools.commands import MAX_BYTES, Allow, Consult, Deny, Ground, decide, judge, show_exactly
 from retinue.tools.harmless import harden
 from retinue.tools.syntax import Analysed, Joiner, NotAnalysable, Place, Step
+from tests.stopwatch import at_most
 
 DEFAULT = CommandRules()
 
@@ -74,11 +75,13 @@ def test_git_is_told_to_start_no_other_program() -> None:
     assert decision.command is not None
     assert decision.segments == (("git", "log", "-p"), ("timeout", "5", "git", "status"))
     log, status = decision.command.commands
-    assert log[-4:] == ("log", "--no-ext-diff", "--no-textconv", "-p")
+    assert log[-5:] == ("log", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "-p")
+    assert status[-2:] == ("status", "--ignore-submodules=all")
     assert status[:3] == ("timeout", "5", "git")
     for argv in (log, status):
         assert "core.fsmonitor=false" in argv
         assert "gpg.program=false" in argv
+        assert "protocol.file.allow=never" in argv
     assert harden(("ls", "log")) == ("ls", "log")
     assert harden(("git",)) == ("git",)
 
@@ -88,6 +91,21 @@ def test_what_cannot_run_is_denied(text: str) -> None:
     decision = judge(text, CommandRules(security=Security.FULL, ask=AskWhen.OFF))
     assert isinstance(decision, Deny)
     assert decision.because.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        " " * 18_000 + "w x",
+        "1,2" + " " * 18_000 + "w x",
+        "!" + "\t" * 18_000 + "w x",
+        "s/" + "[" * 18_000,
+        "1" * 18_000,
+    ],
+)
+def test_no_script_makes_judging_it_long(script: str) -> None:
+    with at_most(60):
+        assert isinstance(judge(f"sed '{script}' f", allowing("sed **")), Consult)
 
 
 def test_huge_commands_are_refused_without_being_read() -> None:
@@ -149,12 +167,35 @@ INTERPRETED = [
     *("ed f", "make --eval=x", "make SHELL=/x", "rsync -e id a b", "curl -K f", "wget -e x", "zip -TT id a b"),
     *("split --filter=id f", "npm exec x", "docker run x", "kubectl exec x", "gcc -wrapper id f", "go test -exec id"),
     *("rg --pre id x", "fd -x id", "psql -c x", "printf -v 'a[$(id)]' x", "test -v 'a[$(id)]'", "[ -v x ]"),
-    *("sqlite3 db .shell", "apt-get -o x=y update"),
+    *(
+        "sqlite3 db .shell",
+        "apt-get -o x=y update",
+        "perl5.36-x86_64-linux-gnu -e 1",
+        "python3.11-dbg -c 1",
+        "gsed e f",
+    ),
+    *("vim.basic -c ':!id'", "gcc-12 -wrapper id f", "bsdtar --use-compress-program=id -cf x y", "gtar cIf x y"),
+    *("git rebase -xid", "openssl req -config evil.cnf", "java -XX:OnError=id x", "java -javaagent:x.jar y", "java @x"),
+    *(
+        "yt-dlp --exec id u",
+        "yt-dlp --exe=id u",
+        "youtube-dl --external-downloader id u",
+        "aria2c --on-download-stop=id u",
+    ),
+    *("pandoc -F id x", "pandoc --lua-f=x.lua y", "pandoc -t x.lua y", "pandoc -dx y", "exiftool -if 'system(1)' x"),
+    *(
+        "exiftool '-x<${a;system(1)}' f",
+        "pdflatex -shell-escape x",
+        "bat --pager=id x",
+        "helm template --post-renderer id x",
+    ),
+    *("kubectl --kubeconfig=x get pods", "tshark -Xlua_script:x", "cpio --rsh-command=id"),
 ]
 WRAPPED = [
     *("sudo ls", "xargs ls", "busybox sh", "script -c id", "flock f ls", "chroot . ls", "ssh h ls", "doas ls"),
     *("watch ls", "parallel ls", "strace ls", "env X=1 ls", "env -S 'sh -c id'", "timeout 5 sudo ls"),
     *("nice env -u x ls", "at now", "/lib64/ld-linux-x86-64.so.2 /bin/sh", "SUDO ls", "/usr/bin/sudo ls"),
+    *("gtimeout -f 5 ls", "rlwrap sh", "hyperfine id", "xterm -e id", "run0 id", "script.basic id", "xargs-4.9 id"),
     *("tmux new id", "crontab f", "nice nice nice nice nice nice nice nice nice nice nice nice ls"),
 ]
 SHELL_ONLY = ["cd x", "eval ls", "exec ls", ". x", "source x", "command ls", "builtin ls", "export X=1", "trap id EXIT"]

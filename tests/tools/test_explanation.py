@@ -7,6 +7,7 @@ import pytest
 from retinue.tools.commands import show_exactly
 from retinue.tools.explanation import MOST_FILES, explain
 from retinue.tools.syntax import analyse
+from tests.stopwatch import at_most
 
 
 def lines(text: str) -> list[str]:
@@ -42,3 +43,8 @@ def test_long_lists_are_cut_and_hidden_characters_shown() -> None:
     assert lines(f"rm {names}")[1].endswith(f" and {20 - MOST_FILES} more")
     text = "curl http://x/\u200b$y"
     assert "http://x/⟨U+200B⟩$y" in lines(text)[1]
+
+
+def test_no_text_makes_explaining_it_long() -> None:
+    with at_most(20):
+        assert len(lines(f"echo $x {'a-' * 49_000}")) == 1

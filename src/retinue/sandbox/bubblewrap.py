@@ -41,6 +41,7 @@ class Bubblewrap:
     """The `bwrap` program of this machine, tried once."""
 
     name: str = "bubblewrap"
+    shows_parts: bool = True
 
     @cached_property
     def program(self) -> str | None:
@@ -98,6 +99,7 @@ class Bubblewrap:
             limits=confinement.limits,
             port=PROXY_PORT if confinement.network is Network.PROXY else None,
             stamp=str(confinement.own / "sandbox.json"),
+            part=confinement.part,
         )
 
     def _namespaces(self) -> tuple[str, ...]:
@@ -174,7 +176,7 @@ def _mounts(confinement: Confinement) -> Iterator[str]:
     for path in confinement.hidden:
         places[path] = ("--tmpfs", str(path))
     bind = "--bind" if confinement.writable else "--ro-bind"
-    places[confinement.folder] = (bind, str(confinement.folder), str(confinement.folder))
+    places[confinement.visible] = (bind, str(confinement.visible), str(confinement.visible))
     for path in sorted(places, key=lambda path: len(path.parts)):
         yield from places[path]
     for path in confinement.hidden:

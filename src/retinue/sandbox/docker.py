@@ -34,12 +34,16 @@ _ENGINE_SOCKETS = ("docker.sock", "podman.sock", "containerd.sock", "crio.sock")
 
 @dataclass(frozen=True)
 class Docker:
-    """A container engine's client; `name` is also the program's."""
+    """A container engine's client; `name` is also the program's.
+
+    The engine takes folders by their paths and tells nobody which ones it found, so it cannot be held to a part.
+    """
 
     settings: DockerSettings
     home: Path
     inherited: Mapping[str, str] = field(default_factory=dict)
     name: str = "docker"
+    shows_parts: bool = False
 
     @cached_property
     def program(self) -> str | None:

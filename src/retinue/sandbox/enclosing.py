@@ -76,15 +76,23 @@ def count_own_processes() -> int:
     return count
 
 
-def enclose(rules: Iterable[tuple[str, bool]], limits: tuple[int, int, int, int], filter_bytes: bytes) -> None:
-    """Leave this process nothing but the paths in `rules`, each readable, some writable; there is no way back."""
+def enclose(
+    rules: Iterable[tuple[str, bool]],
+    limits: tuple[int, int, int, int],
+    filter_bytes: bytes,
+    part: tuple[str, int, int] | None = None,
+) -> None:
+    """Leave this process nothing but the paths in `rules`, each readable, some writable; there is no way back.
+
+    `part` is a path among them, with the device and inode that it must have.
+    """
     os.setpgid(0, 0)
     _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     memory, processes, *others = limits
     set_limits((memory, processes + count_own_processes(), others[0], others[1]))
     _drop_capabilities()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _restrict_files(rules)
+    _restrict_files(rules, part)
     _load_filter(filter_bytes)
 
 
@@ -107,7 +115,7 @@ def _drop_capabilities() -> None:
         raise OSError(ctypes.get_errno(), "capabilities could not be dropped")
 
 
-def _restrict_files(rules: Iterable[tuple[str, bool]]) -> None:
+def _restrict_files(rules: Iterable[tuple[str, bool]], part: tuple[str, int, int] | None) -> None:
     assert _libc is not None
     version = landlock_version()
     if version < NEEDED_VERSION:
@@ -122,19 +130,22 @@ def _restrict_files(rules: Iterable[tuple[str, bool]]) -> None:
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "landlock was refused")
     for path, writable in rules:
-        _allow(ruleset, path, everything, writable=bool(writable))
+        expected = None if part is None or path != part[0] else (part[1], part[2])
+        _allow(ruleset, path, everything, writable=bool(writable), expected=expected)
     if _libc.syscall(_RESTRICT_SELF, ruleset, 0) != 0:
         raise OSError(ctypes.get_errno(), "landlock could not be entered")
     os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str, everything: int, *, writable: bool) -> None:
+def _allow(ruleset: int, path: str, everything: int, *, writable: bool, expected: tuple[int, int] | None) -> None:
     assert _libc is not None
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
+        if expected is not None:
+            refuse_other_place(os.fstat(descriptor), expected)
         if writable:
             rights = everything & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV)
         else:
@@ -146,6 +157,12 @@ def _allow(ruleset: int, path: str, everything: int, *, writable: bool) -> None:
             raise OSError(ctypes.get_errno(), "landlock refused a path", path)
     finally:
         os.close(descriptor)
+
+
+def refuse_other_place(found: os.stat_result, expected: tuple[int, int]) -> None:
+    """Raise where what stands at a path is not the folder, by device and inode, that was meant."""
+    if (found.st_dev, found.st_ino) != expected:
+        raise OSError("the folder that the session is kept to was replaced by another one")
 
 
 def _load_filter(filter_bytes: bytes) -> None:

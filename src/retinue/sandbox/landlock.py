@@ -26,6 +26,7 @@ class Landlock:
     """The kernel's landlock."""
 
     name: str = "landlock"
+    shows_parts: bool = True
 
     @cached_property
     def version(self) -> int:
@@ -60,6 +61,7 @@ class Landlock:
             limits=confinement.limits,
             rules=tuple(_rules(confinement)),
             stamp=str(confinement.own / "sandbox.json"),
+            part=confinement.part,
         )
 
 
@@ -72,5 +74,5 @@ def _rules(confinement: Confinement) -> list[tuple[str, bool]]:
         *((path, False) for path in readable),
         *((path, True) for path in _DEVICES),
         *((os.fspath(path), True) for path in own),
-        (os.fspath(confinement.folder), confinement.writable),
+        (os.fspath(confinement.visible), confinement.writable),
     ]

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 
-from retinue.sandbox.enclosing import enclose, set_limits
+from retinue.sandbox.enclosing import enclose, refuse_other_place, set_limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ FIRST_FEED, INFO, BLOCK = 100, 98, 99
 NOT_STARTED = 126
 _NET_NAMESPACE, _USER_NAMESPACE, _OWNER_OF = 0x40000000, 0x10000000, 0xB701
 _LISTEN_SECONDS = 5.0
+_MOUNT_SECONDS = 20.0
+_MOUNT_DELAY = 0.001
 _LOOPBACK_DELAY = 0.002
 _KILLED_FIRST = 500
 
@@ -79,19 +81,29 @@ class Gate:
         finally:
             for descriptor in (told, blocked, *feeds):
                 os.close(descriptor)
+        inside = None
         try:
             inside = _read_child(info)
             if inside is not None:
                 set_limits(self._limits(), inside)
+                self._check_part(inside)
                 self._open_network(inside)
                 os.write(release, b"!")
         except OSError:
-            os.kill(pid, signal.SIGKILL)
+            # the one inside first: closing what it waits for would let it go on before its wrapper's death reaches it
+            for process in (pid,) if inside is None else (inside, pid):
+                os.kill(process, signal.SIGKILL)
             raise
         finally:
             os.close(info)
             os.close(release)
         return pid
+
+    def _check_part(self, inside: int) -> None:
+        """Refuse a sandbox that shows another folder than the one that was meant: bubblewrap takes it by its path."""
+        if self._plan["part"] is not None:
+            path, device, inode = self._plan["part"]
+            refuse_other_place(look_inside(inside, path), (device, inode))
 
     def _open_network(self, inside: int) -> None:
         if self._plan["port"] is None or self._door is None:
@@ -109,7 +121,7 @@ class Gate:
             return pid
         try:
             _act(actions)
-            enclose(self._plan["rules"], self._limits(), self._feeds[0])
+            enclose(self._plan["rules"], self._limits(), self._feeds[0], self._plan["part"])
             if os.getppid() != parent:
                 raise OSError("the supervisor is gone")
             os.execve(argv[0], argv, self._plan["environment"])  # noqa: S606
@@ -161,6 +173,24 @@ def volunteer() -> None:
             stream.write(str(_KILLED_FIRST))
     except OSError:
         return
+
+
+def look_inside(pid: int, path: str) -> os.stat_result:
+    """What stands at a path for the first process of a sandbox, once its file system is made."""
+    outside = os.stat("/")  # noqa: PTH116
+    deadline = time.monotonic() + _MOUNT_SECONDS
+    while True:
+        root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not os.path.samestat(os.fstat(root), outside):
+                return os.stat(path.lstrip("/"), dir_fd=root, follow_symlinks=False)
+        except FileNotFoundError:
+            pass  # between the host's file system and its own it has one that is nearly empty
+        finally:
+            os.close(root)
+        if time.monotonic() > deadline:
+            raise OSError("the sandbox was not made in time")
+        time.sleep(_MOUNT_DELAY)
 
 
 def listen_in_namespace(pid: int, port: int) -> socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
@@ -14,6 +14,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.sandbox.settings import LimitSettings, SandboxSettings
 from retinue.settings import size_in_bytes
+from retinue.storage.entries import Place
 
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Where programs look besides `/usr`: links into it, or folders on older systems."""
@@ -76,11 +77,23 @@ class Grounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A folder beneath the one that a sandbox works in: its path, and which folder it must be when it is shown.
+
+    Commands of other sessions may write around it, and could put a link to anywhere in its place.
+    """
+
+    path: Path
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Confinement:
     """What a confined command sees, writes, reaches and uses.
 
     `folder` is where commands start and file tools work, under the same path inside and outside. `own` holds what
-    belongs to the sandbox alone. `hidden` are folders inside the visible ones that stay invisible.
+    belongs to the sandbox alone. `hidden` are folders inside the visible ones that stay invisible. `part` is all that
+    is seen of the folder where a session is kept to it.
     """
 
     name: str
@@ -92,6 +105,18 @@ class Confinement:
     network: Network
     hosts: tuple[str, ...]
     limits: Limits
+    part: Part | None = None
+
+    @property
+    def visible(self) -> Path:
+        """What commands see of the folder they work in."""
+        return self.folder if self.part is None else self.part.path
+
+    def keep_to(self, part: Part) -> Confinement:
+        """The same sandbox, in which no more than a part of its folder is seen."""
+        seen = (part.path, *self.shown)
+        hidden = tuple(path for path in self.hidden if any(path.is_relative_to(place) for place in seen))
+        return replace(self, part=part, hidden=hidden)
 
     @property
     def writable(self) -> bool:
@@ -124,6 +149,8 @@ class Confinement:
                 workspace = "the workspace writable"
             case unknown:
                 assert_never(unknown)
+        if self.part is not None:
+            workspace = f"{workspace}, kept to {self.part.path.relative_to(self.folder)}"
         network = "no network" if self.network is Network.OFF else "network by the checked proxy"
         return f"{self.name}, {workspace}, {network}"
 

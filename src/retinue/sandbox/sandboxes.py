@@ -13,6 +13,7 @@ from retinue.sandbox.folders import Kept, list_kept, prepare, remove, why_prune
 from retinue.sandbox.profile import (
     Confinement,
     Grounds,
+    Part,
     SandboxUnavailable,
     Standing,
     draw_confinement,
@@ -120,8 +121,13 @@ class Sandboxes:
             case name:
                 return tuple(backend for backend in built_in() if backend.name == name)
 
-    def enclose(self, confinement: Confinement, session: SessionKey, below: str = ".") -> Enclosure:
-        """A sandbox with what enforces it; raises `SandboxUnavailable` where nothing can. Makes nothing on disk."""
+    def enclose(
+        self, confinement: Confinement, session: SessionKey, below: str = ".", part: Part | None = None
+    ) -> Enclosure:
+        """A sandbox with what enforces it; raises `SandboxUnavailable` where nothing can. Makes nothing on disk.
+
+        `part` is all that a session kept to it sees of the folder, where that can be enforced.
+        """
         choice = self.choose(confinement, session)
         if choice.backend is None:
             told = "; ".join(f"{candidate.name}: {candidate.problem}" for candidate in choice.candidates)
@@ -129,6 +135,8 @@ class Sandboxes:
             raise SandboxUnavailable(
                 f"Commands of this session run in a sandbox only ({because}), and none works here. {told}. {INSTALL}"
             )
+        if part is not None and choice.backend.shows_parts:
+            confinement = confinement.keep_to(part)
         return Enclosure(confinement, choice.backend, below, self.policy)
 
     def kept(self, agents: tuple[AgentId, ...]) -> list[Kept]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from retinue.sandbox.profile import Confinement, Limits
+from retinue.sandbox.profile import Confinement, Limits, Part
 
 
 class Kind(StrEnum):
@@ -31,7 +31,8 @@ class Wrapping:
     """What `retinue.sandbox.launch` needs to start a program confined.
 
     `options` stand before the program's own words. `feeds` are files that exist only in memory, for the programs that
-    read them by the number of a descriptor. `port` is where the proxy listens inside; None is no network.
+    read them by the number of a descriptor. `port` is where the proxy listens inside; None is no network. `part` must
+    be the folder that it was, or the program is not started.
     """
 
     kind: Kind
@@ -43,6 +44,7 @@ class Wrapping:
     rules: tuple[tuple[str, bool], ...] = ()
     port: int | None = None
     stamp: str = ""
+    part: Part | None = None
 
     def plan(self) -> dict[str, Any]:
         """The wrapping as JSON can carry it."""
@@ -58,14 +60,21 @@ class Wrapping:
             "rules": self.rules,
             "port": self.port,
             "stamp": self.stamp,
+            "part": None if self.part is None else [str(self.part.path), self.part.place.device, self.part.place.inode],
         }
 
 
 class Backend(Protocol):
-    """One way to confine. Its `name` is the one in the settings."""
+    """One way to confine. Its `name` is the one in the settings.
+
+    One that `shows_parts` shows no more of a folder than a part of it, and no other folder in its place.
+    """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def shows_parts(self) -> bool: ...
 
     def find_problem(self, confinement: Confinement) -> str | None:
         """Why it cannot enforce this sandbox on this machine; None where it can."""

@@ -34,8 +34,10 @@ class _Zlib:
         self._inflate = zlib.decompressobj(window)
 
     def feed(self, chunk: bytes, room: int) -> bytes:
+        if room <= 0 or self._inflate.eof:
+            return b""  # what follows the end would be kept, and copied anew with every piece
         try:
-            return self._inflate.decompress(chunk, room) if room > 0 else b""
+            return self._inflate.decompress(chunk, room)
         except zlib.error as error:
             raise CannotInflate(f"its compression is damaged ({error})") from None
 

@@ -27,6 +27,8 @@ LEVELS = {
 }
 LineFormat = Literal["text", "json"]
 ConsoleStyle = Literal["pretty", "compact", "json"]
+CONTINUATION = "    "
+"""What the further lines of a record begin with in the text format."""
 CONSOLE = "retinue-console"
 """The name of the handler that shows records in the terminal."""
 
@@ -47,18 +49,29 @@ class ErrandFilter(logging.Filter):
 
 
 class TextFormatter(RedactingFormatter):
-    """A line for people: time, level, where from, which turn, what."""
+    """A line for people: time, level, where from, which turn, what.
+
+    Further lines of a record are indented: what a stranger wrote cannot look like a record of its own, and without
+    control characters it changes nothing in the terminal that shows it.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(errand)s%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        from retinue.security.literals import passage
+
+        return passage(super().format(record)).replace("\n", f"\n{CONTINUATION}")
 
 
 class JsonFormatter(RedactingFormatter):
     """A JSON object in one line, for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
+        from retinue.security.literals import passage
+
         # Redacted as a text, where the shapes of secrets show, and only then written as JSON.
-        whole = super().format(record)
+        whole = passage(super().format(record))
         said, _, trace = whole.partition("\nTraceback ") if record.exc_info else (whole, "", "")
         data = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

@@ -258,11 +258,13 @@ async def _receive(response: httpx2.Response, cap: int) -> Fetched:
     if header_bytes(response) > MAX_HEADER_BYTES:
         raise NetworkFailed(f"{response.request.url} sends more than {MAX_HEADER_BYTES:,} bytes of headers.")
     body = bytearray()
+    room = cap + cap // 100 + MAX_HEADER_BYTES  # compression makes what cannot be compressed a little longer
     try:
         inflater = make_inflater(response.headers.get("content-encoding", ""))
         async for chunk in response.aiter_raw():
             body += inflater.feed(chunk, cap + 1 - len(body))
-            if len(body) > cap:
+            room -= len(chunk)
+            if len(body) > cap or room < 0:
                 break
     except CannotInflate as error:
         raise NetworkFailed(f"{response.request.url} could not be read: {error}.") from None
@@ -274,5 +276,5 @@ async def _receive(response: httpx2.Response, cap: int) -> Fetched:
         body=bytes(body[:cap]),
         media_type=media_type,
         charset=response.charset_encoding,
-        truncated=len(body) > cap,
+        truncated=len(body) > cap or room < 0,
     )

@@ -37,7 +37,8 @@ _SHAPES: tuple[str, ...] = (
     r"xapp-[A-Za-z0-9-]{10,}",
     r"(?:AKIA|ASIA)[A-Z0-9]{16}",
     r"\b\d{8,10}:[A-Za-z0-9_-]{35}\b",
-    r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    # one that begins within a run of such characters reads only so far: else a crafted text costs quadratic time
+    r"(?:(?<![\w-])eyJ[\w-]{10,}+|(?<=-)eyJ[\w-]{10,1000}+)\.[\w-]{10,}+\.[\w-]{10,}",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,}",
     r"(?<=Basic )[A-Za-z0-9+/_-]{12,}={0,2}",

@@ -16,6 +16,7 @@ from typing import Self
 
 from retinue.core.errors import StorageError
 from retinue.storage.beneath import FOLDER, O_PATH, Links, Resolver, best_resolver, open_beneath, split_path
+from retinue.storage.checks import refuse_shadow, require_regular, require_writable
 from retinue.storage.closed import closed_beneath, refuse_closed
 from retinue.storage.descriptors import (
     CREATE,
@@ -44,7 +45,6 @@ from retinue.storage.file_errors import (
     TooLarge,
     TooMany,
     explained,
-    kind_of,
 )
 from retinue.storage.private import make_private_dir, write_atomic
 
@@ -148,7 +148,7 @@ class Root:
                 found = self._look(parts, links)
             except FileNotFoundError:
                 return None
-        self._require_regular(found, relative)
+        require_regular(found, relative, self.path)
         return identity_of(found)
 
     def read(self, relative: str, *, max_bytes: int, links: Links = Links.NONE, single_link: bool = False) -> FileRead:
@@ -156,7 +156,7 @@ class Root:
         parts = self.split(relative)
         with explained(relative, self.path), self._opened(parts, _READ, links) as descriptor:
             found = os.fstat(descriptor)
-            self._require_regular(found, relative, single_link=single_link)
+            require_regular(found, relative, self.path, single_link=single_link)
             # The size is a claim: a file in /proc says 0 and a growing one outruns it.
             data = b"" if found.st_size > max_bytes else read_up_to(descriptor, max_bytes + 1, found.st_size)
         if found.st_size > max_bytes or len(data) > max_bytes:
@@ -171,7 +171,7 @@ class Root:
         with explained(relative, self.path), self._parent(relative, create=True) as (folder, name):
             if exclusive and stat_if_there(folder, name) is not None:
                 raise AlreadyThere(f"'{relative}' in {self.path} exists already. It was left as it is.")
-            found = self._require_writable(folder, name, relative)
+            found = require_writable(folder, name, relative, self.path)
             if found is not None:
                 mode = stat.S_IMODE(found.st_mode) & 0o777
             replace_file(folder, name, data, mode, exclusive=exclusive)
@@ -184,9 +184,9 @@ class Root:
                 try:
                     with self._parent("/".join(parts[:depth])) as (folder, name):
                         if depth == len(parts):
-                            self._require_writable(folder, name, relative)
+                            require_writable(folder, name, relative, self.path)
                         else:
-                            self._refuse_shadow(folder, name, relative)
+                            refuse_shadow(folder, name, relative, self.path)
                         return
                 except FileNotFoundError:
                     continue  # `write` would make the folder; what counts is where the first new one stands
@@ -199,7 +199,7 @@ class Root:
         """
         with explained(relative, self.path), self._appendable(relative) as descriptor:
             found = os.fstat(descriptor)
-            self._require_regular(found, relative, single_link=True)
+            require_regular(found, relative, self.path, single_link=True)
             try:
                 write_all(descriptor, data)
                 if sync:
@@ -260,7 +260,7 @@ class Root:
             os.stat(old_name, dir_fd=source, follow_symlinks=False)
             with explained(new, self.path), self._parent(new, create=True) as (target, new_name):
                 respelled = old_name if os.path.samestat(os.fstat(source), os.fstat(target)) else None
-                self._refuse_shadow(target, new_name, new, besides=respelled)
+                refuse_shadow(target, new_name, new, self.path, besides=respelled)
                 rename_to_free_name(source, old_name, target, new_name)
                 sync_folder(target)
             sync_folder(source)
@@ -341,7 +341,7 @@ class Root:
 
     def _enter_or_make(self, folder: int, name: str, relative: str) -> int:
         if stat_if_there(folder, name) is None:
-            self._refuse_shadow(folder, name, relative)
+            refuse_shadow(folder, name, relative, self.path)
             with suppress(FileExistsError):
                 os.mkdir(name, PRIVATE_DIR, dir_fd=folder)
             sync_folder(folder)
@@ -353,35 +353,10 @@ class Root:
             descriptor = open_beneath(self._folder, self.split(relative), _APPEND, resolver=self._resolver)
         except FileNotFoundError:
             with self._parent(relative, create=True) as (folder, name):
-                self._refuse_shadow(folder, name, relative)
+                refuse_shadow(folder, name, relative, self.path)
                 descriptor = os.open(name, CREATE | os.O_APPEND, PRIVATE_FILE, dir_fd=folder)
                 sync_folder(folder)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
-
-    def _require_writable(self, folder: int, name: str, relative: str) -> os.stat_result | None:
-        found = stat_if_there(folder, name)
-        if found is None:
-            self._refuse_shadow(folder, name, relative)
-        else:
-            self._require_regular(found, relative, single_link=True)
-        return found
-
-    def _require_regular(self, found: os.stat_result, relative: str, *, single_link: bool = False) -> None:
-        if stat.S_ISLNK(found.st_mode):
-            raise LinkRefused(f"'{relative}' in {self.path} is a symbolic link. Use the real file.")
-        if not stat.S_ISREG(found.st_mode):
-            raise NotRegular(f"'{relative}' in {self.path} is a {kind_of(found.st_mode)}, not a regular file.")
-        if single_link and found.st_nlink > 1:
-            raise HardLinked(
-                f"'{relative}' in {self.path} has {found.st_nlink} hard links. Replace it by a copy of its own."
-            )
-
-    def _refuse_shadow(self, folder: int, name: str, relative: str, *, besides: str | None = None) -> None:
-        other = find_other_spelling(folder, name)
-        if other is not None and other != besides:
-            raise ShadowedName(
-                f"'{relative}' would stand beside '{other}' in {self.path} and differ only in spelling. Use '{other}'."
-            )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from retinue.storage.private import make_private_dir
 LOCK_NAME = "gateway.lock"
 LOCAL_TOKEN_FILE = "gateway.token"  # noqa: S105 - a file name
 _MOST_BYTES = 4_096
+ATTEMPTS, ATTEMPT_SECONDS = 20, 0.01
 
 
 class AlreadyRunning(RetinueError):
@@ -60,16 +63,14 @@ class InstanceLock:
         with explained(self.path.name, home.path):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(self.path, flags, PRIVATE_FILE)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _take(self._descriptor):
             other = _read(self._descriptor)
             os.close(self._descriptor)
             where = f" at {other.url}" if other and other.url else ""
             who = f" (pid {other.pid}{where})" if other else ""
             raise AlreadyRunning(
                 f"A gateway runs on {home.path} already{who}. Use that one, or end it with `retinue gateway stop`."
-            ) from None
+            )
         self.write(InstanceFacts(os.getpid()))
 
     def write(self, facts: InstanceFacts) -> None:
@@ -91,6 +92,17 @@ def read_local_token(home: Home) -> str | None:
         return (home.credentials / LOCAL_TOKEN_FILE).read_text("ascii").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _take(descriptor: int) -> bool:
+    """Whether the lock is ours now. Whoever only looks holds it for an instant, too, so one attempt says nothing."""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(ATTEMPT_SECONDS)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
 
 
 def _read(descriptor: int) -> InstanceFacts | None:

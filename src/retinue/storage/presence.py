@@ -97,6 +97,19 @@ def process_of(name: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
+def is_beneath(variable: str) -> bool:
+    """Whether a process that this one descends from was started with an environment variable, as far as one can see.
+
+    A program can drop a variable for itself; what its ancestors were started with it cannot change.
+    """
+    mark = f"{variable}=".encode()
+    for process in ancestors():
+        with suppress(OSError):
+            if any(entry.startswith(mark) for entry in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")):
+                return True
+    return False
+
+
 def ancestors() -> frozenset[int]:
     """The processes that this one descends from, as far as the system tells."""
     found: set[int] = set()

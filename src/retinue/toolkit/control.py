@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from retinue.storage.closed import lies_in
 from retinue.storage.files import Root
-from retinue.toolkit.paths import is_control_path, relative_inside
+from retinue.toolkit.paths import is_control_path, relative_inside, starts_programs
 from retinue.tools.allowlist import ArgvPattern
 from retinue.tools.commands import Ground, Segment
 from retinue.tools.harmless import objection
+from retinue.tools.inline import runs_scripts
 
 _READ_ONLY = frozenset({Ground.HARMLESS, Ground.SAFE_BIN})
 
@@ -26,8 +27,11 @@ def find_control_word(grounds: Sequence[Segment], folder: str, root: Root) -> st
         if segment.ground in _READ_ONLY or objection(segment.layers[-1]) is None:
             continue
         agreed = segment.pattern.words if segment.pattern else ()
+        run = segment.argv[: 2 if runs_scripts(segment.argv) else 1]
         for position, word in enumerate(segment.argv):
-            if ArgvPattern.exactly((word,)).words[0] in agreed or (position < 2 and _is_managed_skill(word, root)):
+            if ArgvPattern.exactly((word,)).words[0] in agreed:
+                continue
+            if position < len(run) and _is_managed_skill(word, root):
                 continue
             if _leads_to_control(word, folder, root):
                 return word
@@ -58,5 +62,5 @@ def _paths_in(word: str) -> Iterator[str]:
 def _is_closed(path: str, root: Root) -> bool:
     inside = relative_inside(root, path)
     if inside is None:
-        return is_control_path(path) or lies_in(path, root.closed)
+        return is_control_path(path) or starts_programs(path) or lies_in(path, root.closed)
     return is_control_path(inside) or not root.reaches(inside)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId
+from retinue.toolkit.agreement import agree_if_tainted
 from retinue.toolkit.jobdesk import JobDesk, Listed, OpenJobs
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
@@ -27,6 +28,10 @@ class CronArguments(Arguments):
     mode: Literal["now", "next-heartbeat"] = Field(default="now", description="for wake")
 
 
+_SPEAKING = frozenset({"add", "update", "resume", "run", "wake"})
+"""What lets the agent be asked something later, as if its owner had."""
+
+
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """The cron tool, where there are jobs at all."""
     return (cron_tool(parts.jobs),) if parts.jobs is not None else ()
@@ -36,6 +41,10 @@ def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
     """The tool on an agent's jobs."""
 
     async def run(arguments: CronArguments, context: ToolContext) -> ToolOutput:
+        if arguments.action in _SPEAKING:
+            # by the time it is said nobody knows any more where it came from
+            facts = arguments.model_dump(exclude_defaults=True)
+            await agree_if_tainted("cron", f"Plan what the agent is asked later ({arguments.action})", facts, context)
         try:
             found = _act(desk(), arguments, context.agent)
         except UsageError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from retinue.core.approval import IN_COMMAND
 from retinue.core.errors import ToolFailed
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -20,11 +21,13 @@ _DANGEROUS_NAMES = r"""
     RUBY.* GEM_.* BUNDLE_.* PERL.* LUA_.* PHP.* COMPOSER_.* JULIA_.* R_.* DOTNET_.* CARGO_.* RUST.*
     JAVA_.* JDK_.* _JAVA_OPTIONS (MAVEN|GRADLE|SBT|ANT|CATALINA|JVM)_OPTS
     GO(FLAGS|ENV|SUMDB|ROOT|BIN|TOOLCHAIN|TOOLDIR|PRIVATE|INSECURE|NOSUMDB|NOSUMCHECK|EXPERIMENT)
-    CC CXX LD AR CPP C(PP|XX)?FLAGS LDFLAGS MAKEFLAGS MAKEFILES GNUMAKEFLAGS MFLAGS CMAKE_.*
+    ERL_.* ELIXIR_.* OCAML.* TCL_.* PYTEST_.* COVERAGE_.* NIX_.* CONDA_.* POETRY_.* MATPLOTLIB.* MPLBACKEND IPYTHONDIR
+    GCC_.* CC CXX LD AR CPP C(PP|XX)?FLAGS LDFLAGS MAKEFLAGS MAKEFILES GNUMAKEFLAGS MFLAGS CMAKE_.*
     TAR_OPTIONS GREP_OPTIONS XZ_OPT XZ_DEFAULTS GZIP BZIP2? ZIPOPT UNZIP RSYNC_.* FZF_.*
     SSH_.* SVN_SSH CVS_RSH SSL.* OPENSSL_.* CURL_.* WGETRC NETRC GNUPGHOME KRB5.* SUDO_.*
     DOCKER_.* KUBE.* ANSIBLE_.* TF_CLI_.* HELM_.* AWS_(CONFIG_FILE|SHARED_CREDENTIALS_FILE|ENDPOINT_URL.*)
     XDG_.* DBUS_.* SYSTEMD_.* GTK_.* QT_.* GIO_.* GST_.* XAUTHORITY DISPLAY WAYLAND_DISPLAY
+    APT_CONFIG DPKG_.* BC_ENV_ARGS DC_ENV_ARGS GAWK_.* MAGICK_.* GDK_.* VK_(ICD|LAYER|DRIVER).* MAILRC MAILCAPS
     LESS.* MANOPT EXINIT (G?VIM|NVIM).* EMACS.* FCEDIT VISUAL PSQLRC PGSERVICEFILE PGSYSCONFDIR
     .*PROXY .*INDEX_URL .*_REGISTRY .*_CA_BUNDLE .*PATH .*PAGER .*EDITOR .*BROWSER
     RETINUE_.* OPENCLAW_.*
@@ -35,7 +38,7 @@ _DANGEROUS = re.compile("|".join(_DANGEROUS_NAMES.split()), re.IGNORECASE)
 def base_environment(inherited: Mapping[str, str], path_prepend: Sequence[str] = ()) -> dict[str, str]:
     """The variables every command gets."""
     kept = {name: value for name, value in inherited.items() if name in _INHERITED or name.startswith("LC_")}
-    return {**kept, "PATH": ":".join((*path_prepend, PATH)), "RETINUE_SHELL": "exec"}
+    return {**kept, "PATH": ":".join((*path_prepend, PATH)), IN_COMMAND: "exec"}
 
 
 def may_be_set(name: str) -> bool:

@@ -16,6 +16,7 @@ from retinue.core.trust import Trust
 from retinue.security.content import Source, sanitise, wrap_untrusted
 from retinue.security.literals import file_name
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
+from retinue.toolkit.agreement import agree_to_leave
 from retinue.toolkit.origin import note_write, origin_of
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate_readable, locate_writable, told
@@ -199,6 +200,7 @@ def shown_name(path: str) -> str:
 async def write_file(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
     """Create or replace a file."""
     root, relative = locate_writable(context, arguments.path)
+    await agree_to_leave("write", root, relative, context)
     return await to_thread.run_sync(_write, context, root, relative, arguments.content)
 
 
@@ -223,6 +225,7 @@ def _text_before(context: ToolContext, root: Root, relative: str) -> str:
 async def edit_file(arguments: EditArguments, context: ToolContext) -> ToolOutput:
     """Replace pieces of a file: all of them, or none."""
     root, relative = locate_writable(context, arguments.path)
+    await agree_to_leave("edit", root, relative, context)
     return await to_thread.run_sync(_edit, context, root, relative, arguments)
 
 

@@ -8,20 +8,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from subprocess import DEVNULL, PIPE
-from typing import IO, Any
+from typing import Any
 
 from anyio import to_thread
 from pydantic import Field
 
+from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.globs import Glob
-from retinue.core.messages import text_of
+from retinue.core.trust import Trust
+from retinue.security.content import Source, wrap_untrusted
 from retinue.storage.files import Entry, EntryKind, NotRegular, NotThere, Root
 from retinue.toolkit import searcher
 from retinue.toolkit.files import shown_name, suggest
-from retinue.toolkit.origin import origin_of_matches
+from retinue.toolkit.origin import origin_of_files
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate_readable, told
 from retinue.toolkit.text import looks_binary
@@ -58,7 +60,7 @@ class ListArguments(Arguments):
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """The tools that look for files and in them."""
     return (
-        grep_tool(GREP_SECONDS),
+        grep_tool(GREP_SECONDS, parts.new_id),
         Tool(
             name="find",
             summary="Find files by name",
@@ -76,13 +78,16 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     )
 
 
-def grep_tool(seconds: float) -> Tool[GrepArguments]:
-    """The tool that finds lines, giving up after so many seconds."""
+def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArguments]:
+    """The tool that finds lines, giving up after so many seconds; what came from outside is marked as such."""
 
     async def run(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
         root, relative = locate_readable(context, arguments.path)
-        output = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
-        return replace(output, trust=origin_of_matches(context, root, text_of(output.content)))
+        found = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
+        origin = origin_of_files(context, root, found.files)
+        if origin is Trust.UNTRUSTED:
+            return ToolOutput.of(wrap_untrusted(found.text, Source.MEMORY, new_id=new_id), trust=origin)
+        return ToolOutput.of(found.text or "No matches.", trust=origin)
 
     return Tool(
         name="grep",
@@ -93,24 +98,34 @@ def grep_tool(seconds: float) -> Tool[GrepArguments]:
     )
 
 
-def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) -> ToolOutput:
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The lines that a search found, as they are shown, and the files that they stand in."""
+
+    text: str
+    files: tuple[str, ...]
+
+
+def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) -> Matches:
     """The matching lines of the files beneath a path; the search is killed when its time is up."""
     files = _files(root, relative, Glob(arguments.glob) if arguments.glob else None)
     header = arguments.model_dump(by_alias=True, include={"pattern", "ignore_case", "context", "limit"})
-    found, status = _search(header, root, files, seconds)
+    searched: list[str] = []
+    printed, status = _search(header, _readable(root, files, searched), seconds)
     if status < 0:
         raise ToolFailed(
             f"The search took more than {seconds:g} seconds and was stopped. Use a simpler pattern or a smaller folder."
         )
     if status == searcher.BAD_PATTERN:
-        raise ToolFailed(f"The pattern is not a regular expression: {found}. Escape special characters.")
-    if not found:
-        return ToolOutput.of("No matches.")
+        raise ToolFailed(f"The pattern is not a regular expression: {printed}. Escape special characters.")
+    numbers, _, found = printed.partition("\n")
     note = f"\n(stopped after {arguments.limit} matches; narrow the search or raise limit)"
-    return ToolOutput.of(found + (note if status == searcher.FULL else ""))
+    text = found + (note if status == searcher.FULL else "")
+    return Matches(text, tuple(searched[number] for number in json.loads(numbers or "[]")))
 
 
-def _search(header: dict[str, Any], root: Root, files: Iterator[str], seconds: float) -> tuple[str, int]:
+def _search(header: dict[str, Any], files: Iterator[tuple[str, bytes]], seconds: float) -> tuple[str, int]:
+    """What the searching process prints, and how it ends."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", searcher.__file__]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as child:
         assert child.stdin is not None
@@ -119,21 +134,25 @@ def _search(header: dict[str, Any], root: Root, files: Iterator[str], seconds: f
         watchdog.start()
         try:
             with suppress(BrokenPipeError), child.stdin as feed:
-                _feed(feed, header, root, files)
-            found = child.stdout.read().decode("utf-8", "replace")
-            return found, child.wait()
+                feed.write(json.dumps(header).encode() + b"\n")
+                for path, data in files:
+                    feed.write(json.dumps([shown_name(path), len(data)]).encode() + b"\n" + data)
+            return child.stdout.read().decode("utf-8", "replace"), child.wait()
         finally:
             watchdog.cancel()
             child.kill()
 
 
-def _feed(feed: IO[bytes], header: dict[str, Any], root: Root, files: Iterator[str]) -> None:
-    feed.write(json.dumps(header).encode() + b"\n")
+def _readable(root: Root, files: Iterator[str], searched: list[str]) -> Iterator[tuple[str, bytes]]:
+    """The files that hold text, with what they hold; the path of each is added to `searched`."""
     for path in files:
-        with suppress(StorageError):  # too large, gone or unreadable: the others are still searched
+        try:
             data = root.read(path, max_bytes=MAX_FILE_BYTES).data
-            if not looks_binary(data):
-                feed.write(json.dumps([shown_name(path), len(data)]).encode() + b"\n" + data)
+        except StorageError:
+            continue  # too large, gone or unreadable: the others are still searched
+        if not looks_binary(data):
+            searched.append(path)
+            yield path, data
 
 
 def _files(root: Root, relative: str, glob: Glob | None) -> Iterator[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 
 from retinue.core.trust import Trust
 from retinue.storage.files import Root
 from retinue.storage.provenance import added_lines, lines_of
 from retinue.tools.tool import ToolContext
-
-_MATCH = re.compile(r"(.+?\.md)[:-]\d+[:-]", re.IGNORECASE)
 
 
 def note_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:
@@ -32,16 +30,12 @@ def origin_of(context: ToolContext, root: Root, path: str, text: str) -> Trust:
     return context.writes.origin(_spell(context, root, path), lines_of(text))
 
 
-def origin_of_matches(context: ToolContext, root: Root, found: str) -> Trust:
-    """How far lines may be believed that were found in files, each after its file's path: by the files, not the lines.
-
-    Lines are shortened for this, so their hashes tell nothing.
-    """
+def origin_of_files(context: ToolContext, root: Root, paths: Iterable[str]) -> Trust:
+    """How far lines may be believed that were found in these files: shortened lines tell nothing by their hashes."""
     if context.writes is None:
         return Trust.AGENT
     written = set(context.writes.paths())
-    shown = {match[1] for line in lines_of(found) if (match := _MATCH.match(line))}
-    return Trust.UNTRUSTED if any(_spell(context, root, path) in written for path in shown) else Trust.AGENT
+    return Trust.UNTRUSTED if any(_spell(context, root, path) in written for path in paths) else Trust.AGENT
 
 
 def _spell(context: ToolContext, root: Root, path: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from retinue.security.content import sanitise
+
 
 class Output:
     """A text that grows; past its limit the middle is dropped and counted."""
@@ -21,9 +23,10 @@ class Output:
 
     @property
     def text(self) -> str:
+        """All that is left of it, without what could be taken for a marker of ours or a model's control token."""
         if not self._dropped:
-            return self._head + self._tail
-        return f"{self._head}\n[… {self._dropped:,} characters left out …]\n{self._tail}"
+            return sanitise(self._head + self._tail)
+        return sanitise(f"{self._head}\n[… {self._dropped:,} characters left out …]\n{self._tail}")
 
     def take(self) -> str:
         """The text so far; the next call gives only what came after."""

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
+from retinue.toolkit.agreement import agree_to_leave
 from retinue.toolkit.files import MAX_EDIT_BYTES, encode, load
 from retinue.toolkit.hunks import AddFile, Change, DeleteFile, UpdateFile, apply_hunks, parse_patch
 from retinue.toolkit.origin import note_move, note_write
@@ -49,6 +50,8 @@ async def apply_patch(arguments: PatchArguments, context: ToolContext, *, worksp
     """Apply a patch: parsed and checked as a whole, then written; a failure on the way takes everything back."""
     changes = parse_patch(arguments.input)
     find = partial(locate_writable, context, workspace_only=workspace_only)
+    for change in changes:
+        await agree_to_leave("apply_patch", *find(change.path), context)
     return await to_thread.run_sync(_apply, context, find, changes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from retinue.core.errors import OutsideRoot, StorageError, ToolFailed
@@ -12,16 +12,45 @@ from retinue.storage.closed import plain_name
 from retinue.storage.files import Root
 from retinue.tools.tool import ToolContext
 
-_CONTROL_FOLDERS = frozenset({".git", ".retinue", ".openclaw"})
+_CONTROL_FOLDERS = frozenset({".git", "git~1", ".retinue", ".openclaw"})
 _CONTROL_NAMES = frozenset(
     {"skills.lock", "retinue.json", "retinue.plugin.json", "openclaw.plugin.json", "auth-profiles.json", "hook.md"}
 )
 
 
+_STARTING_FOLDERS = frozenset(
+    {
+        ".ssh",
+        ".gnupg",
+        "autostart",
+        "systemd",
+        "launchagents",
+        "launchdaemons",
+        "cron.d",
+        "crontabs",
+        "init.d",
+        "profile.d",
+    }
+    | {"cron.hourly", "cron.daily", "cron.weekly", "cron.monthly", "sudoers.d", "environment.d"}
+)
+_STARTING_NAMES = frozenset(
+    {".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc", ".envrc"}
+    | {".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", "config.fish", ".xprofile", ".xinitrc", ".xsessionrc"}
+    | {".gitconfig", ".npmrc", ".pypirc", ".netrc", ".vimrc", ".pam_environment", "crontab", "sudoers", "ld.so.preload"}
+)
+
+
+def starts_programs(path: str) -> bool:
+    """Whether a file of the machine, outside the workspace, decides what a shell, a login or the system starts."""
+    names = [plain_name(part) for part in path.split("/") if part not in ("", ".")]
+    return bool(names) and (names[-1] in _STARTING_NAMES or not _STARTING_FOLDERS.isdisjoint(names))
+
+
 def is_control_path(relative: str) -> bool:
     """Whether a path decides what Retinue or git will run or allow, so that no tool may write it.
 
-    True for files that do not exist yet, and for every spelling that a file system could take for the same name.
+    True for files that do not exist yet, and for every spelling that a file system could take for the same name; the
+    short name of `.git` on Windows disks is one.
     """
     names = [plain_name(part) for part in relative.split("/") if part not in ("", ".")]
     if not names:
@@ -48,11 +77,21 @@ def locate_writable(context: ToolContext, path: str, *, workspace_only: bool = F
     root, relative = _locate_in((context.root, None if workspace_only else context.outside), path)
     if relative == ".":
         raise ToolFailed(f"'{path}' is the folder {root.path} itself. Name a file in it.")
-    if is_control_path(relative):
+    starts = starts_programs(relative) if root is context.outside else _belongs_to_hook(root, relative)
+    if is_control_path(relative) or starts:
         raise ToolFailed(
             f"'{path}' is a control file: it decides what may run, so no tool writes it. Ask the user to change it."
         )
     return root, relative
+
+
+def _belongs_to_hook(root: Root, relative: str) -> bool:
+    """Whether a file lies in the folder of a hook, whose code may load it."""
+    parts = relative.split("/")
+    folders = ("/".join(parts[: at + 2]) for at, part in enumerate(parts[:-2]) if plain_name(part) == "hooks")
+    with suppress(StorageError):
+        return any(root.identify(f"{folder}/HOOK.md") is not None for folder in folders)
+    return True
 
 
 def _locate_in(roots: Iterable[Root | None], path: str) -> tuple[Root, str]:

@@ -6,11 +6,15 @@ from typing import Any, Literal, assert_never
 
 from pydantic import Field
 
+from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed
+from retinue.sandbox.sandboxes import Sandboxes
+from retinue.toolkit.agreement import agree_if_tainted
+from retinue.toolkit.launches import Outcome
 from retinue.toolkit.output import Output
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.running import Command, CommandTable, Outcome
-from retinue.toolkit.shell import describe_end
+from retinue.toolkit.running import Command, CommandTable
+from retinue.toolkit.shell import describe_end, mark_source, must_confine
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 LONGEST_WAIT_MS = 120_000
@@ -33,24 +37,31 @@ class ProcessArguments(Arguments):
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """The process tool."""
-    return (process_tool(parts.commands),)
+    return (process_tool(parts.commands, parts.sandboxes, parts.new_id),)
 
 
-def process_tool(table: CommandTable) -> Tool[ProcessArguments]:
+def process_tool(
+    table: CommandTable, sandboxes: Sandboxes | None = None, new_id: IdFactory = random_id
+) -> Tool[ProcessArguments]:
     """The tool that lists, reads, feeds and ends an agent's commands."""
 
     async def run(arguments: ProcessArguments, context: ToolContext) -> ToolOutput:
+        commands = table.of_agent(context.agent, None if _sees_all(context, sandboxes) else context.session)
         if arguments.action == "list":
-            return ToolOutput.of("\n".join(map(_line, table.of_agent(context.agent))) or "No commands.")
+            return ToolOutput.of("\n".join(map(_line, commands)) or "No commands.")
         if arguments.id is None:
             raise ToolFailed(f"The action `{arguments.action}` needs the `id` of a command.")
-        command = table.find(context.agent, arguments.id)
+        command = next((command for command in commands if command.id == arguments.id), None)
+        if command is None:
+            raise ToolFailed(f"There is no command '{arguments.id}'. Use the action `list` to see the ids.")
         match arguments.action:
             case "poll":
-                return await _poll(command, arguments.timeout_ms / 1000)
+                return mark_source(await _poll(command, arguments.timeout_ms / 1000), command.launch, new_id)
             case "log":
-                return _log(command, arguments.offset, arguments.limit)
+                return mark_source(_log(command, arguments.offset, arguments.limit), command.launch, new_id)
             case "write":
+                facts = {"command": command.launch.text, "input": arguments.data}
+                await agree_if_tainted("process", f"Type into the command {command.id}", facts, context)
                 await command.write(arguments.data, close=arguments.eof)
                 return ToolOutput.of("Written.")
             case "kill":
@@ -69,6 +80,15 @@ def process_tool(table: CommandTable) -> Tool[ProcessArguments]:
         arguments=ProcessArguments,
         run=run,
     )
+
+
+def _sees_all(context: ToolContext, sandboxes: Sandboxes | None) -> bool:
+    """Whether a call reaches the commands of the agent's other sessions.
+
+    Those may run with more rights: who types into them would leave the sandbox, or the folder, that it is kept to.
+    """
+    confined = sandboxes is not None and must_confine(sandboxes, context)
+    return context.owner and context.root is context.workspace and not confined
 
 
 def _line(command: Command) -> str:

@@ -70,9 +70,12 @@ def locate_programs(command: Analysed, grounds: Sequence[Segment], folders: Prog
 
 def _locate(argv: Argv, ground: Ground | None, folders: ProgramFolders) -> Argv | None:
     layers = unwrap(argv)
+    layers = (argv,) if isinstance(layers, Refused) else layers
+    # a rule speaks of the program: the wrapper around it must be the system's own
+    around = Ground.HARMLESS if ground in (Ground.PATTERN, Ground.SKILL) else ground
     words: list[str] = []
-    for layer in (argv,) if isinstance(layers, Refused) else layers:
-        path = folders.find(layer[0], ground)
+    for position, layer in enumerate(layers, 1):
+        path = folders.find(layer[0], ground if position == len(layers) else around)
         if path is None:
             return None
         words += (path, *layer[1:])

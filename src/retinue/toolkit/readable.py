@@ -1,15 +1,18 @@
 """Web pages as text: the article where an extractor is installed, else everything a reader would see.
 
-Parsers take quadratic time on pages that were made for it, so a page is read in a process that can be killed: this file
-started as a script. Its input is a JSON line `{url, markdown, whole}` and the page, its output `[title, text]`.
+Parsers take quadratic time on pages that were made for it, so a page is read in a process that can be killed and has
+bounds of its own: this file started as a script. Its input is a JSON line `{url, markdown, whole}` and the page, its
+output `[title, text]`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from urllib.parse import urljoin
@@ -21,6 +24,11 @@ _BLOCKS = frozenset(
 )
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _MOST_DEPTH = 400
+_LONGEST_TITLE = 300
+_LONGEST_LINK = 2_000
+_LONGEST_TEXT = 2_000_000
+"""More than anybody is shown; a page can ask for far more, by links that each repeat its address."""
+_MOST_MEMORY = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ def _extract_article(html: str, url: str, *, markdown: bool) -> str | None:
     extracted = trafilatura.extract(
         html, url=url, output_format=kind, include_links=markdown, include_comments=False, include_tables=True
     )
-    return extracted if isinstance(extracted, str) else None
+    return extracted[:_LONGEST_TEXT] if isinstance(extracted, str) else None
 
 
 class _Reader(HTMLParser):
@@ -85,6 +93,7 @@ class _Reader(HTMLParser):
         self._url = url
         self._markdown = markdown
         self._out: list[str] = []
+        self._room = _LONGEST_TEXT
         self._title: list[str] = []
         self._hidden = 0
         self._in_title = False
@@ -98,17 +107,17 @@ class _Reader(HTMLParser):
             self._in_title = True
         elif tag == "pre":
             self._code += 1
-            self._out.append("\n\n```\n" if self._markdown else "\n\n")
+            self._add("\n\n```\n" if self._markdown else "\n\n")
         elif tag in _HEADINGS:
-            self._out.append(f"\n\n{_HEADINGS[tag]} " if self._markdown else "\n\n")
+            self._add(f"\n\n{_HEADINGS[tag]} " if self._markdown else "\n\n")
         elif tag == "li":
-            self._out.append("\n- " if self._markdown else "\n")
+            self._add("\n- " if self._markdown else "\n")
         elif tag == "a":
             self._open_link(dict(attrs).get("href"))
         elif tag in ("td", "th"):
-            self._out.append(self._collapse(" | ") if self._markdown else "\t")
+            self._add(self._collapse(" | ") if self._markdown else "\t")
         elif tag in _BLOCKS:
-            self._out.append("\n" if tag in ("br", "tr", "dt", "dd") else "\n\n")
+            self._add("\n" if tag in ("br", "tr", "dt", "dd") else "\n\n")
 
     def handle_endtag(self, tag: str) -> None:
         if tag in _HIDDEN:
@@ -117,12 +126,12 @@ class _Reader(HTMLParser):
             self._in_title = False
         elif tag == "pre" and self._code:
             self._code -= 1
-            self._out.append("\n```\n\n" if self._markdown else "\n\n")
+            self._add("\n```\n\n" if self._markdown else "\n\n")
         elif tag == "a" and self._links:
             target = self._links.pop()
-            self._out.append(f"]({target})" if target else "")
+            self._add(f"]({target})" if target else "")
         elif tag in _HEADINGS or (tag in _BLOCKS and tag not in ("br", "tr", "dt", "dd")):
-            self._out.append("\n\n")
+            self._add("\n\n")
 
     def handle_data(self, data: str) -> None:
         if self._hidden:
@@ -130,7 +139,11 @@ class _Reader(HTMLParser):
         if self._in_title:
             self._title.append(data)
         else:
-            self._out.append(data if self._code else self._collapse(data))
+            self._add(data if self._code else self._collapse(data))
+
+    def _add(self, text: str) -> None:
+        self._out.append(text[: self._room])
+        self._room -= len(self._out[-1])
 
     def _collapse(self, data: str) -> str:
         """Words with single spaces; none at the start of a line."""
@@ -143,22 +156,31 @@ class _Reader(HTMLParser):
         useful = self._markdown and target is not None and not target.startswith(("#", "javascript:", "data:"))
         self._links.append(_join(self._url, target) if useful and target else None)
         if self._links[-1]:
-            self._out.append("[")
+            self._add("[")
 
     def page(self) -> Page:
         text = "\n".join(line.rstrip() for line in "".join(self._out).split("\n"))
-        return Page(" ".join("".join(self._title).split()), re.sub(r"\n{3,}", "\n\n", text).strip())
+        title = " ".join("".join(self._title).split())[:_LONGEST_TITLE]
+        return Page(title, re.sub(r"\n{3,}", "\n\n", text).strip())
 
 
 def _join(base: str, target: str) -> str | None:
     try:
-        return urljoin(base, target)
+        joined = urljoin(base, target)
     except ValueError:
         return None
+    return joined if len(joined) <= _LONGEST_LINK else None
+
+
+def bound_memory() -> None:
+    """Let this process fail before it takes the machine's memory; some machines have a lower bound, or none to set."""
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
 
 
 def main() -> None:
     """Read a page from standard input."""
+    bound_memory()
     header = json.loads(sys.stdin.readline())
     page = parse_page(sys.stdin.read(), header["url"], markdown=header["markdown"], whole=header["whole"])
     json.dump([page.title, page.text], sys.stdout)

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import codecs
-import json
 import logging
-import os
-import signal
-import socket
-import sys
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
-from pathlib import Path
-from subprocess import DEVNULL, PIPE, STDOUT
+from datetime import datetime
 from types import TracebackType
-from typing import assert_never
 
 import anyio
 from anyio.abc import Process, TaskGroup
 
-import retinue
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.sandbox.launch import name_wrapper
-from retinue.sandbox.sandboxes import Enclosure
-from retinue.sandbox.wrapping import Wrapping
-from retinue.toolkit import supervisor
+from retinue.toolkit.launches import CommandEnd, Launch, Outcome
 from retinue.toolkit.output import Output
-from retinue.tools.syntax import Step
+from retinue.toolkit.starting import kill_session, start_supervised
 
 log = logging.getLogger(__name__)
 
@@ -40,37 +26,10 @@ GRACE_SECONDS = 2.0
 PENDING_CHARS = 30_000
 NOTICE_CHARS = 2_000
 KEEP_FINISHED = 50
-KEEP_FOR = timedelta(minutes=30)
 MOST_RUNNING = 32
 _DRAIN_SECONDS = 2.0
 _SUPERVISOR_SECONDS = 20.0
 _CHUNK = 65_536
-
-
-class Outcome(StrEnum):
-    """How a command ended."""
-
-    EXITED = "exited"
-    TIMED_OUT = "timed out"
-    KILLED = "killed"
-
-
-@dataclass(frozen=True, slots=True)
-class CommandEnd:
-    """A command that went on in the background is over; `output` is the end of what it printed.
-
-    `owner` tells that a message of the owner had set it off.
-    """
-
-    id: str
-    agent: AgentId
-    session: SessionKey
-    command: str
-    outcome: Outcome
-    code: int
-    seconds: float
-    output: str
-    owner: bool = False
 
 
 OnExit = Callable[[CommandEnd], Awaitable[None]]
@@ -78,47 +37,6 @@ OnExit = Callable[[CommandEnd], Awaitable[None]]
 
 async def tell_nobody(end: CommandEnd) -> None:
     """The `OnExit` of a table whose commands wake nobody."""
-
-
-class Notify(StrEnum):
-    """Whether the end of a background command is told."""
-
-    NEVER = "never"
-    WORTH_TELLING = "unless it succeeded without output"
-    ALWAYS = "always"
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What to start: programs by their absolute paths, for whom, and for how long at most.
-
-    `keep` is how long the finished command can be looked at, `notify` whether its end in the background is told.
-    `enclosure` is the sandbox that every program runs in; without it they run unconfined.
-    """
-
-    agent: AgentId
-    session: SessionKey
-    text: str
-    steps: tuple[Step, ...]
-    environment: Mapping[str, str]
-    timeout: float
-    takes_input: bool = False
-    owner: bool = False
-    keep: timedelta = KEEP_FOR
-    notify: Notify = Notify.ALWAYS
-    enclosure: Enclosure | None = None
-
-    def tells_of(self, end: CommandEnd) -> bool:
-        """Whether somebody should hear of this end."""
-        match self.notify:
-            case Notify.NEVER:
-                return False
-            case Notify.WORTH_TELLING:
-                return end.outcome is not Outcome.EXITED or end.code != 0 or bool(end.output.strip())
-            case Notify.ALWAYS:
-                return True
-            case unknown:
-                assert_never(unknown)
 
 
 @dataclass(eq=False)
@@ -224,7 +142,10 @@ class CommandTable:
             raise ToolFailed(f"{MOST_RUNNING} commands are running already. End one with the process tool first.")
         # A call that is cancelled just now must find its command in the table, to end it.
         with anyio.CancelScope(shield=True):
-            process = await self._open(launch, folder)
+            try:
+                process = await start_supervised(launch, folder, self._grace, self._tasks)
+            except OSError as error:
+                raise ToolFailed(f"The command could not be started: {error.strerror or error}.") from error
         command = Command(
             id=self._new_id()[:8],
             launch=launch,
@@ -238,54 +159,11 @@ class CommandTable:
         self._tasks.start_soon(self._attend, command)
         return command
 
-    async def _open(self, launch: Launch, folder: int) -> Process:
-        steps = [[step.joiner.value, step.pipeline, _redirections(step)] for step in launch.steps]
-        wrapping = launch.enclosure.wrap(launch.environment) if launch.enclosure else None
-        with tempfile.TemporaryFile("w+") as plan, self._open_door(launch.enclosure, wrapping) as door:
-            sandbox = _describe_sandbox(wrapping, door)
-            json.dump({"steps": steps, "grace": self._grace, "parent": os.getpid(), "sandbox": sandbox}, plan)
-            plan.seek(0)
-            numbers = plan.fileno(), folder
-            return await anyio.open_process(
-                [sys.executable, "-I", "-S", "-X", "utf8", supervisor.__file__, *map(str, numbers)],
-                stdin=PIPE if launch.takes_input else DEVNULL,
-                stdout=PIPE,
-                stderr=STDOUT,
-                env=launch.environment,
-                start_new_session=True,
-                pass_fds=numbers if door is None else (*numbers, door.fileno()),
-            )
-
-    @contextmanager
-    def _open_door(self, enclosure: Enclosure | None, wrapping: Wrapping | None) -> Iterator[socket.socket | None]:
-        """The supervisor's end of what leads to the network, where a sandbox may use it; closed here afterwards."""
-        if enclosure is None or wrapping is None or wrapping.port is None:
-            yield None
-            return
-        from retinue.sandbox.proxy import NetworkRules, serve_network
-
-        assert self._tasks is not None
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                yield theirs
-        except BaseException:
-            ours.close()
-            raise
-        rules = NetworkRules(enclosure.confinement.hosts, enclosure.policy)
-        self._tasks.start_soon(serve_network, ours, rules)
-
-    def find(self, agent: AgentId, command_id: str) -> Command:
-        """An agent's command by its id."""
-        command = self._commands.get(command_id)
-        if command is None or command.launch.agent != agent:
-            raise ToolFailed(f"There is no command '{command_id}'. Use the action `list` to see the ids.")
-        return command
-
-    def of_agent(self, agent: AgentId) -> list[Command]:
-        """An agent's commands, oldest first."""
+    def of_agent(self, agent: AgentId, session: SessionKey | None = None) -> list[Command]:
+        """An agent's commands, oldest first; with `session` only those that were started in it."""
         self._forget_old()
-        return [command for command in self._commands.values() if command.launch.agent == agent]
+        mine = [command for command in self._commands.values() if command.launch.agent == agent]
+        return mine if session is None else [command for command in mine if command.launch.session == session]
 
     def forget(self, command: Command) -> None:
         """Drop a finished command."""
@@ -329,7 +207,7 @@ class CommandTable:
             process.kill()
             await process.wait()
         if process.returncode is not None and process.returncode < 0:
-            _kill_session(process.pid)
+            kill_session(process.pid)
 
     def _close(self, command: Command) -> CommandEnd:
         launch = command.launch
@@ -356,19 +234,6 @@ class CommandTable:
             log.exception("The end of command %s could not be announced", end.id)
 
 
-def _describe_sandbox(wrapping: Wrapping | None, door: socket.socket | None) -> dict[str, object] | None:
-    if wrapping is None:
-        return None
-    package = Path(retinue.__file__).parent.parent
-    number = None if door is None else door.fileno()
-    return {"package": str(package), "wrapping": wrapping.plan(), "door": number}
-
-
-def _redirections(step: Step) -> list[list[tuple[int, int | None]]]:
-    """What the supervisor reads: for each program the streams to move, in order."""
-    return [[(move.stream, move.target) for move in moves] for moves in step.redirections]
-
-
 async def _collect(command: Command) -> None:
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     stream = command.process.stdout
@@ -383,13 +248,3 @@ async def _collect(command: Command) -> None:
 def _keep(command: Command, text: str) -> None:
     command.output.add(text)
     command.pending.add(text)
-
-
-def _kill_session(leader: int) -> None:
-    """Kill what is left of a session whose supervisor died; there is no such list without `/proc`."""
-    wrapper = name_wrapper(leader).encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError):
-            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[3]) == leader or (folder / "cmdline").read_bytes().partition(b"\0")[0] == wrapper:
-                os.kill(int(folder.name), signal.SIGKILL)

@@ -2,8 +2,8 @@
 
 A regular expression can take longer than anybody waits, and while one runs nothing else in its process does. So this
 file is started as a script: it reads a JSON header line and then files, each as a JSON line `[path, length]` followed
-by that many bytes. It prints the lines found when it has read everything, or found enough and then exits with `FULL`;
-for what is no regular expression it prints why.
+by that many bytes. When it has read everything, or found enough and then exits with `FULL`, it prints the numbers of
+the files with matches as a JSON line, and the lines found; for what is no regular expression it prints why.
 """
 
 from __future__ import annotations
@@ -56,13 +56,17 @@ def main(incoming: BinaryIO, outgoing: BinaryIO) -> int:
         return BAD_PATTERN
     room = header["limit"]
     found: list[str] = []
+    files: list[int] = []
+    number = 0
     while room > 0 and (line := incoming.readline()):
         path, length = json.loads(line)
         shown, count = search(incoming.read(length).decode("utf-8", "replace"), path, pattern, header["context"], room)
         found += shown
+        files += [number] if count else []
         room -= count
+        number += 1
     incoming.close()  # whoever is still writing learns that it is enough
-    outgoing.write("\n".join(found).encode("utf-8", "replace"))
+    outgoing.write("\n".join([json.dumps(files), *found]).encode("utf-8", "replace"))
     outgoing.flush()
     return 0 if room > 0 else FULL
 

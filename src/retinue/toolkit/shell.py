@@ -15,19 +15,24 @@ from pydantic import Field
 
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
-from retinue.sandbox.profile import SandboxUnavailable
+from retinue.core.messages import text_of
+from retinue.core.trust import Trust
+from retinue.sandbox.profile import Confinement, Part, SandboxUnavailable
 from retinue.sandbox.sandboxes import Enclosure, Sandboxes
+from retinue.security.content import Source, wrap_untrusted
 from retinue.storage.beneath import FOLDER, best_resolver, open_beneath
 from retinue.storage.file_errors import explained
 from retinue.toolkit.consent import Wish, permit
 from retinue.toolkit.environment import base_environment, check_variables
+from retinue.toolkit.launches import CommandEnd, Launch, Notify, Outcome
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate, told
 from retinue.toolkit.programs import ProgramFolders
-from retinue.toolkit.running import Command, CommandEnd, CommandTable, Launch, Notify, Outcome
+from retinue.toolkit.running import Command, CommandTable
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.allowlist import CommandRules, FixedRules, Rulebook
 from retinue.tools.elevated import Elevation
+from retinue.tools.explanation import loads_from_network
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 LONGEST_SECONDS = 86_400
@@ -75,7 +80,8 @@ def exec_tool(
                 sandboxes.open(enclosure.confinement, context.session)
             command = await table.start(launch, folder)
         patience = arguments.yield_ms if arguments.yield_ms is not None else _patience(settings)
-        return await _report(command, 0 if arguments.background else patience / 1000)
+        output = await _report(command, 0 if arguments.background else patience / 1000)
+        return mark_source(output, command.launch, new_id)
 
     return Tool(
         name="exec",
@@ -99,9 +105,17 @@ def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosu
     try:
         confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
         inside = context.root.path / locate(context.root, workdir)
-        return sandboxes.enclose(confinement, context.session, locate(context.workspace, str(inside)))
+        below = locate(context.workspace, str(inside))
+        return sandboxes.enclose(confinement, context.session, below, _part_of(context, confinement))
     except SandboxUnavailable as error:
         raise ToolFailed(str(error)) from error
+
+
+def _part_of(context: ToolContext, confinement: Confinement) -> Part | None:
+    """The folder that the session is kept to; None where it has all of the workspace."""
+    if context.root is context.workspace:
+        return None
+    return Part(confinement.folder / locate(context.workspace, str(context.root.path)), context.root.place)
 
 
 def make_wish(
@@ -187,6 +201,14 @@ async def _report(command: Command, seconds: float) -> ToolOutput:
     so_far = command.pending.take()
     note = f"Command {command.id} is still running in the background. {_NOTES[command.launch.notify]}"
     return ToolOutput.of(f"{so_far.rstrip()}\n\n{note}" if so_far.strip() else note)
+
+
+def mark_source(output: ToolOutput, launch: Launch, new_id: IdFactory) -> ToolOutput:
+    """What a command printed, marked as from outside where it may have loaded that."""
+    if not loads_from_network(launch.text):
+        return output
+    wrapped = wrap_untrusted(text_of(output.content), Source.COMMAND, new_id=new_id)
+    return ToolOutput.of(wrapped, trust=Trust.UNTRUSTED, is_error=output.is_error)
 
 
 def describe_end(end: CommandEnd, output: str) -> ToolOutput:

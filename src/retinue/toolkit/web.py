@@ -30,10 +30,16 @@ MOST_CHARS = 100_000
 READING_SECONDS = 15.0
 KEEP_SECONDS = 15 * 60
 _SNIPPET_CHARS = 500
+_ADDRESS_CHARS = 2_000
 _SNIFF_BYTES = 8_000
 _NO_TEXT = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip")
 _ACCEPTED = "text/html,application/xhtml+xml,application/json,text/*;q=0.9,*/*;q=0.1"
 _NAME = "Retinue/0"
+_CHARSETS = re.compile(
+    r"ascii|utf-(8(-sig)?|(16|32)(-[lb]e)?)|iso8859-\d+|cp\d+|koi8-[rut]|mac-\w+|tis-620|ptcp154|hz|johab"
+    r"|big5(hkscs)?|gb(k|2312|18030)|euc_\w+|shift_jis\w*|iso2022_\w+"
+)
+"""Encodings of text, by Python's names; of its other codecs some take quadratic time and some mean something else."""
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?\s{0,5}([A-Za-z0-9_:-]{1,40})", re.IGNORECASE)
 
 
@@ -95,7 +101,11 @@ def fetch_tool(
         read = await memo.get((arguments.url, arguments.extract_mode), lambda: load(arguments))
         room = arguments.max_chars or settings.max_chars
         wrapped = wrap_untrusted(
-            read.page.text[:room], Source.WEB_FETCH, new_id=new_id, sender=read.url, subject=read.page.title
+            read.page.text[:room],
+            Source.WEB_FETCH,
+            new_id=new_id,
+            sender=_shown(read.url),
+            subject=read.page.title,
         )
         cut = read.is_cut or len(read.page.text) > room
         note = f"\n(cut at {min(room, len(read.page.text)):,} characters)" if cut else ""
@@ -112,12 +122,12 @@ def fetch_tool(
 
 def _read_answer(answer: Fetched, *, markdown: bool, whole: bool) -> Page:
     if answer.status >= 400:
-        raise ToolFailed(f"{sanitise_line(answer.url)} answered with status {answer.status}.")
+        raise ToolFailed(f"{_shown(answer.url)} answered with status {answer.status}.")
     kind = answer.media_type
     is_page = kind in ("text/html", "application/xhtml+xml")
     if not is_page and (b"\0" in answer.body[:_SNIFF_BYTES] or kind.startswith(_NO_TEXT)):
         name = sanitise_line(kind) or "of an unknown kind"
-        raise ToolFailed(f"{sanitise_line(answer.url)} is {name}, which cannot be read as text.")
+        raise ToolFailed(f"{_shown(answer.url)} is {name}, which cannot be read as text.")
     text = _decode(answer)
     if is_page or (not kind and text.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))):
         return read_page(text, answer.url, markdown=markdown, whole=whole, seconds=READING_SECONDS)
@@ -126,11 +136,15 @@ def _read_answer(answer: Fetched, *, markdown: bool, whole: bool) -> Page:
     return Page("", text)
 
 
+def _shown(url: str) -> str:
+    return sanitise_line(url[:_ADDRESS_CHARS])
+
+
 def _decode(answer: Fetched) -> str:
     declared = _META_CHARSET.search(answer.body[:4096])
     for name in (answer.charset, declared[1].decode("ascii") if declared else None):
         try:
-            if name and codecs.lookup(name).name != "utf-7":
+            if name and _CHARSETS.fullmatch(codecs.lookup(name).name):
                 return answer.body.decode(name, "replace")
         except (LookupError, UnicodeError):
             continue
@@ -138,10 +152,18 @@ def _decode(answer: Fetched) -> str:
 
 
 def _indent(text: str) -> str:
+    """JSON with a line for each value, as far as it is shown: deep nesting would make it hundreds of times longer."""
+    pieces: list[str] = []
+    room = MOST_CHARS
     try:
-        return json.dumps(json.loads(text), indent=1, ensure_ascii=False)
+        for piece in json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(json.loads(text)):
+            pieces.append(piece)
+            room -= len(piece)
+            if room < 0:
+                break
     except (ValueError, RecursionError):
         return text
+    return "".join(pieces)
 
 
 def search_tool(
@@ -194,5 +216,5 @@ def _find_key(settings: SearchSettings, secrets: Secrets) -> str:
 
 
 def _describe(number: int, hit: Hit) -> str:
-    snippet = sanitise_line(hit.snippet)[:_SNIPPET_CHARS]
-    return f"{number}. {sanitise_line(hit.title)}\n{sanitise_line(hit.url)}\n{snippet}".rstrip()
+    title, snippet = (sanitise_line(text[:_SNIPPET_CHARS]) for text in (hit.title, hit.snippet))
+    return f"{number}. {title}\n{_shown(hit.url)}\n{snippet}".rstrip()

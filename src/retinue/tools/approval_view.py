@@ -9,18 +9,18 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.settings import format_duration
 from retinue.tools.approval_store import Approval
 from retinue.tools.approvals import spell_end
-from retinue.tools.commands import show_exactly
+from retinue.tools.commands import show_exactly, show_on_one_line
 
 _SPOKEN = {Verdict.ALLOW_ONCE: "Allowed once", Verdict.ALLOW_ALWAYS: "Allowed for good", Verdict.DENY: "Not allowed"}
 
 
 def question_lines(request: ApprovalRequest) -> list[str]:
     """A question: the title first, then the exact text, what helps to read it, and what "always" would store."""
-    lines = [show_exactly(request.title)]
+    lines = [show_on_one_line(request.title)]
     lines += [f"  {line}" for line in show_exactly(request.detail).split("\n")]
-    lines += [f"  · {' '.join(show_exactly(line).split(chr(10)))}" for line in request.explanation]
+    lines += [f"  · {show_on_one_line(line)}" for line in request.explanation]
     if request.remember:
-        patterns = "; ".join(" ".join(map(show_exactly, words)) for words in request.remember)
+        patterns = "; ".join(" ".join(map(show_on_one_line, words)) for words in request.remember)
         lines.append(f"  Always allowing it would store: {patterns}")
     return lines
 

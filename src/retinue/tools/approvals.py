@@ -11,7 +11,6 @@ nothing is allowed.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import anyio
 
-from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
+from retinue.core.approval import IN_COMMAND, ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
 from retinue.core.clock import Clock
 from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError, StorageError, UsageError, first_cause
@@ -30,8 +29,9 @@ from retinue.security.literals import literal
 from retinue.settings import format_duration
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.storage.presence import Presence, ancestors, process_of
+from retinue.storage.presence import Presence, ancestors, is_beneath, process_of
 from retinue.tools.approval_store import STATE_OF, Approval, ApprovalState, ApprovalStore
+from retinue.tools.watchers import Watchers
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +103,9 @@ class ApprovalBook:
         self._audit = audit
         self._clock = clock
         self._presence = Presence(folder)
+        self._watchers = Watchers(self._store, self._presence)
         self._listeners: list[Listener] = []
         self._shown: set[str] = set()
-        self._watched: Counter[SessionKey] = Counter()
 
     async def ask(self, request: ApprovalRequest, here: Ask, within: timedelta, show: Emit) -> ApprovalDecision:
         """Ask, here and wherever else a person can see it, and wait for the first answer.
@@ -181,9 +181,7 @@ class ApprovalBook:
 
     def prune(self, older_than: datetime) -> int:
         """Forget questions that ended and were asked before a moment, and whoever watched and died."""
-        for holder in self._store.watchers():
-            if not self._presence.is_present(holder):
-                self._store.forget_watcher(holder)
+        self._watchers.forget_dead()
         self._presence.sweep()
         return self._store.prune(older_than)
 
@@ -194,7 +192,7 @@ class ApprovalBook:
 
     async def attend(self, session: SessionKey, here: Ask, show: Emit) -> None:
         """Ask here what turns of other processes ask in a session, until cancelled."""
-        with self._watching(session):
+        with self._watchers.watch(session):
             while True:
                 try:
                     for approval in self.pending(session):
@@ -245,7 +243,7 @@ class ApprovalBook:
                     return found
                 if self._clock.now() >= approval.expires_at or self._clock.monotonic() >= deadline:
                     self._end(approval, ApprovalState.EXPIRED, _spell_expiry(approval))
-                elif watched and not self._is_watched(approval.request.session):
+                elif watched and not self._watchers.watch_elsewhere(approval.request.session):
                     self._end(approval, ApprovalState.DENIED, NOBODY)
                 else:
                     with anyio.move_on_after(POLL_SECONDS):
@@ -299,7 +297,7 @@ class ApprovalBook:
     def _check(self, approver: Approver, code: str, approval: Approval | None) -> None:
         """Refuse whoever may not decide; that they tried is written down."""
         objection = approver.objection
-        if objection is None and approval is not None and process_of(approval.holder) in ancestors():
+        if objection is None and approval is not None and _is_in_command(approval):
             objection = replace(approver, in_command=True).objection
         if objection is not None:
             details = {"id": literal(code, 40), "because": objection}
@@ -341,32 +339,14 @@ class ApprovalBook:
         finally:
             unsubscribe()
 
-    @contextmanager
-    def _watching(self, session: SessionKey) -> Iterator[None]:
-        """While inside, other processes know that a person here sees what the session asks."""
-        self._presence.show()
-        self._store.watch(self._presence.name, session)
-        self._watched[session] += 1
-        try:
-            yield
-        finally:
-            self._watched[session] -= 1
-            if not self._watched[session]:
-                with suppress(StorageError):
-                    self._store.unwatch(self._presence.name, session)
-
-    def _is_watched(self, session: SessionKey) -> bool:
-        for holder in self._store.watchers(session):
-            if holder == self._presence.name:
-                continue
-            if self._presence.is_present(holder):
-                return True
-            self._store.forget_watcher(holder)
-        return False
-
     def _spell_pending(self) -> str:
         waiting = [f"{item.id} ({literal(item.request.title, 60)})" for item in self.sweep()]
         return f"Waiting: {', '.join(waiting)}." if waiting else "Nothing waits for approval."
+
+
+def _is_in_command(approval: Approval) -> bool:
+    """Whether this process belongs to a command that an agent runs, of whichever process and however it hides it."""
+    return process_of(approval.holder) in ancestors() or is_beneath(IN_COMMAND)
 
 
 def spell_end(approval: Approval) -> str:

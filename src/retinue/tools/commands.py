@@ -207,10 +207,19 @@ def show_exactly(text: str) -> str:
     return "".join(_show(character) for character in text)
 
 
+def show_on_one_line(text: str) -> str:
+    """The same for what must not pass for further lines of a question."""
+    return show_exactly(text).replace("\n", _escape("\n"))
+
+
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {chr(code) for code in range(0xFE00, 0xFE10)}
 
 
 def _show(character: str) -> str:
     if character == "\n" or (character.isprintable() and character not in _BLANK and character < "\U000e0000"):
         return character
+    return _escape(character)
+
+
+def _escape(character: str) -> str:
     return f"⟨U+{ord(character):04X}⟩"

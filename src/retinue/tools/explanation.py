@@ -1,4 +1,4 @@
-"""What a command seems to do, in words for whoever must decide. Nothing is ever decided from it."""
+"""What a command seems to do, in words for whoever must decide; what may run is never decided from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _NETWORK = flags("curl wget ssh scp sftp ftp rsync nc ncat socat telnet ping dig
 _NETWORK |= flags("pip pip3 uv npm npx pnpm yarn cargo gem brew apt apt-get dnf docker podman gh aws gcloud kubectl")
 _GIT_NETWORK = flags("clone fetch pull push ls-remote remote submodule")
 _SCRIPT_FIRST = flags("grep egrep fgrep rg sed awk jq yq")
-_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"`|;&<>()]+", re.IGNORECASE)
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s'\"`|;&<>()]+", re.IGNORECASE)
+
+_LOADERS = flags("curl wget aria2c xh lynx w3m elinks ssh scp sftp ftp lftp nc ncat netcat socat telnet gh glab yt-dlp")
+_WORD = re.compile(r"[\w.+-]+")
 
 Show = Callable[[str], str]
 
@@ -84,3 +87,8 @@ def _is_online(argv: Argv) -> bool:
 
 def _quote(word: str) -> str:
     return word if re.fullmatch(r"[\w@%+=:,./~^-]+", word) else "'" + word.replace("'", "'\\''") + "'"
+
+
+def loads_from_network(text: str) -> bool:
+    """Whether a command names a program that shows what others wrote: better once too often than not at all."""
+    return not _LOADERS.isdisjoint(_WORD.findall(text))

@@ -89,8 +89,11 @@ _GIT: dict[str, Usage] = {
     ),
     "branch": Usage(flags("--list -l -a -r -v -vv --all --remotes --show-current --no-color")),
 }
-_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
-_DIFFING = frozenset({"log", "diff", "show"})
+_NO_SUBMODULES = ("--ignore-submodules=all",)
+_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv", *_NO_SUBMODULES)
+_QUIETENED = {"log": _NO_PROGRAMS, "diff": _NO_PROGRAMS, "show": _NO_PROGRAMS, "status": _NO_SUBMODULES}
+_TRANSPORTS = ("ext", "fd", "file", "ftp", "ftps", "git", "http", "https", "ssh")
+"""Each by name: a repository that lacks objects may fetch them, and names the program for it."""
 
 
 def objection(argv: Argv) -> str | None:
@@ -115,8 +118,7 @@ def harden(argv: Argv) -> Argv:
     """The same command, told to start none of the programs that a repository's settings may name."""
     if argv[:1] != ("git",) or len(argv) < 2:
         return argv
-    quiet = _NO_PROGRAMS if argv[1] in _DIFFING else ()
-    return ("git", *_GIT_SETTINGS, argv[1], *quiet, *argv[2:])
+    return ("git", *_GIT_SETTINGS, argv[1], *_QUIETENED.get(argv[1], ()), *argv[2:])
 
 
 _GIT_SETTINGS = (
@@ -127,8 +129,8 @@ _GIT_SETTINGS = (
         for setting in (
             *("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat", "core.sshCommand=false"),
             *("gpg.program=false", "gpg.openpgp.program=false", "gpg.x509.program=false", "gpg.ssh.program=false"),
-            *("log.showSignature=false", "safe.bareRepository=explicit", "protocol.allow=never"),
-            *("diff.ignoreSubmodules=all", "status.submoduleSummary=false"),
+            *("log.showSignature=false", "safe.bareRepository=explicit", "status.submoduleSummary=false"),
+            *("protocol.allow=never", *(f"protocol.{transport}.allow=never" for transport in _TRANSPORTS)),
         )
         for word in ("-c", setting)
     ),

@@ -38,7 +38,7 @@ _INTERPRETERS: dict[str, _Interpreter] = {
     "tsx": _Interpreter(),
 }
 _KIN = {"pypy": "python", "nodejs": "node", "luajit": "lua", "texlua": "lua"}
-_VERSIONED = re.compile(r"(python|pypy|node|nodejs|perl|ruby|php|lua|luajit|tclsh)[0-9.]*[a-z]?")
+_VERSIONED = re.compile(r"(python|pypy|node|nodejs|perl|ruby|php|lua|luajit|tclsh)[0-9.]*[a-z]?(?:-.*)?")
 _NO_FILE = re.compile(r"-|/dev/.*|/proc/.*")
 
 _SHELLS = flags("sh bash dash zsh ksh ksh93 mksh fish csh tcsh ash rbash elvish nu xonsh pwsh powershell cmd wish osh")
@@ -81,9 +81,29 @@ class _Peril:
 _COMPILER = _Peril(
     words=flags("-wrapper -specs -B"), pattern=re.compile(r"^(-fplugin|-specs=|-B.|@|--specs|-wrapper|-load)")
 )
-_CONTAINER = _Peril(words=flags("exec run build attach cp debug compose buildx"))
+_CONTAINER = _Peril(long=("--kubeconfig",), words=flags("exec run build attach cp debug compose buildx"))
+_PAGED = _Peril(long=("--pager",))
+_TEX = _Peril(pattern=re.compile(r"^--?(shell-(escape|restricted)|enable-write18)"))
+_VIDEO_LOADER = _Peril(
+    long=(
+        "--exec",
+        "--exec-before-download",
+        "--downloader",
+        "--external-downloader",
+        "--plugin-dirs",
+        "--config-locations",
+    )
+)
 _RUNS_OTHERS = _Peril(long=("--exec", "--exec-batch"), letters="xX")
 _APT = _Peril(letters="o", long=("--option", "--config-file"), pattern=re.compile("^-c"))
+
+_TAR = _Peril(
+    "IF",
+    (
+        *("--checkpoint-action", "--to-command", "--use-compress-program", "--rsh-command", "--rmt-command"),
+        *("--info-script", "--new-volume-script"),
+    ),
+)
 
 _PERILS: dict[str, _Peril] = {
     "find": _Peril(
@@ -93,13 +113,8 @@ _PERILS: dict[str, _Peril] = {
     "fdfind": _RUNS_OTHERS,
     "sort": _Peril("oT", ("--output", "--compress-program", "--files0-from", "--temporary-directory")),
     "shuf": _Peril("o", ("--output",)),
-    "tar": _Peril(
-        "IF",
-        (
-            *("--checkpoint-action", "--to-command", "--use-compress-program", "--rsh-command", "--rmt-command"),
-            *("--info-script", "--new-volume-script"),
-        ),
-    ),
+    "tar": _TAR,
+    "bsdtar": _TAR,
     "zip": _Peril(long=("--unzip-command",), pattern=re.compile("^-[A-Za-z]*T")),
     "rsync": _Peril("e", ("--rsh", "--rsync-path")),
     "scp": _Peril("SoFJ"),
@@ -113,7 +128,21 @@ _PERILS: dict[str, _Peril] = {
     "cargo": _Peril(long=("--config",)),
     "tcpdump": _Peril("z"),
     "nmap": _Peril(long=("--script", "--datadir")),
-    "openssl": _Peril(words=flags("-engine -provider -provider-path")),
+    "openssl": _Peril(words=flags("-engine -provider -provider-path -config")),
+    "cpio": _Peril(long=("--rsh-command",)),
+    "java": _Peril(pattern=re.compile(r"^(-XX:(On|Flags=|VMOptionsFile)|-javaagent|-agent|@)")),
+    "pandoc": _Peril(
+        "FLd",
+        ("--filter", "--lua-filter", "--defaults", "--pdf-engine", "--pdf-engine-opt"),
+        pattern=re.compile(r"\.lua$"),
+    ),
+    "exiftool": _Peril(pattern=re.compile(r"^-(if[0-9]*|config|p|@)$|\$\{")),
+    "aria2c": _Peril(pattern=re.compile(r"^--(on-|conf-path)")),
+    "helm": _Peril(long=("--post-renderer", "--kubeconfig")),
+    "tshark": _Peril("X"),
+    **dict.fromkeys(("yt-dlp", "youtube-dl"), _VIDEO_LOADER),
+    **dict.fromkeys(("ack", "ag", "bat", "batcat", "delta"), _PAGED),
+    **dict.fromkeys(("tex", "latex", "pdftex", "pdflatex", "xelatex", "lualatex", "luatex", "xetex"), _TEX),
     "ip": _Peril(words=flags("exec netns -batch -b")),
     "split": _Peril(long=("--filter",)),
     "patch": _Peril("e", ("--ed",)),
@@ -148,8 +177,8 @@ _GIT_WORDS = _Peril(
         *("--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager", "--ext-diff", "--textconv"),
         *("--template", "--config", "--config-env", "--show-signature", "--tool", "--filters"),
     ),
-    flags("foreach -x"),
-    re.compile(r"^(ext|fd)::|^remote-"),
+    flags("foreach"),
+    re.compile(r"^(ext|fd)::|^remote-|^-x"),
 )
 _GIT_COPYING = flags("clone init submodule fetch pull ls-remote archive")
 _GIT_COPIES = _Peril("cu")
@@ -169,12 +198,29 @@ def inline_code(argv: Argv) -> Refused | None:
         return _git(words)
     if name == "sed" and not is_plain_sed(words):
         return Refused("the script of `sed` does more than substitute, print and delete", inline_code=True)
-    versioned = _VERSIONED.fullmatch(name)
-    family = versioned.group(1) if versioned is not None else name
-    interpreter = _INTERPRETERS.get(_KIN.get(family, family))
+    interpreter = _find_interpreter(name)
     if interpreter is not None:
         return _script(name, words, interpreter)
     return _peril(name, words)
+
+
+def runs_scripts(argv: Argv) -> bool:
+    """Whether a command's program is one that runs the file after it."""
+    return _find_interpreter(program_name(argv)) is not None
+
+
+def script_of(argv: Argv) -> str | None:
+    """The file whose code a command runs, as it is named: a script after its interpreter, or a program by its path."""
+    name = program_name(argv)
+    if name in _SHELLS or _find_interpreter(name) is not None:
+        return next((word for word in argv[1:] if not word.startswith("-")), None)
+    return argv[0] if "/" in argv[0] else None
+
+
+def _find_interpreter(name: str) -> _Interpreter | None:
+    versioned = _VERSIONED.fullmatch(name)
+    family = versioned.group(1) if versioned is not None else name
+    return _INTERPRETERS.get(_KIN.get(family, family))
 
 
 def _script(name: str, words: Argv, interpreter: _Interpreter) -> Refused | None:

@@ -12,10 +12,12 @@ _WHOLE = re.compile(r"\\.|\[\^?\]?[^]]*\]")
 
 _REGEX = r"/(?:\\.|[^/\\\n\[])*/"
 _LINE = rf"(?:[0-9]+|\$|[0-9]+~[0-9]+|{_REGEX}I?)"
-_ADDRESS = rf"(?:{_LINE}(?:,(?:{_LINE}|[+~][0-9]+))?)?[ \t]*!?[ \t]*"
+# runs of blanks are never given back: three of them side by side would cost cubic time
+_BLANKS = r"[ \t]*+"
+_ADDRESS = rf"(?:{_LINE}(?:,(?:{_LINE}|[+~][0-9]+))?)?{_BLANKS}!?{_BLANKS}"
 _PART = r"(?:\\.|(?!(?P=mark))[^\\\n])*"
 _SUBSTITUTION = rf"s(?P<mark>[/|,#@:%!+~_])(?P<what>{_PART})(?P=mark){_PART}(?P=mark)[gpiI0-9]*"
-_COMMAND = re.compile(rf"[ \t]*{_ADDRESS}(?:[pdqQ=hHgGxnNDPlz]|{_SUBSTITUTION})[ \t]*")
+_COMMAND = re.compile(rf"{_BLANKS}{_ADDRESS}(?:[pdqQ=hHgGxnNDPlz]|{_SUBSTITUTION}){_BLANKS}")
 
 
 def is_plain_sed(words: Argv) -> bool:

@@ -53,8 +53,8 @@ class ToolContext:
     `readable` are further folders that may be read, such as those of skills and of the documentation. `outside` is the
     whole machine, where file tools may leave the workspace. `elevated` is what was lifted for this call: where it is
     not `off`, commands run outside the sandbox. A request is `tainted` where any part of it came from outside; `writes`
-    is where tools note what such a request puts into files. `whole` is the workspace where
-    `root` is only a folder of it.
+    is where tools note what such a request puts into files. `whole` is the workspace where `root` is only a folder of
+    it.
     """
 
     agent: AgentId
@@ -65,6 +65,7 @@ class ToolContext:
     readable: tuple[Root, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     tainted: bool = False
+    asks_when_tainted: bool = True
     owner: bool = True
     elevated: Elevation = Elevation.OFF
     outside: Root | None = None
@@ -77,6 +78,11 @@ class ToolContext:
     def workspace(self) -> Root:
         """All of the workspace, whichever folder of it the session works in."""
         return self.whole or self.root
+
+    @property
+    def is_wary(self) -> bool:
+        """Whether what reaches beyond the workspace needs consent, because text from outside may have suggested it."""
+        return self.tainted and self.asks_when_tainted
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,13 @@ _OPAQUE = frozenset(
     | {"capsh", "softlimit", "eatmydata", "caffeinate", "dbus-run-session", "dbus-launch", "xvfb-run", "unbuffer"}
     | {"expect", "tmux", "screen", "dtach", "at", "batch", "crontab", "start-stop-daemon", "daemonize", "run-parts"}
     | {"torsocks", "torify", "proxychains", "proxychains4", "tsocks", "choom", "uclampset", "schedtool"}
+    | {"rlwrap", "hyperfine", "run0", "systemd-inhibit", "systemd-cat", "pdsh", "chronic"}
+    | {"xterm", "uxterm", "x-terminal-emulator", "gnome-terminal", "konsole", "alacritty", "kitty", "wezterm", "foot"}
     | {"nsjail", "gosu", "su-exec", "chpst", "setuidgid", "envdir", "dumb-init", "tini", "catatonit", "direnv", "op"}
+)
+_VERSION = re.compile(r"(?<=.)(?:-[0-9][0-9.]*|\.(?:basic|tiny|nox|gtk3?|athena|traditional|openbsd))\Z")
+_GNU = frozenset(
+    {"gsed", "gtar", "gfind", "gxargs", "genv", "gnice", "gnohup", "gtimeout", "gstdbuf", "gsort", "gsplit"}
 )
 _LOADER = re.compile(r"ld(?:-linux|-musl|64|\.so).*|ld-[0-9].*")
 _ASSIGNMENT = re.compile(r"[^=]*=", re.DOTALL)
@@ -130,5 +136,9 @@ def _own_words(wrapper: _Transparent, argv: Argv) -> int | Refused:
 
 
 def program_name(argv: Argv) -> str:
-    """The name of the program without its folder; some file systems do not tell capitals apart."""
-    return argv[0].rpartition("/")[2].lower()
+    """The name of the program without its folder and the version or flavour that distributions add to it.
+
+    Some file systems do not tell capitals apart.
+    """
+    name = _VERSION.sub("", argv[0].rpartition("/")[2].lower())
+    return name[1:] if name in _GNU else name
