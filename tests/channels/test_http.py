@@ -139,7 +139,7 @@ async def test_only_a_vouched_bridge_can_bring_the_owners_words(tmp_path: Path) 
 async def test_a_picture_that_is_too_large_is_only_named(
     tmp_path: Path, agents: dict[str, Any], channel: dict[str, Any], shown: bool
 ) -> None:
-    picture = {"mimeType": "image/png", "data": "iVBORw0KGgo=" + "A" * 4_000, "name": "photo.png"}
+    picture = {"mimeType": "image/png", "data": "iVBORw0KGgoA" + "A" * 4_000, "name": "photo.png"}
     async with open_receiver() as receiver, open_hall(tmp_path) as hall:
         hall.config = configuration(receiver, **channel)
         hall.config["agents"]["defaults"] |= agents
@@ -250,6 +250,10 @@ async def test_a_terminal_does_not_take_what_belongs_to_a_chat(tmp_path: Path) -
         ("chat", TOKEN, {"peer": {"kind": "crowd", "id": "a"}}, 400),
         ("chat", TOKEN, {"peer": {"id": "a"}, "account": "other"}, 400),
         ("chat", TOKEN, {"text": "to nobody"}, 400),
+        ("chat", TOKEN, {"peer": {"id": "a"}}, 400),
+        ("chat", TOKEN, {"peer": {"id": "a"}, "text": "  "}, 400),
+        ("chat", TOKEN, {"peer": {"id": "a"}, "media": [{"mimeType": "image/png", "data": "no base64!"}]}, 400),
+        ("chat", TOKEN, {"peer": {"id": "a"}, "media": [{"mimeType": "image/png", "data": "abc"}]}, 400),
     ],
 )
 async def test_what_is_wrong_is_refused(
@@ -257,6 +261,16 @@ async def test_what_is_wrong_is_refused(
 ) -> None:
     async with scene(tmp_path) as (hall, _):
         assert (await post(hall, body, token=token, account=account)).status_code == status
+
+
+async def test_guessing_at_an_accounts_token_locks_out(tmp_path: Path) -> None:
+    limits = {"auth": {"rateLimit": {"maxAttempts": 3, "exemptLoopback": False}}}
+    body = {"peer": {"id": "ada"}, "text": "hi"}
+    async with scene(tmp_path, more={"gateway": limits}) as (hall, _):
+        assert (await post(hall, body)).status_code == 200
+        guesses = [(await post(hall, body, token=f"guess-{number}")).status_code for number in range(3)]
+        assert guesses == [401, 401, 401]
+        assert (await post(hall, body)).status_code == 429  # the right one is not found by going on, either
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict, no
 from retinue.core.envelope import Inbound
 from retinue.core.events import Accepted, ApprovalAsked, Spoken, ToolFinished, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import SessionKey
+from retinue.gateway.connection import MOST_STREAMS
 from retinue.runtime.foundation import lay_foundation
 from retinue.runtime.runtime import open_runtime
 from retinue.testing.replies import Fault, Reply, calls, says
@@ -119,6 +120,25 @@ async def test_without_anybody_to_ask_the_answer_is_no(hall: Hall) -> None:
     assert isinstance(finished, ToolFinished)
     assert finished.result.is_error
     assert not (hall.home.workspace / "asked.txt").exists()
+
+
+async def test_a_client_that_talks_in_many_sessions_follows_only_as_many_as_it_may(hall: Hall) -> None:
+    async with hall.client() as client:
+        for number in range(MOST_STREAMS + 5):
+            async with client.following(SessionKey.parse(f"agent:main:room-{number}")):
+                pass
+        notes = Notes()
+        assert (await client.say(Inbound("hi", KEY), notes.show)).text == "Hello."
+        assert notes.of(TurnFinished)
+
+
+async def test_a_session_that_could_not_be_followed_is_followed_the_next_time(hall: Hall) -> None:
+    ghost = SessionKey.parse("agent:ghost:main")
+    async with hall.client() as client:
+        for _ in range(2):
+            with pytest.raises(ClientError, match="no agent 'ghost'"):
+                async with client.following(ghost):
+                    raise AssertionError("it is not followed")
 
 
 async def test_a_refusal_is_told_and_not_tried_for_ever(hall: Hall) -> None:

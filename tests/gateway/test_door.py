@@ -18,6 +18,7 @@ from retinue.core.errors import ConfigError
 from retinue.gateway.app import NEEDS, PUBLIC, ROUTES, GuardedRoute, make_route_group
 from retinue.gateway.gate import may_be_host, may_be_origin
 from retinue.gateway.listening import choose_host
+from retinue.gateway.server import WATCH_SECONDS
 from retinue.wire.methods import METHODS
 from retinue.wire.protocol import IMPLIED, Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
@@ -192,6 +193,22 @@ async def test_revoking_a_token_from_another_process_closes_its_sockets(hall: Ha
         assert (await other.result("health"))["ok"]
 
 
+async def test_a_configuration_that_is_being_changed_does_not_hold_up_revoking(tmp_path: Path) -> None:
+    settings = {"reload": {"debounceMs": 3_600_000}}
+    async with (
+        open_hall(tmp_path, gateway=settings) as hall,
+        hall.serving(),
+        raw_socket(hall, hall.token(Scope.READ, name="phone")) as raw,
+    ):
+        hall.write_config(messages={"messagePrefix": "changed"})
+        await anyio.sleep(2 * WATCH_SECONDS)  # so that the change was seen
+        with hall.book() as book:
+            book.revoke("phone")
+        with pytest.raises(ConnectionClosed):
+            await raw.receive()
+        assert raw.socket.close_code == 4001
+
+
 async def test_a_pairing_code_gives_one_device_a_token_of_its_own(hall: Hall) -> None:
     with hall.book() as book:
         code = book.make_code([Scope.READ])
@@ -257,12 +274,85 @@ async def test_guests_are_not_owners_and_cannot_approve_by_a_command(hall: Hall)
         assert "only for the owner" in waited["outbound"]["text"]
 
 
+@pytest.mark.parametrize("path", ["/pair", "/rpc/health", "/v1/chat/completions", "/channels/http/none"])
+async def test_what_is_no_json_is_told_so(hall: Hall, path: str) -> None:
+    async with hall.http() as client:
+        answer = await client.post(path, content=b'{"a": ', headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("This is not JSON")
+
+
+async def test_half_of_a_character_pair_is_refused_wherever_it_stands(hall: Hall) -> None:
+    body = b'{"fields": {"every": "2h", "message": "\\ud800"}}'
+    async with hall.http() as client:
+        answer = await client.post("/rpc/cron.add", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 400
+        assert "hex escape" in answer.json()["error"]["message"]
+
+
+async def say_command(raw: RawSocket, text: str, **more: str) -> str:
+    sent = await raw.result("agent", message=text, idempotencyKey=text + str(more), **more)
+    answer: str = (await raw.result("agent.wait", runId=sent["runId"]))["outbound"]["text"]
+    return answer
+
+
+async def test_the_right_to_approve_does_not_make_an_owner(hall: Hall) -> None:
+    async with raw_socket(hall, hall.token(Scope.WRITE, Scope.APPROVE)) as raw:
+        assert (await raw.result("approvals.list"))["approvals"] == []
+        sent = await raw.call("agent", message="/approve abcd", idempotencyKey="1")
+        assert "'admin'" in sent["error"]["message"]
+
+
+async def test_nobody_becomes_somebody_else_by_the_name_or_the_place_they_give(hall: Hall) -> None:
+    """Rights by sender, such as `tools.elevated.allowFrom`, name people as a channel vouches for them."""
+    with hall.book() as book:
+        code = book.make_code([Scope.WRITE])
+    paired = (await send_json(hall, "/pair", {"code": code, "name": "ada"})).json()
+    async with raw_socket(hall, paired["token"]) as device, raw_socket(hall) as owner:
+        assert f"You are ada ({paired['tokenId']}), a guest" in await say_command(device, "/whoami")
+        assert "a guest" in await say_command(device, "/whoami", channel="terminal")
+        for channel in ("http", "telegram", "openai"):
+            refused = await device.call("agent", message="hi", idempotencyKey=channel, channel=channel)
+            assert refused["error"]["code"] == "forbidden"
+        assert "the owner" in await say_command(owner, "/whoami", channel="telegram")
+
+
 async def test_keys_of_different_tokens_do_not_meet(hall: Hall) -> None:
     async with raw_socket(hall, hall.token(Scope.WRITE, name="a")) as a, raw_socket(hall) as b:
         first = await a.result("agent", message="hi", idempotencyKey="same")
         second = await b.result("agent", message="hi", idempotencyKey="same")
         assert first["runId"] != second["runId"]
         await b.result("agent.wait", runId=second["runId"])
+
+
+async def test_changing_the_configured_token_closes_its_sockets(tmp_path: Path) -> None:
+    before = {"auth": {"token": "the-first-token-0123456789"}}
+    after = {"auth": {"token": "the-second-token-0123456789"}}
+    async with open_hall(tmp_path, gateway=before) as hall, hall.serving(), raw_socket(hall) as owner:
+        async with raw_socket(hall, "the-first-token-0123456789") as raw:
+            hall.write_config(gateway=after)
+            assert "gateway.auth.token" in (await owner.result("config.apply"))["changed"]
+            with anyio.fail_after(PATIENCE), pytest.raises(ConnectionClosed):
+                await raw.response("never sent")
+            assert raw.socket.close_code == 4001
+        async with raw_socket(hall, "the-second-token-0123456789") as raw:
+            assert (await raw.result("health"))["ok"]
+        assert (await owner.result("health"))["ok"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "status", "told"),
+    [
+        ("GET", "/nowhere", 404, "There is nothing at /nowhere"),
+        ("POST", "/v1/completions", 404, "There is nothing at /v1/completions"),
+        ("GET", "/rpc/status", 405, "GET is not how /rpc/status is used: POST"),
+        ("DELETE", "/healthz", 405, "DELETE is not how /healthz is used: GET"),
+    ],
+)
+async def test_a_wrong_address_is_explained(hall: Hall, verb: str, path: str, status: int, told: str) -> None:
+    answer = await send(hall, verb, path, hall.local_token)
+    assert answer.status_code == status
+    assert told in answer.json()["error"]["message"]
 
 
 def test_a_route_that_does_not_say_what_it_needs_cannot_be_made() -> None:

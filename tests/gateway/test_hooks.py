@@ -13,6 +13,7 @@ from retinue.storage.home import Home
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
 from tests.gateway.conftest import PATIENCE, Hall
+from tests.workspaces import begin_workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -83,6 +84,20 @@ async def test_what_makes_no_sense_is_refused(tmp_path: Path, path: str, body: A
         assert not [one for one in model.requests if one.method == "POST"]
 
 
+@pytest.mark.parametrize("allowed", [None, ["*"]])
+async def test_a_request_for_an_agent_that_is_not_there_is_no_crash(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, allowed: list[str] | None
+) -> None:
+    async with ModelServer() as model:
+        hall = hall_for(tmp_path, model, allowedAgentIds=allowed)
+        async with hall.serving(), hall.http(TOKEN) as http:
+            for _ in range(2):  # the second over the same connection
+                answer = await http.post("/hooks/agent", json={"message": "x", "agentId": "ghost"})
+                assert answer.status_code == 400
+                assert "There is no agent 'ghost'" in answer.json()["error"]["message"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_only_the_hooks_own_token_opens_them(tmp_path: Path) -> None:
     async with ModelServer() as model:
         hall = hall_for(tmp_path, model)
@@ -96,17 +111,22 @@ async def test_only_the_hooks_own_token_opens_them(tmp_path: Path) -> None:
         assert not [one for one in model.requests if one.method == "POST"]
 
 
-async def test_hooks_are_off_until_they_are_enabled(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("settings", "key"), [({"enabled": False}, "hooks.enabled"), ({"token": None}, "hooks.token")])
+async def test_hooks_are_off_until_they_are_enabled_and_have_a_token(
+    tmp_path: Path, settings: dict[str, Any], key: str
+) -> None:
     async with ModelServer() as model:
-        hall = hall_for(tmp_path, model, enabled=False)
+        hall = hall_for(tmp_path, model, **settings)
         async with hall.serving(), hall.http(TOKEN) as http:
-            assert (await http.post("/hooks/wake", json={"text": "hi"})).status_code == 404
+            answer = await http.post("/hooks/wake", json={"text": "hi"})
+            assert answer.status_code == 404
+            assert key in answer.json()["error"]["message"]
 
 
 async def test_an_agent_follows_its_boot_file_when_the_gateway_starts(tmp_path: Path) -> None:
     async with ModelServer(says("NO_REPLY"), then=says("The disk is full.")) as model:
         hall = Hall(Home(tmp_path / "home"), model)
-        hall.home.workspace.mkdir(parents=True)
+        begin_workspace(hall.home.workspace)
         (hall.home.workspace / "BOOT.md").write_text("Look whether the disk is full.")
         for news in ([], ["The disk is full."]):
             async with hall.serving(), hall.client() as client:

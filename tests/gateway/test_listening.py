@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from retinue.config.sections.gateway import GatewaySettings
-from retinue.core.errors import ConfigError
-from retinue.gateway.listening import choose_host
+from retinue.core.errors import ConfigError, RetinueError
+from retinue.gateway.listening import choose_host, listen
 
 ASK = """
 from retinue.config.sections.gateway import GatewaySettings
@@ -44,3 +44,12 @@ def test_without_a_tailnet_it_says_what_to_do(setup: str) -> None:
 def test_a_tailnet_is_no_place_for_a_gateway_that_lets_anybody_in() -> None:
     with pytest.raises(ConfigError):
         choose_host(GatewaySettings.model_validate({"bind": "tailnet", "auth": {"mode": "none"}}))
+
+
+def test_an_address_of_somebody_else_is_told_from_a_port_that_is_taken() -> None:
+    with pytest.raises(RetinueError, match=r"gateway\.customBindHost"):
+        listen("203.0.113.7", 0)
+    taken = listen("127.0.0.1", 0)
+    taken.listen()
+    with taken, pytest.raises(RetinueError, match="End what uses the port"):
+        listen("127.0.0.1", taken.getsockname()[1])

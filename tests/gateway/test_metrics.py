@@ -7,6 +7,9 @@ import re
 from dataclasses import dataclass, field
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin
 
 from retinue.core.events import TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
@@ -105,6 +108,16 @@ async def test_requests_of_programs_are_counted_by_outcome(hall: Hall) -> None:
     calls = (await scrape(hall))["retinue_calls_total"]
     assert calls.value("retinue_calls_total", method="/v1/chat/completions", outcome="ok") == 1
     assert calls.value("retinue_calls_total", method="/v1/chat/completions", outcome="not_found") == 1
+
+
+async def test_sockets_that_are_refused_at_the_door_are_counted_and_fill_no_log(
+    hall: Hall, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InvalidStatus):
+        await connect(hall.socket_url, proxy=None, origin=Origin("http://elsewhere.example"))
+    refused = (await scrape(hall))["retinue_refusals_total"]
+    assert refused.value("retinue_refusals_total", code="forbidden") == 1
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_every_value_is_written_in_full() -> None:

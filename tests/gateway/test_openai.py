@@ -446,8 +446,9 @@ async def test_a_response_and_the_one_after_it(hall: Hall, client: AsyncOpenAI) 
     await client.responses.create(model="retinue", input="instead", previous_response_id=first.id)
     assert "two" not in json.dumps(sent_messages(hall))
     assert [message["role"] for message in sent_messages(hall)] == ["user", "assistant", "user"]
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match="no response 'resp_unknown'") as refused:
         await client.responses.create(model="retinue", input="two", previous_response_id="resp_unknown")
+    assert refused.value.param == "previous_response_id"
 
 
 async def test_the_events_of_a_response(hall: Hall, client: AsyncOpenAI) -> None:
@@ -536,6 +537,10 @@ async def test_embeddings_come_from_the_embedder_of_the_memory(hall: Hall, clien
         wanted: Any = {"model": "retinue", "input": "x", **bad}
         with pytest.raises(openai.BadRequestError):
             await client.embeddings.create(**wanted)
+    for tokens in ([1, 2], [[1, 2], [3]]):
+        with pytest.raises(openai.BadRequestError, match="not numbers of tokens") as numbers:
+            await client.embeddings.create(model="retinue", input=tokens)
+        assert numbers.value.param == "input"
     with pytest.raises(openai.NotFoundError):
         await client.embeddings.create(model="text-embedding-3-small", input="x")
 

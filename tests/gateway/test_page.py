@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from websockets.asyncio.client import connect
 
 from retinue.testing.replies import Fault, Reply, calls, says
 from retinue.wire.protocol import Scope
@@ -99,6 +102,17 @@ async def test_a_code_signs_in_once_and_the_token_is_in_no_address(visitor: Visi
     assert token not in await page.content()
 
 
+async def test_whoever_must_wait_before_the_next_attempt_is_told_so(visitor: Visitor, hall: Hall) -> None:
+    async with hall.http() as client:
+        for _ in range(10):
+            await client.post("/pair", json={"code": "AAAA-BBBB"})
+    with hall.book() as book:
+        code = book.make_code([Scope.ADMIN])
+    await visitor.page.get_by_label("Code, token or password").fill(f"{code[:4]}-{code[4:]}")
+    await visitor.page.keyboard.press("Enter")
+    await expect(visitor.page.get_by_role("alert").filter(has_text="Too many attempts")).to_be_visible()
+
+
 async def test_a_device_asks_to_be_let_in_and_shows_the_code_that_the_owner_compares(
     visitor: Visitor, hall: Hall
 ) -> None:
@@ -123,6 +137,53 @@ async def test_a_device_that_is_sent_away_is_told_so(visitor: Visitor, hall: Hal
     async with raw_socket(hall) as owner:
         await owner.result("devices.reject", code=code)
     await expect(page.get_by_role("alert").filter(has_text="did not let this device in")).to_be_visible()
+
+
+async def test_the_owner_lets_devices_in_on_the_page_and_ends_that_again(
+    browser: Browser, visitor: Visitor, hall: Hall
+) -> None:
+    page = visitor.page
+    devices = page.get_by_role("region", name="Devices")
+    await visitor.sign_in()
+    await expect(devices.locator(".device")).to_have_count(0)
+    async with visiting(browser, hall) as phone, visiting(browser, hall) as stranger:
+        code, other = await phone.ask_to_be_let_in(), await stranger.ask_to_be_let_in()
+        card = devices.get_by_role("group", name=code)
+        await card.get_by_label("What the device may do").select_option("May only read")
+        await devices.get_by_role("group", name=other).get_by_role("button", name="Send away").click()
+        await expect(stranger.page.get_by_role("alert").filter(has_text="did not let this device in")).to_be_visible()
+        await expect(devices.locator(".device")).to_have_count(1)
+        await expect(card.get_by_label("What the device may do")).to_have_value("1")
+        await card.get_by_role("button", name="Let in").click()
+        await expect(phone.page.locator("#message")).to_be_disabled()  # it may read
+        await expect(devices.locator(".device")).to_have_count(0)
+        await devices.get_by_text("Devices (2)").click()
+        rows = devices.locator("#paired-devices li")
+        await expect(rows.filter(has_text="this device")).to_contain_text("may do everything")
+        await rows.filter(has_text="may only read").get_by_role("button", name="Revoke").click()
+        await expect(phone.page.get_by_role("alert").filter(has_text="was revoked")).to_be_visible()
+        await expect(rows).to_have_count(1)
+        await expect(rows.get_by_role("button")).to_have_count(0)
+
+
+async def test_nobody_sees_or_gives_on_the_page_what_they_may_not(browser: Browser, hall: Hall) -> None:
+    hostile = {"client": {"name": "<img src=x onerror=alert(1)>\u202e" + "x" * 60}, "auth": {"requestPairing": True}}
+    async with (
+        visiting(browser, hall) as guest,
+        visiting(browser, hall) as porter,
+        connect(hall.socket_url, proxy=None) as socket,
+    ):
+        await guest.sign_in(Scope.WRITE)
+        await porter.sign_in(Scope.PAIR)
+        await socket.send(json.dumps({"type": "req", "id": "1", "method": "connect", "params": hostile}))
+        card = porter.page.locator(".device")
+        await expect(card.locator("bdi")).to_have_text(re.compile(r"^<img src=x onerror=alert\(1\)> ?x"))
+        await expect(card.locator("option")).to_have_text(["May only read"])
+        await porter.page.locator("#paired summary").click()
+        await expect(porter.page.locator("#paired-devices li")).to_have_count(2)
+        await expect(porter.page.get_by_role("button", name="Revoke")).to_have_count(0)
+        await expect(guest.page.locator("#devices")).to_be_hidden()
+        assert guest.complaints == porter.complaints == []
 
 
 async def test_what_was_meant_for_the_program_does_not_appear_after_a_reload(visitor: Visitor, hall: Hall) -> None:

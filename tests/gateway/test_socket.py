@@ -127,6 +127,42 @@ async def test_a_bad_request_is_explained_and_the_connection_goes_on(hall: Hall,
         assert (await raw.result("health"))["ok"]
 
 
+async def test_no_connection_follows_more_sessions_than_it_may(hall: Hall) -> None:
+    async with raw_socket(hall) as raw:
+        for number in range(connection.MOST_STREAMS):
+            await raw.result("sessions.subscribe", sessionKey=f"room-{number}")
+        for method, params in (
+            ("sessions.subscribe", {"sessionKey": "one-more"}),
+            ("chat.send", {"sessionKey": "one-more", "message": "/status", "idempotencyKey": "1"}),
+        ):
+            refused = await raw.call(method, **params)
+            assert refused["error"]["code"] == "busy"
+        await raw.result("chat.send", sessionKey="room-0", message="/status", idempotencyKey="2")
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ({"verbose": "purple"}, "'off', 'on' or 'full'"),
+        ({"reasoning": "purple"}, "'off', 'on' or 'stream'"),
+        ({"thinking": "purple"}, "'off', 'minimal'"),
+        ({"model": "purple"}, "is not a model"),
+    ],
+)
+async def test_a_choice_that_does_not_exist_is_refused_and_nothing_is_chosen(
+    hall: Hall, choice: dict[str, str], told: str
+) -> None:
+    async with raw_socket(hall) as raw:
+        before = await raw.result("sessions.introduce")
+        refused = await raw.call("sessions.patch", **choice)
+        assert refused["error"]["code"] == "bad_request"
+        assert told in refused["error"]["message"]
+        assert await raw.result("sessions.introduce") == before
+        await raw.result("sessions.patch", verbose="full", reasoning="on")
+        chosen = await raw.result("sessions.introduce")
+        assert (chosen["verbose"], chosen["showsThinking"]) == ("full", True)
+
+
 async def test_too_many_open_requests_are_refused(hall: Hall) -> None:
     hall.model.push(Reply(text="Wait ", fault=Fault.HANG))
     async with raw_socket(hall) as raw:

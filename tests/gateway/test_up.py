@@ -17,8 +17,8 @@ from tests.gateway.conftest import PATIENCE, Hall
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-INVITATION = r"in a browser: (http://\S+) \(sign in with ([A-Z0-9]{4}-[A-Z0-9]{4});"
-NO_MORE_CODES = r"in a browser: (http://\S+) \(no new code: 20 codes wait"
+INVITATION = r"in a browser: (http://\S+)\s+\(sign in with ([A-Z0-9]{4}-[A-Z0-9]{4});"
+NO_MORE_CODES = r"in a browser: (http://\S+)\s+\(no new code: 20 codes wait"
 
 
 async def test_up_tells_where_the_page_is_and_how_to_sign_in(quiet_hall: Hall) -> None:

@@ -52,6 +52,8 @@ def visit(peer: str, settings: dict[str, Any], *headers: tuple[str, str]) -> Vis
         ("10.0.0.7", "127.0.0.1, 203.0.113.9", "203.0.113.9"),
         ("10.0.0.7", "203.0.113.9, 10.0.0.3", "203.0.113.9"),
         ("10.0.0.7", "10.0.0.3", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "203.0.113.9", "203.0.113.9"),
+        ("10.0.0.7", "203.0.113.9, ::ffff:10.0.0.3", "203.0.113.9"),
         ("10.0.0.7", "nonsense", "10.0.0.7"),
         ("10.0.0.7", "203.0.113.9, nonsense", "10.0.0.7"),
     ],
@@ -73,6 +75,7 @@ def test_an_address_of_its_own_is_believed_over_what_anybody_says() -> None:
         ("10.0.0.7", [("x-forwarded-proto", "https")], None),
         ("10.0.0.7", [("x-forwarded-user", "ada")] * 2 + [("x-forwarded-proto", "https")], None),
         ("10.0.0.7", [("x-forwarded-user", "  "), ("x-forwarded-proto", "https")], None),
+        ("::ffff:10.0.0.7", [("x-forwarded-user", "Ada"), ("x-forwarded-proto", "https")], "Ada"),
         ("192.0.2.1", [("x-forwarded-user", "ada"), ("x-forwarded-proto", "https")], None),
     ],
 )

@@ -11,14 +11,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from retinue.automation.jobs import Delivery, Job, Mode, WakeMode
-from retinue.automation.schedule import Schedule, find_zone, parse_at, parse_cron, parse_every
+from retinue.automation.schedule import Cron, Schedule, find_zone, parse_at, parse_cron, parse_every
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import Thought
 from retinue.security.literals import literal
 
 LONGEST_NAME = 80
+UNNAMED = "job"
+"""What a job is called whose name and message have nothing that can be seen."""
 LONGEST_MESSAGE = 20_000
+NEEDS_MESSAGE = "A job needs a message: what the agent is asked when it is time."
 
 
 class JobFields(BaseModel):
@@ -55,8 +58,8 @@ def read_fields(fields: Mapping[str, Any]) -> JobFields:
 
 def draft_job(fields: JobFields, agent: AgentId, now: datetime, zone: str, *, by: str = "owner") -> Job:
     """A new job; raises `UsageError` that says what is missing or wrong."""
-    if not (fields.message or "").strip():
-        raise UsageError("A job needs a message: what the agent is asked when it is time.")
+    if fields.message is None:
+        raise UsageError(NEEDS_MESSAGE)
     schedule = _read_schedule(fields, now, zone)
     if schedule is None:
         raise UsageError("Say when the job runs: once at a time, every so often, or by a cron expression.")
@@ -66,7 +69,9 @@ def draft_job(fields: JobFields, agent: AgentId, now: datetime, zone: str, *, by
 
 def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
     """The job with what the fields say; raises `UsageError` where that makes no sense."""
-    schedule = _read_schedule(fields, now, zone) or job.schedule
+    if fields.message is not None and not fields.message.strip():
+        raise UsageError(NEEDS_MESSAGE)
+    schedule = _read_schedule(fields, now, zone) or _in_zone(job.schedule, fields.tz)
     target = fields.session or job.target
     if target not in ("main", "isolated") and SessionKey.parse(target, default_agent=job.agent).agent != job.agent:
         raise UsageError(f"'{target}' belongs to another agent. A job speaks in sessions of its own agent.")
@@ -80,7 +85,7 @@ def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
         raise UsageError(f"The message is longer than {LONGEST_MESSAGE:,} characters. Put it in a file and name that.")
     return replace(
         job,
-        name=literal(fields.name, LONGEST_NAME) if fields.name else job.name,
+        name=literal(fields.name or "", LONGEST_NAME) or job.name,
         schedule=schedule,
         message=message,
         target=target,
@@ -94,7 +99,8 @@ def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
 
 
 def _name_for(fields: JobFields) -> str:
-    return literal(fields.name or (fields.message or "").strip().splitlines()[0], LONGEST_NAME)
+    given = (fields.name, *(fields.message or "").strip().splitlines()[:1])
+    return next(filter(None, (literal(text or "", LONGEST_NAME) for text in given)), UNNAMED)
 
 
 def _read_schedule(fields: JobFields, now: datetime, zone: str) -> Schedule | None:
@@ -110,6 +116,15 @@ def _read_schedule(fields: JobFields, now: datetime, zone: str) -> Schedule | No
     if fields.cron is not None:
         return parse_cron(fields.cron, where)
     return None
+
+
+def _in_zone(schedule: Schedule, zone: str | None) -> Schedule:
+    """A schedule that stays, in another time zone where one is given."""
+    if zone is None:
+        return schedule
+    if not isinstance(schedule, Cron):
+        raise UsageError("Only a job by a cron expression has a time zone. Give the expression (cron) with it.")
+    return replace(schedule, zone=zone)
 
 
 def _read_delivery(before: Delivery, fields: JobFields) -> Delivery:

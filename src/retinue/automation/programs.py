@@ -38,7 +38,7 @@ class Program:
     seconds: float
 
 
-async def ask_program(program: Program, told: Any) -> str:
+async def ask_program(program: Program, told: Mapping[str, Any]) -> str:
     """What a program prints when it is told something; raises `ProgramFailed` where it does not end well."""
     try:
         process = await anyio.open_process(

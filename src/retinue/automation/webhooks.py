@@ -217,7 +217,7 @@ def _apply(task: HookTask, fields: HookFields) -> HookTask:
 
 def _finish(task: HookTask, mapped: Mapped, path: str, rules: HookRules, new_id: NewId, *, chosen: bool) -> HookTask:
     """Check what a task asks for, and label its text: whose it is, and that what it says comes from outside."""
-    if rules.agents is not None and task.agent is not None and task.agent not in rules.agents:
+    if rules.agents is not None and task.agent is not None and not {task.agent, "*"} & set(rules.agents):
         raise HookRefused(f"Webhooks may not reach the agent '{literal(task.agent, LONGEST_NAME)}'.", 403)
     if chosen and not rules.may_choose_session:
         raise HookRefused("A request may not choose its session (hooks.allowRequestSessionKey).", 403)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from retinue.core.approval import ApprovalRequest, Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import RetinueError, UsageError
-from retinue.core.events import Accepted, ApprovalAsked, ApprovalGiven, Emit, Notice, TurnEvent
+from retinue.core.events import Accepted, ApprovalAsked, ApprovalGiven, Emit, Notice, TurnEvent, TurnFinished
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.storage.home import Home
 from retinue.storage.instance import find_instance, read_local_token
@@ -27,12 +28,17 @@ from retinue.wire.frames import Event, Hello, Params, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import ErrorCode
 
+log = logging.getLogger(__name__)
+
 P = TypeVar("P", bound=Params)
 R = TypeVar("R", bound=Wire)
 
 PATIENCE_SECONDS = 30.0
 """How long to wait for a gateway that is gone, and may come back."""
 WAIT_MS = 60_000
+MOST_FOLLOWED = 128
+"""Streams that stay followed after their last listener left: whoever talks again there need not ask. A gateway lets a
+connection follow twice as many."""
 MISSED_SOME = "The connection was lost for a while; some of what happened meanwhile is not shown."
 
 TurnNews = tuple[tuple[RunId, ...], TurnEvent] | None
@@ -55,6 +61,7 @@ class Client:
     def __init__(self, door: Door) -> None:
         self.hello: Hello | None = None
         """What the gateway said at the last `connect`."""
+        self._door = door
         self._link = Link(door, self._hear, self._greeted)
         self._streams: dict[str, _Stream] = {}
         self._own: set[RunId] = set()
@@ -70,9 +77,7 @@ class Client:
                 answer = await self._link.request(method.name, body, max(0.0, deadline - anyio.current_time()))
                 return method.result.model_validate(answer)
             except TimeoutError:
-                raise RetinueError(
-                    "The gateway cannot be reached. See `retinue gateway status`, or start it: `retinue gateway start`."
-                ) from None
+                raise RetinueError(self._door.explain_silence()) from None
             except LinkLost:
                 if not repeatable:
                     raise
@@ -107,21 +112,33 @@ class Client:
             run = RunId(accepted.run_id)
             self._own.add(run)
             await show(Accepted(run, inbound.session, accepted.accepted_at))
-            outcome: list[Outbound] = []
+            outcome: list[Outbound | ClientError] = []
+            ends: list[TurnFinished] = []
+
+            async def show_and_note(event: TurnEvent) -> None:
+                if isinstance(event, TurnFinished):
+                    ends.append(event)
+                await show(event)
+
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._await_answer, run, outcome, news)
-                await self._show_news(lambda runs: run in runs, news, show, ask)
+                await self._show_news(lambda runs: run in runs, news, show_and_note, ask)
                 tasks.cancel_scope.cancel()
             self._own.discard(run)
-            return outcome[0]
+            return _settle(outcome[0], ends, inbound.session)
 
     async def attend(self, session: SessionKey, show: Emit, ask: Ask) -> None:
         """Show the turns of a session that others began, and ask what they ask, until cancelled."""
         async with self.following(session) as news:
             await self._show_news(self._own.isdisjoint, news, show, ask)
 
-    async def _await_answer(self, run: RunId, outcome: list[Outbound], news: asyncio.Queue[TurnNews | str]) -> None:
-        outcome.append(await self.wait(run))
+    async def _await_answer(
+        self, run: RunId, outcome: list[Outbound | ClientError], news: asyncio.Queue[TurnNews | str]
+    ) -> None:
+        try:
+            outcome.append(await self.wait(run))
+        except ClientError as error:
+            outcome.append(error)
         news.put_nowait("answered")
 
     async def wait(self, run: RunId) -> Outbound:
@@ -143,7 +160,8 @@ class Client:
         async with anyio.create_task_group() as tasks:
             while (item := await news.get()) != "answered":
                 if item is None or isinstance(item, str):
-                    await show(Notice(MISSED_SOME))
+                    if concerns(tuple(self._own)):
+                        await show(Notice(MISSED_SOME))
                     continue
                 runs, event = item
                 if not concerns(runs):
@@ -186,18 +204,25 @@ class Client:
     async def _listening(
         self, name: str, params: sessions.Subscribe, listen: Callable[[Event | None], None]
     ) -> AsyncIterator[None]:
-        stream = self._streams.get(name)
-        if stream is None:
-            stream = self._streams[name] = _Stream(params)
-            stream.listeners.append(listen)
-            joined = await self.call(sessions.SUBSCRIBE, params)
-            stream.seq, stream.epoch = max(stream.seq, joined.seq), joined.epoch
-        else:
-            stream.listeners.append(listen)
+        stream = self._streams.setdefault(name, _Stream(params))
+        stream.listeners.append(listen)
         try:
+            if stream.epoch is None:
+                joined = await self.call(sessions.SUBSCRIBE, params)
+                stream.seq, stream.epoch = max(stream.seq, joined.seq), joined.epoch
+                await self._leave_others()
             yield
         finally:
             stream.listeners.remove(listen)
+            if stream.epoch is None and not stream.listeners:
+                self._streams.pop(name, None)  # it was never followed, and is no more
+
+    async def _leave_others(self) -> None:
+        """Follow no more what nobody listens to, where there are many of them; those longest known go first."""
+        idle = [(name, stream) for name, stream in self._streams.items() if not stream.listeners]
+        for name, stream in idle[:-MOST_FOLLOWED]:
+            del self._streams[name]
+            await self.call(sessions.UNSUBSCRIBE, stream.params)
 
     async def stop(self, session: SessionKey) -> bool:
         return (await self.call(talking.CHAT_ABORT, _of(session))).stopped
@@ -224,6 +249,7 @@ class Client:
             found.how_to_change,
             found.is_tiny,
             found.advice,
+            found.caution,
         )
 
     async def display(self, session: SessionKey) -> Display:
@@ -249,12 +275,18 @@ class Client:
             self._tasks.start_soon(self._resume)
 
     async def _resume(self) -> None:
-        """Follow again what was followed, from where it was seen last."""
+        """Follow again what somebody listens to, from where it was seen last."""
+        self._streams = {name: stream for name, stream in self._streams.items() if stream.listeners}
         for stream in tuple(self._streams.values()):
+            if stream.epoch is None:
+                continue  # whoever wants it is about to follow it
             wanted = stream.params.model_copy(update={"after": stream.seq, "epoch": stream.epoch})
             try:
                 joined = await self.call(sessions.SUBSCRIBE, wanted)
-            except (RetinueError, LinkLost):
+            except ClientError as error:
+                log.warning("%s is not followed any more: %s", wanted.session_key, error)
+                continue
+            except RetinueError:
                 return  # the next connection tries again
             stream.epoch = joined.epoch
             stream.seq = max(stream.seq, joined.seq) if not joined.gap else joined.seq
@@ -272,6 +304,20 @@ class Client:
         stream.seq, stream.epoch = event.seq, hello.epoch
         for listen in tuple(stream.listeners):
             listen(event)
+
+
+def _settle(outcome: Outbound | ClientError, ends: Sequence[TurnFinished], session: SessionKey) -> Outbound:
+    """What became of a message.
+
+    A gateway that restarted knows nothing of the commands it carried out before, `/restart` among them: what it told
+    at their end is their answer.
+    """
+    if isinstance(outcome, Outbound):
+        return outcome
+    if outcome.failure.code is not ErrorCode.NOT_FOUND or not ends:
+        raise outcome
+    end = ends[-1]
+    return Outbound(end.run, session, "", end.status, end.text, error=end.error)
 
 
 def _of(session: SessionKey) -> talking.OfSession:
@@ -295,5 +341,12 @@ async def open_local_client(home: Home, *, name: str = "retinue", asks: bool = F
     if found is None or not found.url:
         yield None
         return
-    async with open_client(Door(found.url, lambda: read_local_token(home), name, asks=asks)) as client:
+
+    def find_url() -> str | None:
+        """Where the gateway is now: one that restarts may take another port."""
+        now = find_instance(home)
+        return now.url if now is not None else None
+
+    door = Door(found.url, lambda: read_local_token(home), name, asks=asks, moved=find_url)
+    async with open_client(door) as client:
         yield client

@@ -38,17 +38,29 @@ class LinkLost(RetinueError):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where a gateway is and how to get in. The token is read anew for each connection: it may have changed."""
+    """Where a gateway is and how to get in.
+
+    The token is read anew for each connection, and so is the place where `moved` tells it: both may have changed.
+    """
 
     url: str
     token: Callable[[], str | None]
     name: str = "retinue"
     pairing_code: str | None = None
     asks: bool = False
+    password: str | None = None
+    moved: Callable[[], str | None] | None = None
 
     @property
     def socket_url(self) -> str:
-        return self.url.replace("http", "ws", 1).rstrip("/") + SOCKET_PATH
+        url = (self.moved() if self.moved is not None else None) or self.url
+        return url.replace("http", "ws", 1).rstrip("/") + SOCKET_PATH
+
+    def explain_silence(self) -> str:
+        """What to do where nobody answers at this door."""
+        if self.moved is not None:
+            return "The gateway cannot be reached. See `retinue gateway status`, or start it: `retinue gateway start`."
+        return f"The gateway at {self.url} cannot be reached. Check the address, and whether it runs there."
 
 
 class Link:
@@ -105,6 +117,8 @@ class Link:
             raise LinkLost("The connection to the gateway was lost.") from None
         finally:
             self._waiting.pop(identity, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # seen: the connection may be lost while the request is still being sent
 
     async def drop(self) -> None:
         """Cut the connection without a word."""
@@ -116,7 +130,8 @@ class Link:
         door = self._door
         token = door.token() if door.pairing_code is None else None
         facts = ClientFacts(name=door.name, version=__version__, platform=platform.system(), asks=door.asks)
-        params = Connect(client=facts, auth=Credentials(token=token, pairing_code=door.pairing_code))
+        credentials = Credentials(token=token, password=door.password, pairing_code=door.pairing_code)
+        params = Connect(client=facts, auth=credentials)
         body = params.model_dump(mode="json", by_alias=True, exclude_none=True)
         await socket.send(Request(id="connect", method="connect", params=body).model_dump_json(by_alias=True))
         async with asyncio.timeout(10):

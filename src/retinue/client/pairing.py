@@ -11,7 +11,7 @@ from websockets.exceptions import WebSocketException
 
 from retinue import __version__
 from retinue.client.link import ClientError, Door
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, UsageError
 from retinue.wire.events import PairingRequested
 from retinue.wire.frames import ClientFacts, Connect, Credentials, Event, Failure, Hello, Request, Response
 from retinue.wire.protocol import ErrorCode
@@ -24,6 +24,8 @@ async def ask_for_token(url: str, name: str, tell: Callable[[PairingRequested], 
 
     Raises `ClientError` where the owner says no, and `RetinueError` where the gateway cannot be reached.
     """
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"'{url}' is not the address of a gateway. Write it like http://192.168.1.5:18790.")
     facts = ClientFacts(name=name[:100], version=__version__, platform=platform.system())
     params = Connect(client=facts, auth=Credentials(request_pairing=True))
     body = params.model_dump(mode="json", by_alias=True, exclude_none=True)

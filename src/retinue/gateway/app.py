@@ -10,11 +10,13 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
+from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
 from retinue import __version__
+from retinue.core.errors import RetinueError
 from retinue.gateway.gate import Principal, Refused, bearer_token
-from retinue.gateway.gateway import Gateway, explain_failure
+from retinue.gateway.gateway import Gateway, explain_failure, spell_problems
 from retinue.gateway.registry import Entry
 from retinue.gateway.visitors import identify
 from retinue.wire.frames import Credentials, Failure
@@ -93,11 +95,19 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
+def read_json(body: bytes) -> object:
+    """What a body says; raises `Refused` for one that is no JSON, half of a character pair included."""
+    try:
+        return from_json(body)
+    except ValueError as error:
+        raise Refused(ErrorCode.BAD_REQUEST, f"This is not JSON: {error}.") from None
+
+
 def make_app(gateway: Gateway, entries: Mapping[str, Entry]) -> FastAPI:
     """The application with all routes; its OpenAPI document is made from the code, and not served."""
     app = FastAPI(title="Retinue gateway", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gateway = gateway
-    app.add_exception_handler(Refused, _tell_failure)
+    app.add_exception_handler(RetinueError, _tell_failure)
     app.add_exception_handler(HTTPException, _tell_http)
     app.add_exception_handler(RequestValidationError, _tell_invalid)
     app.add_exception_handler(Exception, _tell_failure)
@@ -123,13 +133,24 @@ async def _tell_failure(request: Request, error: Exception) -> Response:
 
 async def _tell_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
-    return failure_response(Failure.of(ErrorCode.BAD_REQUEST, "; ".join(problems)))
+    return failure_response(Failure.of(ErrorCode.BAD_REQUEST, spell_problems(error.errors(), below=1)))
 
 
 async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = next((code for code, status in HTTP_STATUS.items() if status == error.status_code), ErrorCode.BAD_REQUEST)
-    response = failure_response(Failure.of(code, str(error.detail)))
+    response = failure_response(Failure.of(code, _spell_http(request, error)))
     response.status_code = error.status_code
     return response
+
+
+def _spell_http(request: Request, error: HTTPException) -> str:
+    path = request.url.path[:200]
+    match error.status_code:
+        case 404:
+            return f"There is nothing at {path}. `retinue gateway schema` lists what there is."
+        case 405:
+            return (
+                f"{request.method} is not how {path} is used: {(error.headers or {}).get('Allow', 'see its schema')}."
+            )
+    return str(error.detail)

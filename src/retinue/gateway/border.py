@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from dataclasses import dataclass
 from typing import Any
 
+from uvicorn.protocols.utils import ClientDisconnected
+
 from retinue.gateway.gate import Refused, may_be_host, may_be_origin
 from retinue.gateway.gateway import Gateway
 from retinue.wire.frames import Failure
@@ -41,30 +43,34 @@ class Border:
         if scope["type"] == "lifespan":
             await self.http(scope, receive, send)
             return
+        is_socket = scope["type"] == "websocket"
         refusal = self._refusal(scope)
-        if scope["type"] == "websocket":
-            prefix = self.gateway.gate.settings.control_ui.base_path.rstrip("/")
-            if refusal is not None or scope["path"] not in (SOCKET_PATH, prefix + SOCKET_PATH):
-                await receive()
-                await _deny_socket(send, refusal or Failure.of(ErrorCode.NOT_FOUND, f"The socket is {SOCKET_PATH}."))
-                return
-            await self.sockets(scope, receive, send)
-            return
         if refusal is not None:
             self.gateway.meters.refusals[refusal.code] += 1
-            await send_failure(send, refusal)
-            return
-        await self._pass(scope, receive, send)
+            if is_socket:
+                await receive()
+            await (_deny_socket if is_socket else send_failure)(send, refusal)
+        elif is_socket:
+            await self.sockets(scope, receive, send)
+        else:
+            await self._pass(scope, receive, send)
 
     def _refusal(self, scope: Mapping[str, Any]) -> Failure | None:
         hosts, origins = header(scope, b"host"), header(scope, b"origin")
         allowed = self.gateway.gate.settings.control_ui.allowed_origins
         if not may_be_host(hosts, allowed):
-            return Failure.of(ErrorCode.FORBIDDEN, "The Host header does not name this gateway.")
+            return Failure.of(
+                ErrorCode.FORBIDDEN,
+                "The Host header does not name this gateway. Add its address to gateway.controlUi.allowedOrigins, such "
+                "as https://assistant.example.org.",
+            )
         if not may_be_origin(origins, hosts, allowed):
             return Failure.of(
-                ErrorCode.FORBIDDEN, "Pages of this origin may not use the gateway: gateway.controlUi.allowedOrigins."
+                ErrorCode.FORBIDDEN,
+                "Pages of this origin may not use the gateway. gateway.controlUi.allowedOrigins lists those that may.",
             )
+        if scope["type"] == "websocket" and scope["path"] not in self._socket_paths():
+            return Failure.of(ErrorCode.NOT_FOUND, f"The socket is {SOCKET_PATH}.")
         if scope["type"] == "http" and scope["method"] not in SAFE_METHODS:
             kinds = [kind.partition(";")[0].strip().lower() for kind in header(scope, b"content-type")]
             if kinds != ["application/json"]:
@@ -73,6 +79,10 @@ class Border:
         if length and (not length[0].isdigit() or int(length[0]) > MOST_BODY_BYTES):
             return Failure.of(ErrorCode.TOO_LARGE, TOO_LARGE)
         return None
+
+    def _socket_paths(self) -> tuple[str, str]:
+        prefix = self.gateway.gate.settings.control_ui.base_path.rstrip("/")
+        return SOCKET_PATH, prefix + SOCKET_PATH
 
     async def _pass(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         received = 0
@@ -102,7 +112,7 @@ def header(scope: Mapping[str, Any], name: bytes) -> Sequence[str]:
 
 async def send_failure(send: Send, failure: Failure) -> None:
     """Answer a request with an error."""
-    body = f'{{"error":{failure.model_dump_json(by_alias=True, exclude_none=True)}}}'.encode()
+    body = _body(failure)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *SECURITY_HEADERS]
     if failure.code is ErrorCode.TOO_LARGE:
         headers.append((b"connection", b"close"))  # or the rest of the body would still be read
@@ -111,7 +121,13 @@ async def send_failure(send: Send, failure: Failure) -> None:
 
 
 async def _deny_socket(send: Send, failure: Failure) -> None:
-    body = f'{{"error":{failure.model_dump_json(by_alias=True, exclude_none=True)}}}'.encode()
     headers = [(b"content-type", b"application/json"), *SECURITY_HEADERS]
     await send({"type": "websocket.http.response.start", "status": HTTP_STATUS[failure.code], "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": body})
+    await send({"type": "websocket.http.response.body", "body": _body(failure)})
+    # The server takes a socket that was answered and not accepted for a mistake of ours, and logs it, unless it is told
+    # that nobody is there any more.
+    raise ClientDisconnected
+
+
+def _body(failure: Failure) -> bytes:
+    return f'{{"error":{failure.model_dump_json(by_alias=True, exclude_none=True)}}}'.encode()

@@ -39,6 +39,29 @@ class Principal:
     token_id: str
     name: str
     scopes: frozenset[Scope]
+    chose_name: bool = False
+    """Whether the name is the client's own word, as that of a device is."""
+    vouches: bool = False
+    """Whether they say whose words they bring, the owner's included, as a bridge to a chat does."""
+
+    @property
+    def is_owner(self) -> bool:
+        return Scope.ADMIN in self.scopes
+
+    @property
+    def known_as(self) -> str:
+        """What others call them: nobody becomes somebody else by the name they choose."""
+        return f"{self.name} ({self.token_id})" if self.chose_name else self.name
+
+    @property
+    def sender(self) -> str | None:
+        """Who their messages are from; None is the owner."""
+        return None if self.is_owner else self.known_as
+
+    @property
+    def audited_as(self) -> str:
+        """Who they are in the audit log."""
+        return f"gateway:{self.name} ({self.token_id})"
 
     def require(self, scope: Scope) -> None:
         """Raise `Refused` where the token does not allow it."""
@@ -55,6 +78,10 @@ class Admission:
 
 
 EVERYTHING = frozenset(Scope)
+NEEDS_TOKEN = "A token is needed: `retinue gateway token create` makes one."  # noqa: S105 - a sentence
+NEEDS_ITS_OWN = "A token is needed, in the header `Authorization: Bearer …`."
+NOT_THE_ONE = "The token is not the one that opens this."
+NOT_VALID = "The token or password is not valid (any more). `retinue gateway token create` makes another token."
 
 
 class Gate:
@@ -84,16 +111,13 @@ class Gate:
                     ErrorCode.UNAUTHENTICATED,
                     "That code is not valid (any more). Make another with `retinue gateway pair`.",
                 )
-            return Admission(_principal(paired[0]), paired[1])
+            return self._admit_device(*paired)
         principal = self._recognise(credentials, visitor.user)
         if principal is None:
             given = credentials.token is not None or credentials.password is not None
             if given:
                 self._failures.note(address, self.settings.auth.rate_limit)
-            raise Refused(
-                ErrorCode.UNAUTHENTICATED,
-                "The token is not valid." if given else "A token is needed: `retinue gateway token create` makes one.",
-            )
+            raise Refused(ErrorCode.UNAUTHENTICATED, NOT_VALID if given else NEEDS_TOKEN)
         return Admission(principal)
 
     def knows_nobody(self, credentials: Credentials, visitor: Visitor) -> bool:
@@ -119,19 +143,27 @@ class Gate:
             case "approved":
                 paired = self.requests.claim(request)
                 if paired is not None:
-                    return Admission(_principal(paired[0]), paired[1])
+                    return self._admit_device(*paired)
             case "rejected":
                 raise Refused(ErrorCode.FORBIDDEN, "The owner did not let this device in.")
         raise Refused(ErrorCode.UNAUTHENTICATED, "Nobody let this device in in time. Ask again.")
 
     def check_secret(self, given: str | None, expected: Secret | None, address: str) -> None:
         """Let in who knows a secret that stands for one purpose alone, such as webhooks; raises `Refused` otherwise."""
-        _refuse_locked(self._failures, address)
-        if expected is not None and given is not None and _equal(given, self._secrets.resolve(expected)):
+        if self.knows_secret(given, expected, address):
             return
         if given is not None:
             self._failures.note(address, self.settings.auth.rate_limit)
-        raise Refused(ErrorCode.UNAUTHENTICATED, "The token is not valid.")
+        raise Refused(ErrorCode.UNAUTHENTICATED, NOT_THE_ONE if given is not None else NEEDS_ITS_OWN)
+
+    def knows_secret(self, given: str | None, expected: Secret | None, address: str) -> bool:
+        """Whether somebody knows such a secret; raises `Refused` for an address that guessed too often."""
+        _refuse_locked(self._failures, address)
+        return expected is not None and given is not None and _equal(given, self._secrets.resolve(expected))
+
+    def _admit_device(self, record: TokenRecord, token: str) -> Admission:
+        self._note_use(record)
+        return Admission(_principal(record), token)
 
     def _recognise(self, credentials: Credentials, user: str | None) -> Principal | None:
         auth = self.settings.auth
@@ -158,6 +190,21 @@ class Gate:
             self.book.note_use(record.id)
 
 
+def grounds_of(principal: Principal, settings: GatewaySettings) -> object:
+    """What of the configuration somebody was let in by; None for a token of the home, which has a record of its own."""
+    auth = settings.auth
+    match principal.token_id.partition(":")[0]:
+        case "none":
+            return auth.mode
+        case "config":
+            return auth.token
+        case "password":
+            return auth.mode, auth.password
+        case "proxy":
+            return auth.mode, auth.trusted_proxy, settings.trusted_proxies
+    return None
+
+
 def _refuse_locked(counter: FailureCounter, address: str) -> None:
     locked = counter.locked_for(address)
     if locked:
@@ -165,7 +212,7 @@ def _refuse_locked(counter: FailureCounter, address: str) -> None:
 
 
 def _principal(record: TokenRecord) -> Principal:
-    return Principal(record.id, record.name, with_implied(record.scopes))
+    return Principal(record.id, record.name, with_implied(record.scopes), chose_name=record.kind == "device")
 
 
 def _equal(given: str, expected: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -37,6 +38,8 @@ from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope
 
 log = logging.getLogger(__name__)
 
+MOST_PROBLEMS = 5
+"""How many mistakes of one request are told."""
 OWNER_SCOPES = frozenset({Scope.APPROVE, Scope.PAIR, Scope.ADMIN})
 """What only the owner does: an agent that could would allow itself whatever it asks for."""
 
@@ -99,10 +102,11 @@ class Gateway:
         changed = ApprovalsChanged(id=request.id, pending=approval.is_pending, session_key=request.session.text)
         self.hub.publish(GATEWAY_STREAM, "approvals.changed", changed)
 
-    def refuse_commands(self, principal: Principal, scope: Any) -> None:
+    def refuse_commands(self, principal: Principal, scope: Mapping[str, Any]) -> None:
         """Raise `Refused` where a command that an agent runs would act as the owner, by a token that it found."""
-        commands = self.runtime.tools.commands
-        if principal.scopes & OWNER_SCOPES and comes_from_command(scope, commands.supervisors()):
+        if not principal.scopes & OWNER_SCOPES and not principal.vouches:
+            return
+        if comes_from_command(scope, self.runtime.tools.commands.supervisors()):
             log.warning("a command of an agent tried to use the gateway as %s", principal.name)
             raise Refused(
                 ErrorCode.FORBIDDEN,
@@ -139,7 +143,8 @@ def explain_failure(error: Exception, what: str) -> Failure:
         case Refused(code=code, retry_after_ms=later):
             return Failure.of(code, redact_everything(str(error)), retry_after_ms=later)
         case ValidationError():
-            return Failure.of(ErrorCode.BAD_REQUEST, _spell_problems(error))
+            found = error.errors(include_url=False, include_input=False, include_context=False)
+            return Failure.of(ErrorCode.BAD_REQUEST, spell_problems(found))
         case RetinueError():
             code = next((code for kind, code in _CODES if isinstance(error, kind)), ErrorCode.FAILED)
             return Failure.of(code, redact_everything(str(error)))
@@ -147,6 +152,13 @@ def explain_failure(error: Exception, what: str) -> Failure:
     return Failure.of(ErrorCode.INTERNAL, f"{what} failed in an unforeseen way; the gateway's log has the details.")
 
 
-def _spell_problems(error: ValidationError) -> str:
-    found: list[Any] = error.errors(include_url=False, include_input=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'params'}: {each['msg']}" for each in found[:5])
+def spell_problems(problems: Sequence[Any], *, below: int = 0) -> str:
+    """What is wrong with a request, place by place; the first `below` parts of each place are left out."""
+    return "; ".join(_spell_problem(each, below) for each in problems[:MOST_PROBLEMS])
+
+
+def _spell_problem(problem: Mapping[str, Any], below: int) -> str:
+    if problem["type"] == "json_invalid":
+        return "This is not JSON."
+    where = ".".join(map(str, problem["loc"][below:]))
+    return f"{where}: {problem['msg']}" if where else str(problem["msg"])

@@ -25,7 +25,7 @@ from retinue.tools.names import CALL, SEARCH, canonical, read_names
 from retinue.tools.policy import Layers
 from retinue.tools.policy import Scope as Rules
 from retinue.tools.tool import Tool
-from retinue.wire.protocol import ErrorCode, Scope
+from retinue.wire.protocol import ErrorCode
 
 DENIED_OVER_HTTP = (
     "exec",
@@ -41,7 +41,8 @@ DENIED_OVER_HTTP = (
 )
 INVOKED = "tool_invoked"
 """The kind of audit record for a call over HTTP, written before it takes effect."""
-CHANNEL = "http"
+CHANNEL = "tools"
+"""Not the channel `http`, on which a bridge says who somebody is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
     """Make a call, or say whether it may be made; raises `Refused` for a tool that is not there or not allowed."""
     runtime = call.runtime
     parts = runtime.agent(wanted.session.agent)
-    owner = Scope.ADMIN in call.principal.scopes
-    inbound = Inbound("", wanted.session, sender=None if owner else call.principal.name, owner=owner, channel=CHANNEL)
+    who = call.principal
+    inbound = Inbound("", wanted.session, sender=who.sender, owner=who.is_owner, channel=CHANNEL)
     rights = rights_of(parts, wanted.session, inbound)
     plan = await Planner(parts, wanted.session).plan(None)
     if plan is None:
@@ -131,7 +132,7 @@ def _with_list(call: Call, layers: Layers) -> Layers:
 
 def _note(call: Call, rights: Rights, asked: ToolCall) -> None:
     details = {"session": str(rights.key), "tool": asked.name, "arguments": dict(asked.arguments)}
-    rights.parts.audit.record(INVOKED, f"token:{call.principal.name}", details)
+    rights.parts.audit.record(INVOKED, f"token:{call.principal.known_as}", details)
 
 
 def _write(result: ToolResult) -> dict[str, Any]:

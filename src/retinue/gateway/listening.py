@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 
@@ -77,10 +78,12 @@ def listen(host: str, port: int) -> socket.socket:
         opened.bind((host, port))
     except OSError as error:
         opened.close()
-        raise RetinueError(
-            f"The gateway cannot listen on {host}:{port}: {error.strerror}. End what uses the port, or choose another "
-            "with --port or gateway.port."
-        ) from error
+        todo = (
+            "Set gateway.customBindHost to an address of this machine."
+            if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror)
+            else "End what uses the port, or choose another with --port or gateway.port."
+        )
+        raise RetinueError(f"The gateway cannot listen on {host}:{port}: {error.strerror}. {todo}") from error
     opened.setblocking(False)
     return opened
 

@@ -15,6 +15,7 @@ from typing import Literal
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
+from retinue.gateway.failures import neighbourhood
 from retinue.gateway.tokens import CODE_CHARACTERS, TokenBook, TokenRecord, join_scopes, spell_moment, split_scopes
 from retinue.security.literals import label
 from retinue.storage.database import Database
@@ -79,8 +80,8 @@ class PairingBook:
         )
         with self._database.change() as base:
             base.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (spell_moment(now),))
-            waiting = [row["address"] for row in base.execute("SELECT address FROM pairing_requests")]
-            if len(waiting) >= MOST_REQUESTS or waiting.count(address) >= MOST_PER_ADDRESS:
+            waiting = [neighbourhood(row["address"]) for row in base.execute("SELECT address FROM pairing_requests")]
+            if len(waiting) >= MOST_REQUESTS or waiting.count(neighbourhood(address)) >= MOST_PER_ADDRESS:
                 raise TooManyRequests("Too many devices wait to be let in already. Try again in a few minutes.")
             told = (request.id, request.code, request.name, request.platform, address)
             base.execute(_INSERT, (*told, spell_moment(now), spell_moment(expires)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ _PARENT, _LOCAL, _REMOTE, _INODE = 1, 1, 2, 9
 Address = tuple[str, int]
 
 
-def comes_from_command(scope: Any, supervisors: Collection[int]) -> bool:
+def comes_from_command(scope: Mapping[str, Any], supervisors: Collection[int]) -> bool:
     """Whether a connection, as the server describes it, was opened beneath one of these supervisors.
 
     False where that cannot be known: elsewhere than on Linux, or for a process whose files we may not see.
@@ -27,8 +27,7 @@ def comes_from_command(scope: Any, supervisors: Collection[int]) -> bool:
     client, server = scope.get("client"), scope.get("server")
     if not supervisors or not client or not server or sys.platform != "linux":
         return False
-    if not ipaddress.ip_address(client[0]).is_loopback:
-        return False
+    # Whatever address it came by: a machine reaches itself by all of them, and only its own sockets are listed.
     inode = find_inode((client[0], client[1]), (server[0], server[1]))
     return inode is not None and any(holds_socket(pid, inode) for pid in find_beneath(supervisors))
 
@@ -71,7 +70,7 @@ def holds_socket(pid: int, inode: str) -> bool:
 
 
 def _spell(address: Address) -> str:
-    """The last 32 bits and the port, as the kernel writes them; they tell loopback addresses of both families apart."""
+    """The last 32 bits and the port, as the kernel writes them in both families, IPv4 inside IPv6 included."""
     packed = ipaddress.ip_address(address[0]).packed[-4:]
     return f"{int.from_bytes(packed, sys.byteorder):08X}:{address[1]:04X}"
 

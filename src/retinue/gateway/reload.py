@@ -16,13 +16,16 @@ from retinue.config.explain import plain_config
 from retinue.config.keypath import Step, parse_path, spell_path
 from retinue.config.keys import find_key
 from retinue.config.schema import Config
+from retinue.config.sections.gateway import GatewaySettings
 from retinue.config.sources import Located
+from retinue.gateway.gate import grounds_of
 from retinue.runtime.foundation import Foundation, lay_foundation
 from retinue.runtime.retired import Retired
 from retinue.storage.stamps import Stamp, stamp_path
 from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged
-from retinue.wire.protocol import GATEWAY_STREAM
+from retinue.wire.protocol import GATEWAY_STREAM, CloseCode
+from retinue.workspace.trust import FILE_NAME as TRUSTED
 
 if TYPE_CHECKING:
     from retinue.gateway.gateway import Gateway
@@ -41,6 +44,8 @@ class Reloader:
         self._restart = restart
         self._lock = anyio.Lock()
         self._stamps = self._look()
+        self._seen: tuple[dict[Path, Stamp], float] | None = None
+        """Files that changed, as they were seen last, and since when they are as they are."""
         self.hash = self.file_hash()
         self.problems: tuple[str, ...] = tuple(map(str, self._foundation.loaded.problems))
 
@@ -68,9 +73,9 @@ class Reloader:
                 return Changed(hash=self.hash, changed=[], needs_restart=[], problems=list(self.problems))
             changed = sorted(changed_keys(before.config, fresh.config))
             waiting = [name for name in changed if needs_restart(name)]
-            if changed:
+            if changed or fresh.vouched != before.vouched:
                 self._swap(fresh)
-                log.info("a new configuration holds; changed: %s", ", ".join(changed))
+                log.info("a new configuration holds; changed: %s", ", ".join(changed) or "trusted workspaces")
             self._tell(applied=True, needs_restart=waiting)
         self._consider_restart(changed, waiting)
         return Changed(hash=self.hash, changed=changed, needs_restart=waiting, problems=list(self.problems))
@@ -81,8 +86,16 @@ class Reloader:
 
     def _swap(self, fresh: Foundation) -> None:
         retired = self._gateway.runtime.renew(fresh)
-        self._gateway.gate.settings = fresh.config.gateway
+        self._renew_gate(fresh.config.gateway)
         self._tasks.start_soon(_close_when_unused, retired)
+
+    def _renew_gate(self, settings: GatewaySettings) -> None:
+        """Let people in by the new rules, and throw out those whom only the old ones let in."""
+        gate = self._gateway.gate
+        before, gate.settings = gate.settings, settings
+        for connection in self._gateway.connections.values():
+            if grounds_of(connection.principal, before) != grounds_of(connection.principal, settings):
+                connection.close(CloseCode.REVOKED, "the configuration changed who may come in")
 
     def _consider_restart(self, changed: list[str], waiting: list[str]) -> None:
         mode = self._foundation.config.gateway.reload.mode
@@ -98,20 +111,19 @@ class Reloader:
     async def notice_changes(self) -> None:
         """Apply the file if it, or one that it includes, is not the one that was read; called now and then."""
         settings = self._foundation.config.gateway.reload
-        seen = self._look()
+        seen, now = self._look(), self._foundation.clock.monotonic()
         if settings.mode == "off" or seen == self._stamps:
+            self._seen = None
             return
-        while True:
-            await anyio.sleep(settings.debounce_ms / 1000)
-            again = self._look()
-            if again == seen:
-                break
-            seen = again
-        await self.apply()
+        if self._seen is None or self._seen[0] != seen:
+            self._seen = seen, now
+        if now - self._seen[1] >= settings.debounce_ms / 1000:
+            await self.apply()
 
     def _look(self) -> dict[Path, Stamp]:
         loaded = self._foundation.loaded
-        files = {self._foundation.home.config_file, *_files_of(loaded.tree)}
+        home = self._foundation.home
+        files = {home.config_file, home.path / TRUSTED, *_files_of(loaded.tree)}
         return {file: stamp_path(file) for file in files}
 
 

@@ -105,8 +105,9 @@ class TokenBook:
             if name in (record.id, record.name) and record.revoked_at is None and kind in (None, record.kind)
         ]
         if len(found) != 1:
-            problem = "There is no valid token" if not found else "There are several tokens"
-            raise UsageError(f"{problem} '{name}'. `retinue gateway token list` shows their ids.")
+            noun, command = ("device", "devices list") if kind == "device" else ("token", "token list")
+            problem = f"There is no valid {noun}" if not found else f"There are several {noun}s"
+            raise UsageError(f"{problem} '{name}'. `retinue gateway {command}` shows their ids.")
         with self._database.change() as base:
             base.execute(_REVOKE, (spell_moment(self._clock.now()), found[0].id))
         return found[0]

@@ -30,15 +30,21 @@ def identify(scope: Mapping[str, Any], settings: GatewaySettings) -> Visitor:
     if settings.auth.mode != "trusted-proxy":
         return Visitor(address)
     rules = settings.auth.trusted_proxy
-    if ipaddress.ip_address(peer).is_loopback and not rules.allow_loopback:
+    if plain_address(peer).is_loopback and not rules.allow_loopback:
         return Visitor(address)
     return Visitor(address, _user(scope, rules))
+
+
+def plain_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address, without the IPv6 that a listener for both families wraps IPv4 in; raises `ValueError` for none."""
+    found = ipaddress.ip_address(text)
+    return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
 def is_within(address: str, networks: Iterable[str]) -> bool:
     """Whether an address is one of some addresses and networks."""
     try:
-        found = ipaddress.ip_address(address)
+        found = plain_address(address)
     except ValueError:
         return False
     return any(found in ipaddress.ip_network(network, strict=False) for network in networks)

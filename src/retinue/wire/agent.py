@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from retinue.wire.frames import Done, IdempotencyKey, Name, Params, Wire
+from retinue.wire.frames import Base64, Done, IdempotencyKey, Name, Params, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
 from retinue.wire.values import Acknowledged, WireOutbound
@@ -21,8 +21,7 @@ class Picture(Wire):
     """A picture that goes with a message."""
 
     media_type: Annotated[str, StringConstraints(pattern=r"^image/[a-z0-9.+-]+$", max_length=60)]
-    data: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
-    """Base64."""
+    data: Base64
 
 
 class Say(Params):

@@ -35,7 +35,7 @@ class ExplainKey(Params):
 
 
 class KeyFacts(Wire):
-    """What there is to know about a key."""
+    """What there is to know about a key; `value` and `origin` only for who may read the configuration."""
 
     key: str
     value: Any

@@ -190,13 +190,13 @@ EVENTS: dict[str, tuple[type[Wire], str]] = {
     "config.changed": (ConfigChanged, "The configuration was read again. Stream `gateway`."),
     "approvals.changed": (ApprovalsChanged, "A question was asked or answered. Stream `gateway`."),
     "pairing.requested": (PairingRequested, "Before the hello, to a device that asks to be let in: the code to show."),
-    "devices.changed": (DevicesChanged, "A device asks to be let in, or waits no more. Stream `gateway`."),
+    "devices.changed": (DevicesChanged, "A device asks to be let in, waits no more, or was revoked. Stream `gateway`."),
     "shutdown": (Shutdown, "The gateway ends or restarts. Stream `gateway`."),
 }
 """Every event: what it carries and when it is sent."""
 
 
-def encode_event(event: core.TurnEvent) -> Any:
+def encode_event(event: core.TurnEvent) -> WireEvent:
     """An event as it is sent."""
     match event:
         case core.Accepted(run, session, accepted_at):

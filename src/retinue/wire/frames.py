@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from retinue.wire.protocol import PROTOCOL, RETRYABLE, ErrorCode, Scope
@@ -12,6 +13,18 @@ from retinue.wire.protocol import PROTOCOL, RETRYABLE, ErrorCode, Scope
 Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 IdempotencyKey = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+def _check_base64(text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError("this is not base64") from None
+    return text
+
+
+Base64 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]*={0,2}$"), AfterValidator(_check_base64)]
+"""Bytes as text; whatever else came would only be found out by the model, again and again."""
 
 
 class Wire(BaseModel):

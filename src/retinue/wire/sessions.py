@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from retinue.core.model import Thought
 from retinue.wire.agent import OfSession
 from retinue.wire.frames import Done, Name, Params, Wire
 from retinue.wire.method import Method
@@ -101,10 +102,10 @@ class PatchSession(OfSession):
     """Choices for one session; null takes a choice back, what is left out stays."""
 
     model: Word | None = None
-    thinking: Word | None = None
+    thinking: Thought | None = None
     label: Word | None = None
-    verbose: Word | None = None
-    reasoning: Word | None = None
+    verbose: Literal["off", "on", "full"] | None = None
+    reasoning: Literal["off", "on", "stream"] | None = None
 
 
 class Subscribe(OfSession):
@@ -136,6 +137,7 @@ class Introduction(Wire):
     how_to_change: str
     is_tiny: bool
     advice: str
+    caution: str = ""
     shows_thinking: bool
     verbose: str
     commands: list[str]

@@ -14,6 +14,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, Usage, UserMessage
 from retinue.core.model import ToolSpec
 from retinue.core.trust import Trust
+from retinue.dispatch.inbox import UnknownRun
 from retinue.gateway.app import principal_of
 from retinue.gateway.compat.dialogue import Dialogue, Step, check_tools
 from retinue.gateway.compat.errors import BadField
@@ -24,13 +25,14 @@ from retinue.gateway.methods.agent import require_command_scope
 from retinue.runtime.openings import INSTRUCTIONS
 from retinue.sessions.entries import Body, Entry, MessageAdded
 from retinue.tools.names import CALL, SEARCH, canonical
-from retinue.wire.protocol import Scope
+from retinue.wire.protocol import ErrorCode
 
 SESSION_HEADER = "x-retinue-session-key"
 RUN_HEADER = "x-retinue-run-id"
 MODEL_HEADER = "x-retinue-model"
 IDEMPOTENCY_HEADER = "idempotency-key"
 CHANNEL = "openai"
+RESPONSE_PREFIX = "resp_"
 MOST_HEADER_CHARS = 500
 
 
@@ -57,7 +59,7 @@ async def ask(gateway: Gateway, request: Request, wish: Wish, dialogue: Dialogue
     """Give an agent what a program says, and listen for the answer."""
     call = Call(gateway, principal_of(request))
     agent = find_agent(gateway.runtime.foundation.config, wish.model)
-    owner = Scope.ADMIN in call.principal.scopes
+    owner = call.principal.is_owner
     step = dialogue.split(Trust.OWNER if owner else Trust.AGENT)
     require_command_scope(call.principal, step.text)
     idempotency = _read_header(request, IDEMPOTENCY_HEADER)
@@ -67,7 +69,7 @@ async def ask(gateway: Gateway, request: Request, wish: Wish, dialogue: Dialogue
         step.text,
         place.key,
         images=step.images,
-        sender=None if owner else call.principal.name,
+        sender=call.principal.sender,
         owner=owner,
         channel=CHANNEL,
         model=_read_header(request, MODEL_HEADER),
@@ -137,7 +139,14 @@ def _as_entries(step: Step, instructions: str) -> Iterable[Body]:
 def _continue(gateway: Gateway, run: RunId, agent: AgentId) -> _Place:
     """The session of an earlier response; a copy of it up to there where the conversation went on meanwhile."""
     runtime = gateway.runtime
-    session = runtime.inbox.session_of(run)
+    try:
+        session = runtime.inbox.session_of(run)
+    except UnknownRun:
+        raise BadField(
+            "previous_response_id",
+            f"There is no response '{RESPONSE_PREFIX}{run}' (any more). Leave it out to begin a new conversation.",
+            code=ErrorCode.NOT_FOUND,
+        ) from None
     if session.agent != agent:
         raise BadField("model", f"The earlier response is the agent '{session.agent}'s, not '{agent}'s.")
     tree = runtime.agent(agent).store.open(session).tree

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from retinue.config.sections.gateway import HttpEndpoint
 from retinue.gateway.app import GuardedRoute, failure_response
 from retinue.gateway.gate import Refused
-from retinue.gateway.gateway import Gateway, explain_failure
+from retinue.gateway.gateway import Gateway, explain_failure, spell_problems
 from retinue.wire.frames import Failure
 from retinue.wire.protocol import ErrorCode
 
@@ -64,12 +64,12 @@ class BadField(Refused):
         self.kind = kind
 
 
-def to_json(value: Any) -> str:
+def to_json(value: object) -> str:
     """JSON in ASCII: half a character pair from a broken client is escaped like any other."""
     return json.dumps(value, separators=(",", ":"))
 
 
-def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(to_json(content), status, headers, "application/json")
 
 
@@ -120,10 +120,9 @@ async def refuse_half_characters(request: Request) -> None:
 def _explain(error: Exception, what: str) -> tuple[Failure, Exception]:
     match error:
         case RequestValidationError():
-            problems = error.errors()[:5]
-            names = [".".join(map(str, each["loc"][1:])) for each in problems]
-            told = "; ".join(f"{name or 'body'}: {each['msg']}" for name, each in zip(names, problems, strict=True))
-            bad = BadField(names[0] if names else "", told)
+            problems = error.errors()
+            first = ".".join(map(str, problems[0]["loc"][1:]))
+            bad = BadField(first, spell_problems(problems, below=1))
             return explain_failure(bad, what), bad
         case HTTPException(__cause__=Refused() as cause):
             return explain_failure(cause, what), cause

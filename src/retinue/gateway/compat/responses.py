@@ -11,6 +11,7 @@ from retinue.core.events import Answered, Spoken
 from retinue.core.keys import RunId
 from retinue.core.messages import StopReason, ToolCall, Usage
 from retinue.core.model import ToolSpec
+from retinue.gateway.compat.asking import RESPONSE_PREFIX
 from retinue.gateway.compat.chat import KEEP_ALIVE, Telling, refuse_failed
 from retinue.gateway.compat.dialogue import Dialogue, make_tool, read_arguments, write_arguments
 from retinue.gateway.compat.errors import BadField, error_body, to_json
@@ -25,7 +26,6 @@ from retinue.gateway.compat.shapes import (
 )
 from retinue.gateway.gateway import explain_failure
 
-PREFIX = "resp_"
 _INCOMPLETE = {StopReason.LENGTH: "max_output_tokens", StopReason.REFUSED: "content_filter"}
 
 
@@ -91,7 +91,7 @@ def refuse_unsupported(body: ResponseRequest) -> None:
 
 def read_previous(response: str | None) -> RunId | None:
     """The run of an earlier response."""
-    return RunId(response.removeprefix(PREFIX)) if response else None
+    return RunId(response.removeprefix(RESPONSE_PREFIX)) if response else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class ResponseWriter:
         request = self.request
         tools = [tool.model_dump() | {"strict": False} for tool in request.tools or ()]
         return {
-            "id": f"{PREFIX}{self.run}",
+            "id": f"{RESPONSE_PREFIX}{self.run}",
             "object": "response",
             "created_at": self.created,
             "status": status,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from retinue.core.messages import Image, Text
 from retinue.gateway.compat.dialogue import read_image
@@ -204,11 +204,18 @@ class ResponseRequest(Shape):
     metadata: dict[str, str] | None = None
 
 
+def _refuse_tokens(value: object) -> object:
+    """Programs may send the numbers of tokens instead of words, which mean something to one model alone."""
+    if isinstance(value, list) and any(isinstance(each, int | list) for each in value):
+        raise ValueError("send texts, and not numbers of tokens")
+    return value
+
+
 class EmbeddingRequest(Shape):
     """A request for embeddings."""
 
     model: Name
-    input: str | list[str] = Field(max_length=2_048_000)
+    input: Annotated[str | list[str], BeforeValidator(_refuse_tokens)] = Field(max_length=2_048_000)
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1)
     user: User | None = None

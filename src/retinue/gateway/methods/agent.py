@@ -6,18 +6,20 @@ from retinue.core.envelope import Inbound
 from retinue.core.keys import RunId
 from retinue.core.messages import Image
 from retinue.dispatch.commands.command import parse_command
-from retinue.gateway.gate import Principal
+from retinue.gateway.gate import Principal, Refused
 from retinue.gateway.gateway import Call
 from retinue.gateway.registry import Registry
 from retinue.wire import agent as wire
 from retinue.wire.frames import Done
-from retinue.wire.protocol import Scope
+from retinue.wire.protocol import ErrorCode, Scope
 from retinue.wire.values import Acknowledged, WireOutbound
 
 registry = Registry()
 
-COMMAND_SCOPES = {"approve": Scope.APPROVE, "allowlist": Scope.ADMIN, "elevated": Scope.ADMIN}
+COMMAND_SCOPES = {"approve": Scope.ADMIN, "allowlist": Scope.ADMIN, "elevated": Scope.ADMIN}
 """Commands that need more than the right to talk; what only the owner may do needs `admin`, as `owner` says."""
+OWN_PLACES = frozenset({"web", "terminal"})
+"""Where people talk to the gateway itself. On every other channel the channel says who somebody is."""
 
 
 def require_command_scope(principal: Principal, text: str) -> None:
@@ -27,16 +29,25 @@ def require_command_scope(principal: Principal, text: str) -> None:
         principal.require(COMMAND_SCOPES[typed.name])
 
 
+def require_place(principal: Principal, channel: str) -> None:
+    """Raise `Refused` where a guest says that a message comes from a channel, on which another has their name."""
+    if not principal.is_owner and channel not in OWN_PLACES:
+        raise Refused(
+            ErrorCode.FORBIDDEN, f"Only the owner speaks for the channel '{channel}'. Use one of: web, terminal."
+        )
+
+
 @registry.carries_out(wire.AGENT)
 async def submit(call: Call, params: wire.Say) -> Acknowledged:
     session = call.session(params.session_key, params.agent)
+    require_place(call.principal, params.channel)
     require_command_scope(call.principal, params.message)
     inbound = Inbound(
         params.message,
         session,
         images=tuple(Image(picture.media_type, picture.data) for picture in params.images),
-        sender=None if Scope.ADMIN in call.principal.scopes else call.principal.name,
-        owner=Scope.ADMIN in call.principal.scopes,
+        sender=call.principal.sender,
+        owner=call.principal.is_owner,
         channel=params.channel,
         model=params.model,
     )
@@ -56,6 +67,7 @@ async def send(call: Call, params: wire.Say) -> Acknowledged:
     if call.connection is not None:
         stream = call.session(params.session_key, params.agent).text
         if stream not in call.connection.streams:
+            call.connection.require_room(stream)
             call.connection.follow(stream)
     return await submit(call, params)
 

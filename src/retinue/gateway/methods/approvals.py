@@ -27,7 +27,7 @@ async def list_pending(call: Call, params: Nothing) -> wire.PendingList:
 @registry.carries_out(wire.RESOLVE)
 async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
     permissions = call.runtime.permissions
-    approver = permissions.approver(call.principal.name)
+    approver = permissions.approver(call.principal.known_as)
     settled = permissions.approvals.decide(
         params.id, params.verdict, approver, reason=params.reason, binding=params.binding
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from retinue.config.edit import set_value, unset_value
+from retinue.config.edit import Change, change_values
 from retinue.config.explain import effective_value, explain
 from retinue.config.keypath import parse_path
 from retinue.config.keys import require_key
@@ -33,7 +33,9 @@ async def get(call: Call, params: wire.GetConfig) -> wire.ConfigValue:
 async def explain_key(call: Call, params: wire.ExplainKey) -> wire.KeyFacts:
     foundation = call.runtime.foundation
     facts = redact_data(explain(foundation.loaded, params.key).as_dict(), foundation.redactor)
-    return wire.KeyFacts.model_validate(facts)
+    told = wire.KeyFacts.model_validate(facts)
+    # What a key means anybody may know; what somebody set it to is the configuration, which `config.get` has.
+    return told if call.principal.is_owner else told.model_copy(update={"value": None, "origin": ""})
 
 
 @registry.carries_out(wire.PATCH)
@@ -47,17 +49,14 @@ async def patch(call: Call, params: wire.PatchConfig) -> wire.Changed:
         require_key(Config, parse_path(change.key))
         if not change.unset and "value" not in change.model_fields_set:
             raise UsageError(f"{change.key} has no value. Give one, or `unset`.")
-    done = []
-    who = f"gateway:{call.principal.name} ({call.principal.token_id})"
-    for change in params.changes:
-        if change.unset:
-            edited = unset_value(foundation.home, change.key, foundation.environment, who=who)
-        else:
-            text = json.dumps(change.value, ensure_ascii=False)
-            edited = set_value(foundation.home, change.key, text, foundation.environment, who=who)
-        done += [edited.path] if edited.changed else []
+    changes = [Change(each.key, None if each.unset else _spell(each.value)) for each in params.changes]
+    edits = change_values(foundation.home, changes, foundation.environment, who=call.principal.audited_as)
     applied = await reloader.apply()
-    return applied.model_copy(update={"changed": done})
+    return applied.model_copy(update={"changed": [edit.path for edit in edits if edit.changed]})
+
+
+def _spell(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 @registry.carries_out(wire.APPLY)

@@ -46,17 +46,14 @@ async def reject(call: Call, params: wire.OfRequest) -> Done:
 async def revoke(call: Call, params: wire.RevokeDevice) -> Done:
     record = call.gateway.gate.book.revoke(params.id, kind="device")
     details = {"id": record.id, "name": record.name}
-    call.runtime.foundation.audit.record("gateway_token_revoked", _name(call), details)
+    call.runtime.foundation.audit.record("gateway_token_revoked", call.principal.audited_as, details)
+    call.gateway.tell_of_devices()
     return Done()
 
 
 def _record(call: Call, kind: str, request: PairingRequest, **more: object) -> None:
     details = {"id": request.id, "name": request.name, "address": request.address, **more}
-    call.runtime.foundation.audit.record(kind, _name(call), details)
-
-
-def _name(call: Call) -> str:
-    return f"gateway:{call.principal.name} ({call.principal.token_id})"
+    call.runtime.foundation.audit.record(kind, call.principal.audited_as, details)
 
 
 def _waiting(request: PairingRequest) -> wire.WaitingDevice:

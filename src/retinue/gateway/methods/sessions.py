@@ -7,9 +7,7 @@ from typing import Any
 import anyio
 
 from retinue.core.envelope import Inbound
-from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey, SessionKind
-from retinue.core.model import Thought
 from retinue.gateway.gate import Refused
 from retinue.gateway.gateway import Call
 from retinue.gateway.history import Reading, read_messages
@@ -115,12 +113,10 @@ async def patch(call: Call, params: wire.PatchSession) -> wire.FoundSession:
     key = _session(call, params)
     desk = ConversationDesk(call.runtime.conversation(key), Inbound("", key))
     given = params.model_fields_set
-    if "thinking" in given:
-        if params.thinking is not None and params.thinking not in list(Thought):
-            raise UsageError(f"'{params.thinking}' is no level. Levels: {', '.join(Thought)}.")
-        desk.choose_thinking(params.thinking)
-    if "model" in given:
+    if "model" in given:  # first, because it alone can still be refused
         await desk.choose_model(params.model)
+    if "thinking" in given:
+        desk.choose_thinking(params.thinking)
     for name in (LABEL, VERBOSE, REASONING):
         if name in given:
             desk.choose(name, getattr(params, name))
@@ -161,6 +157,7 @@ async def introduce(call: Call, params: OfSession) -> wire.Introduction:
         because=greeting.because,
         how_to_change=greeting.how_to_change,
         is_tiny=greeting.is_tiny,
+        caution=greeting.caution,
         advice=greeting.advice,
         shows_thinking=display.thinking,
         verbose=display.verbose,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
@@ -17,11 +16,12 @@ from retinue.gateway.app import GuardedRoute, make_route_group, needs, principal
 from retinue.gateway.gate import Principal, Refused, bearer_token
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
+from retinue.gateway.visitors import identify
 from retinue.runtime.courier import find_account, most_media_bytes
 from retinue.runtime.intake import Arrival, take_in
 from retinue.security.content import sanitise_line
 from retinue.security.literals import literal
-from retinue.wire.frames import Params, Wire
+from retinue.wire.frames import Base64, Params, Wire
 from retinue.wire.protocol import ErrorCode, Scope
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=300, strip_whitespace=True)]
@@ -56,7 +56,7 @@ class Media(Params):
     model_config = _READY
 
     mime_type: Annotated[str, StringConstraints(max_length=100)] = ""
-    data: str | None = None
+    data: Base64 | None = None
     url: Annotated[str, StringConstraints(max_length=4_000)] | None = None
     name: Annotated[str, StringConstraints(max_length=300)] = ""
 
@@ -100,10 +100,12 @@ class ChannelRoute(GuardedRoute):
         account = request.path_params.get("account", "")
         found = find_account(gateway.runtime, HTTP, account)
         given = bearer_token(request.headers.getlist("authorization"))
-        if found is not None and found[1].token is not None and given is not None:
-            expected = gateway.runtime.secrets.resolve(found[1].token)
-            if hmac.compare_digest(given.encode(), expected.encode()):
-                return Principal(f"channel:{HTTP}:{account}", f"the channel {HTTP} of {account}", CHANNEL_SCOPES)
+        address = identify(request.scope, gateway.gate.settings).address
+        if found is not None and gateway.gate.knows_secret(given, found[1].token, address):
+            name = f"the channel {HTTP} of {account}"
+            bridge = Principal(f"channel:{HTTP}:{account}", name, CHANNEL_SCOPES, vouches=True)
+            gateway.refuse_commands(bridge, request.scope)
+            return bridge
         return super().let_in(gateway, request, scope)
 
 
@@ -117,6 +119,8 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
             raise Refused(ErrorCode.NOT_FOUND, f"There is no account '{account[:80]}' in channels.http.accounts.")
         if body.account not in (None, account):
             raise Refused(ErrorCode.BAD_REQUEST, "The body names another account than the path.")
+        if not body.text.strip() and not body.media:
+            raise Refused(ErrorCode.BAD_REQUEST, "The message is empty. It needs a `text`, or `media`.")
         principal = principal_of(request)
         most = most_media_bytes(found[0], gateway.runtime.foundation.config.agents.defaults)
         pictures = [each for each in body.media if is_shown(each, most)]
@@ -126,7 +130,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
             images=tuple(Image(each.mime_type, each.data) for each in pictures if each.data),
             mentioned=body.mentioned,
             # A token that may talk must not speak in the owner's name; the account's own is for just that.
-            vouched=principal.token_id == f"channel:{HTTP}:{account}" or Scope.ADMIN in principal.scopes,
+            vouched=principal.vouches or principal.is_owner,
         )
         taken = await take_in(gateway.runtime, gateway.switchboard, arrival)
         gateway.courier.wake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -74,7 +74,8 @@ def _read_texts(body: EmbeddingRequest) -> list[str]:
     return texts
 
 
-def _write(row: Vector, encoding: str) -> Any:
+def _write(row: Vector, encoding: str) -> str | list[float]:
     if encoding == "base64":
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
-    return row.tolist()
+    numbers: list[float] = row.tolist()
+    return numbers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import ConfigDict
 
 from retinue.automation.webhooks import HookRefused
-from retinue.gateway.app import make_route_group, needs
+from retinue.gateway.app import make_route_group, needs, read_json
 from retinue.gateway.gate import Refused, bearer_token
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
@@ -43,6 +42,8 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
         settings = gateway.runtime.foundation.config.hooks
         if not settings.enabled:
             raise Refused(ErrorCode.NOT_FOUND, "Webhooks are not served (hooks.enabled).")
+        if settings.token is None:
+            raise Refused(ErrorCode.NOT_FOUND, "Webhooks are not served before they have a token: set hooks.token.")
         given = bearer_token(request.headers.getlist("authorization")) or request.headers.get(HEADER)
         address = identify(request.scope, gateway.gate.settings).address
         gateway.gate.check_secret(given, settings.token, address)
@@ -68,10 +69,7 @@ def _place(gateway: Gateway | None) -> str:
 def _read(raw: bytes, most: int) -> Mapping[str, Any]:
     if len(raw) > most:
         raise Refused(ErrorCode.TOO_LARGE, f"The request is larger than {most:,} bytes (hooks.maxBodyBytes).")
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        body = None
+    body = read_json(raw)
     if not isinstance(body, dict):
         raise Refused(ErrorCode.BAD_REQUEST, "The request must be a JSON object.")
     return body

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from retinue.gateway.app import admit, failure_response, make_route_group, needs, principal_of
+from retinue.gateway.app import admit, failure_response, make_route_group, needs, principal_of, read_json
 from retinue.gateway.gate import Refused
 from retinue.gateway.gateway import Call, Gateway, explain_failure
 from retinue.gateway.registry import Entry, call_method
@@ -36,13 +36,8 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
 
 async def _read_params(request: Request) -> dict[str, object]:
-    import json
-
     body = await request.body()
-    try:
-        params = json.loads(body) if body.strip() else {}
-    except (ValueError, RecursionError):
-        raise Refused(ErrorCode.BAD_REQUEST, "The body is not JSON.") from None
+    params = read_json(body) if body.strip() else {}
     if not isinstance(params, dict):
         raise Refused(ErrorCode.BAD_REQUEST, "The body must be an object with the method's parameters.")
     return params

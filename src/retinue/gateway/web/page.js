@@ -2,6 +2,7 @@
 
 import { Approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
+import { DevicePane } from "./devices.js";
 import { Dialogue, historyBefore, unfinishedFrom } from "./dialogue.js";
 import { byId, make, shorten } from "./dom.js";
 import { Door, forgetCredentials, keepCredentials, keptCredentials } from "./door.js";
@@ -22,6 +23,7 @@ class Page {
   #composer = new Composer((text) => this.#send(text), () => this.#stop());
   #pane = new SessionPane((key) => this.#open(key));
   #approvals = new Approvals((request, verdict) => this.#decide(request, verdict), (key) => this.#elsewhere(key));
+  #devices = new DevicePane((...call) => this.#link.call(...call), () => this.#attempting(() => this.#loadDevices()));
   #outbox = new Outbox(() => this.#link, (sent) => this.#accepted(sent));
   #link = null;
   #hello = null;
@@ -57,10 +59,15 @@ class Page {
     this.#link = new Link(credentials, {
       greeted: (hello) => this.#greeted(hello),
       heard: (frame) => this.#heard(frame),
-      lost: (reason) => this.#tellState(`${reason} Trying again …`),
+      lost: (reason) => this.#lost(`${reason} Trying again …`),
       waits: (code) => this.#door.wait(code),
       refused: (refusal) => this.#refused(refusal),
     });
+  }
+
+  #lost(problem) {
+    if (byId("room").hidden) this.#door.open(problem);
+    else this.#tellState(problem);
   }
 
   #refused(refusal) {
@@ -80,6 +87,7 @@ class Page {
     this.#opening += 1;
     this.#dialogue.clear();
     this.#approvals.show([]);
+    this.#devices.show({ waiting: [], paired: [] }, { scopes: [] });
     byId("room").hidden = true;
     this.#door.open(problem);
   }
@@ -99,6 +107,7 @@ class Page {
       await this.#loadAgents();
       await this.#resume();
       await this.#loadApprovals();
+      await this.#loadDevices();
       await this.#outbox.sendAll();
     });
   }
@@ -276,6 +285,7 @@ class Page {
   #heardOfGateway({ event, payload }) {
     if (event === "sessions.changed") this.#loadSessionsSoon();
     if (event === "approvals.changed") this.#attempting(() => this.#loadApprovals());
+    if (event === "devices.changed") this.#attempting(() => this.#loadDevices());
     if (event === "config.changed") this.#attempting(() => this.#loadAgents());
     if (event === "shutdown") this.#tellState(`The gateway ends: ${payload.reason}.`);
   }
@@ -328,6 +338,12 @@ class Page {
     const { approvals } = await this.#link.call("approvals.list");
     if (asked !== this.#asked) return; // a later list is on its way
     for (const request of this.#approvals.show(approvals)) this.#announce(`A question for you: ${request.title}`);
+  }
+
+  async #loadDevices() {
+    if (!this.#may("pair")) return;
+    const fresh = this.#devices.show(await this.#link.call("devices.list"), this.#hello);
+    for (const { code } of fresh) this.#announce(`A device asks to be let in: ${code}`);
   }
 
   async #decide(request, verdict) {

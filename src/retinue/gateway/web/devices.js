@@ -1,0 +1,109 @@
+// Devices: those that ask to be let in, and those that were. What a device says about itself is only its own word; the
+// code tells which screen it belongs to.
+
+import { byId, make, shorten } from "./dom.js";
+
+const RIGHTS = [
+  ["May read and write", ["read", "write"]],
+  ["May only read", ["read"]],
+  ["May do everything", ["admin"]],
+];
+
+/** `act(method, params)` asks the gateway for something, and rejects where it says no; `reload()` shows the list anew. */
+export class DevicePane {
+  #root = byId("devices");
+  #menu = byId("menu");
+  #cards = new Map();
+  #act;
+
+  constructor(act, reload) {
+    this.#act = act;
+    byId("paired").addEventListener("toggle", ({ target }) => target.open && reload());
+  }
+
+  /** Show exactly these to somebody with these scopes; returns those that ask and were not shown before. */
+  show({ waiting, paired }, { scopes, tokenId }) {
+    const open = new Set(waiting.map((device) => device.id));
+    for (const [id, card] of this.#cards) {
+      if (open.has(id)) continue;
+      card.remove();
+      this.#cards.delete(id);
+    }
+    const fresh = waiting.filter((device) => !this.#cards.has(device.id));
+    for (const device of fresh) {
+      const card = this.#card(device, scopes);
+      this.#cards.set(device.id, card);
+      byId("waiting-devices").append(card);
+    }
+    this.#showPaired(paired, scopes.includes("admin"), tokenId);
+    this.#menu.textContent = waiting.length ? `Conversations · ${waiting.length}` : "Conversations";
+    this.#menu.title = waiting.length ? `${waiting.length} to be let in` : "";
+    this.#root.hidden = !waiting.length && !paired.length;
+    return fresh;
+  }
+
+  #showPaired(paired, mayRevoke, own) {
+    const rows = paired.map((device) => this.#row(device, mayRevoke && device.id !== own, device.id === own));
+    byId("paired-devices").replaceChildren(...rows);
+    byId("paired-count").textContent = String(paired.length);
+    byId("paired").hidden = !paired.length;
+  }
+
+  #card(device, scopes) {
+    const offered = RIGHTS.filter(([, wanted]) => wanted.every((scope) => scopes.includes(scope)));
+    const option = ([text], at) => make("option", { value: String(at) }, text);
+    const rights = make("select", { "aria-label": "What the device may do" }, ...offered.map(option));
+    const params = { code: device.id };
+    const approve = () => ["devices.approve", { ...params, scopes: offered[Number(rights.value)][1] }];
+    const code = make("p", { class: "device-code", id: `code-${device.id}` }, device.code);
+    const until = new Date(device.expiresAt).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    const facts = [device.platform, device.address, `until ${until}`].filter(Boolean).join(" · ");
+    const problem = make("p", { class: "problem", role: "alert", hidden: true });
+    const verdicts = [
+      this.#button("Let in", "primary", problem, approve),
+      this.#button("Send away", "", problem, () => ["devices.reject", params]),
+    ];
+    return make(
+      "li",
+      { class: "device", role: "group", "aria-labelledby": code.id },
+      make("p", {}, "A device asks to be let in. Its screen must show:"),
+      code,
+      make("p", { class: "faint" }, make("bdi", {}, shorten(device.name, 80)), ` · ${shorten(facts, 120)}`),
+      rights,
+      make("div", { class: "verdicts" }, ...verdicts),
+      problem,
+    );
+  }
+
+  #row(device, mayRevoke, isOwn) {
+    const given = RIGHTS.find(([, wanted]) => wanted.join() === device.scopes.join());
+    const rights = given ? given[0].toLowerCase() : `may ${device.scopes.join(", ")}`;
+    const used = device.usedAt ? `used ${new Date(device.usedAt).toLocaleDateString()}` : "not used yet";
+    const problem = make("p", { class: "problem", role: "alert", hidden: true });
+    return make(
+      "li",
+      {},
+      make("bdi", {}, shorten(device.name, 80)),
+      make("span", { class: "faint" }, [isOwn ? "this device" : "", rights, used].filter(Boolean).join(" · ")),
+      mayRevoke ? this.#button("Revoke", "", problem, () => ["devices.revoke", { id: device.id }]) : null,
+      problem,
+    );
+  }
+
+  /** A button for something that is done once; where the gateway refuses it, the problem says why. */
+  #button(text, kind, problem, call) {
+    const button = make("button", { type: "button", class: kind }, text);
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      problem.hidden = true;
+      try {
+        await this.#act(...call());
+      } catch (error) {
+        problem.textContent = error.message;
+        problem.hidden = false;
+        button.disabled = false;
+      }
+    });
+    return button;
+  }
+}
