@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ import pytest
 from retinue.audit.doctor import examine
 from retinue.audit.facts import (
     AgentFacts,
+    Entry,
     Facts,
     GatewayFacts,
     MemoryFacts,
@@ -21,6 +23,7 @@ from retinue.audit.facts import (
     WorkspaceFacts,
 )
 from retinue.audit.finding import Finding, Severity
+from retinue.audit.glance import is_whole
 from retinue.config.load import load_config
 from retinue.core.keys import AgentId
 from retinue.core.model import Failure
@@ -118,6 +121,11 @@ CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {
         Severity.PROBLEM,
         "SOUL.md is a folder",
     ),
+    "a clone": (
+        lambda f: seen(f, workspace=WorkspaceFacts(Path("/w"), trusted=False)),
+        Severity.WARNING,
+        "was not made by Retinue",
+    ),
 }
 
 
@@ -148,9 +156,11 @@ def test_each_fault_is_found_and_explained(sound: Facts, case: str) -> None:
             },
             "A proxy on this machine says who people are",
         ),
+        ({"bindings": [{"agentId": "ghost", "match": {"channel": "http"}}]}, "leads to the agent 'ghost'"),
+        ({"hooks": {"enabled": True}}, "hooks.enabled is set without hooks.token"),
     ],
 )
-def test_what_opens_doors_is_told(sound: Facts, config: dict[str, object], words: str) -> None:
+def test_what_opens_doors_or_leads_nowhere_is_told(sound: Facts, config: dict[str, object], words: str) -> None:
     sound.home.config_file.write_text(json.dumps(config))
     (finding,) = examine(replace(sound, loaded=load_config(sound.home, {})))
     assert finding.severity is Severity.WARNING
@@ -167,3 +177,30 @@ def test_two_agents_with_one_fault_are_told_once(sound: Facts) -> None:
     both = (replace(AGENT, model=model), replace(AGENT, id=AgentId("work"), model=model))
     found: tuple[Finding, ...] = examine(replace(sound, agents=both))
     assert [each.what for each in found] == ["bad file"]
+
+
+def test_what_its_owner_may_not_use_is_a_problem(sound: Facts) -> None:
+    home = sound.home.path
+    entries = (
+        Entry(home, True, 0o500, True, 0, NOW),
+        Entry(home / "retinue.json", False, 0o000, True, 1, NOW),
+        Entry(home / "audit.jsonl", False, 0o400, True, 1, NOW),
+    )
+    (found,) = examine(replace(sound, entries=entries))
+    assert found.what == f"You may not use {home}, retinue.json yourself."
+    assert "chmod -R u+rwX" in found.todo
+
+
+def test_only_a_database_that_is_there_can_be_damaged(tmp_path: Path) -> None:
+    database = tmp_path / "state.sqlite"
+    assert is_whole(database)
+    database.write_text("no database")
+    assert not is_whole(database)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_database_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+    database = tmp_path / "state.sqlite"
+    database.write_text("no database")
+    database.chmod(0)
+    assert is_whole(database)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from retinue.cli.chat import find_mistyped
 from retinue.testing.modelserver import running_server
 
 pytestmark = pytest.mark.slow
@@ -67,6 +68,24 @@ def configure(home: Path, port: int) -> None:
     (home / "retinue.json").write_text(json.dumps(config))
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("/modle gpt", "/model"),
+        ("/STAUTS", "/status"),
+        ("/model gpt", None),
+        ("/csv-report x", None),
+        ("/home is where the heart is", None),
+        ("/etc/hosts looks odd", None),
+        (" /modle", None),
+        ("", None),
+        ("model", None),
+    ],
+)
+def test_only_what_is_nearly_a_command_is_taken_for_a_slip(text: str, meant: str | None) -> None:
+    assert find_mistyped(text, ["/model", "/models", "/status", "/help", "/csv_report", "/quit"]) == meant
+
+
 def test_talking_stopping_commanding_leaving_and_coming_back(home: Path, tmp_path: Path) -> None:
     replies = (
         "Hello from the model.",
@@ -96,6 +115,7 @@ def test_talking_stopping_commanding_leaving_and_coming_back(home: Path, tmp_pat
             say(child, "/context", "System prompt: ")
             say(child, "/status", "test/other-model")
             say(child, "/help", "/compact")
+            say(child, "/stauts", "There is no command /stauts. Did you mean /status?")
             child.sendline("/quit")
             child.expect(pexpect.EOF)
         assert (home / "workspace" / "asked.txt").exists()
@@ -113,6 +133,38 @@ def test_ctrl_c_at_the_prompt_does_not_leave_and_ctrl_d_does(home: Path, tmp_pat
             child.expect(PROMPT)
             child.sendcontrol("d")
             child.expect(pexpect.EOF)
+
+
+def test_what_was_typed_is_kept_for_nobody_else_and_a_name_is_no_markup(home: Path, tmp_path: Path) -> None:
+    with running_server(tmp_path, ["Hello."]) as port:
+        configure(home, port)
+        (home / "workspace").mkdir()
+        (home / "workspace" / "IDENTITY.md").write_text("- **Name:** Ada [/bold]\n")
+        (home / "chat-history").write_text("")
+        (home / "chat-history").chmod(0o644)
+        with chat(home) as child:
+            assert "Ada [/bold]" in (child.before or "")
+            say(child, "remember this line", "Hello.")
+    assert "remember this line" in (home / "chat-history").read_text()
+    assert (home / "chat-history").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_chat_stays_open_while_its_gateway_restarts(home: Path, tmp_path: Path) -> None:
+    def gateway(what: str) -> None:
+        settings = environment(home) | {"RETINUE_GATEWAY_PORT": "0"}
+        subprocess.run([RETINUE, "gateway", what], env=settings, check=True, capture_output=True, timeout=SECONDS)
+
+    with running_server(tmp_path, ["Before.", "After."]) as port:
+        configure(home, port)
+        gateway("start")
+        try:
+            with chat(home) as child:
+                say(child, "hi", "Before.")
+                say(child, "/restart", "The gateway restarts")
+                assert "Traceback" not in (child.before or "")
+                say(child, "still there?", "After.")
+        finally:
+            gateway("stop")
 
 
 def test_without_a_terminal_chat_says_what_to_use(home: Path) -> None:

@@ -20,12 +20,20 @@ from retinue.sessions.store import SessionStore
 from tests.cli.conftest import RunCommand
 
 
+def free_port() -> int:
+    """A port that nobody has: a gateway of the person who runs the tests may have the usual one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @pytest.fixture
 def sound(home: Path, retinue: RunCommand, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home in which nothing is wrong."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-not-a-real-key-0123456789")
     monkeypatch.setenv("TZ", "Europe/Vienna")
     assert retinue("init").code == 0
+    assert retinue("config", "set", "gateway.port", str(free_port())).code == 0
     return home
 
 
@@ -45,6 +53,7 @@ def test_a_sound_home_has_no_problem(sound: Path, retinue: RunCommand) -> None:
 
 
 def test_looking_changes_nothing(sound: Path, retinue: RunCommand) -> None:
+    retinue("status")  # every command keeps a copy of a configuration that works
     before = sorted(str(path) for path in sound.rglob("*"))
     retinue("doctor")
     assert sorted(str(path) for path in sound.rglob("*")) == before
@@ -55,6 +64,18 @@ def test_without_a_home_it_says_how_to_begin(home: Path, retinue: RunCommand) ->
     assert "retinue init" in in_area(findings, "workspace", "problem")[0]["what"]
     assert in_area(findings, "models", "problem")[0]["what"] == "There is no model for agent 'main'."
     assert not home.exists()
+
+
+def test_a_missing_workspace_is_made_and_a_file_in_its_place_is_left(home: Path, retinue: RunCommand) -> None:
+    ran = retinue("doctor", "--fix", "--json").data
+    assert ran["fixed"] == [f"Made the workspace of agent 'main' at {home / 'workspace'}."]
+    assert (home / "workspace" / "AGENTS.md").is_file()
+    assert home.stat().st_mode & 0o777 == 0o700
+    (home / "workspace").rename(home / "elsewhere")
+    (home / "workspace").write_text("no folder")
+    (problem,) = in_area(look(retinue, "--fix"), "workspace", "problem")
+    assert not problem["fixable"]
+    assert (home / "workspace").read_text() == "no folder"
 
 
 def test_errors_and_unused_keys_of_the_configuration_are_told(sound: Path, retinue: RunCommand) -> None:
@@ -196,7 +217,7 @@ def test_a_port_that_somebody_else_has_is_told(sound: Path, retinue: RunCommand)
 
 
 def test_a_gateway_open_to_all_is_a_problem(sound: Path, retinue: RunCommand) -> None:
-    (sound / "retinue.json").write_text('{gateway: {auth: {mode: "none"}, bind: "lan"}}')
+    (sound / "retinue.json").write_text(f'{{gateway: {{port: {free_port()}, auth: {{mode: "none"}}, bind: "lan"}}}}')
     (sound / "retinue.json").chmod(0o600)
     assert "auth.mode" in in_area(look(retinue), "gateway", "problem")[0]["what"]
 

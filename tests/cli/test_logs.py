@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,13 @@ def log(home: Path) -> Path:
 def test_a_home_without_a_log_says_so(home: Path, retinue: RunCommand) -> None:
     assert "There is no log yet" in retinue("logs").out
     assert retinue("logs", "--json").data == []
+
+
+def test_a_log_that_cannot_be_read_is_an_error_and_not_empty(home: Path, retinue: RunCommand) -> None:
+    (home / "logs" / "retinue.log").mkdir(parents=True)
+    ran = retinue("logs")
+    assert (ran.code, ran.out) == (1, "")
+    assert "'retinue.log' in" in ran.err
 
 
 def test_records_can_be_chosen(log: Path, retinue: RunCommand) -> None:
@@ -60,5 +68,7 @@ def test_following_goes_on_after_a_rotation(log: Path, home: Path) -> None:
             log.replace(log.with_name("retinue.log.1"))
             log.write_text(f"{HELLO} again\n")
             assert json.loads(process.stdout.readline())["message"] == "hello again"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
         finally:
             process.kill()

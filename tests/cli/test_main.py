@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 
 from retinue import __version__
 from retinue.cli.main import COMMANDS, cli, run
+from retinue.core.errors import RetinueError
 
 HEAVY = ("pydantic", "openai", "anthropic", "google", "rich", "prompt_toolkit", "yaml", "anyio", "httpx2", "numpy")
 
@@ -36,8 +40,6 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_command_loads_and_takes_the_common_options() -> None:
-    import click
-
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
@@ -65,3 +67,62 @@ def test_usage_errors_are_json_when_json_is_asked_for(capsys: pytest.CaptureFixt
 def test_a_bad_profile_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "path", "--profile", "../x"]) == 2
     assert "not a profile name" in capsys.readouterr().err
+
+
+def test_the_help_of_a_group_tells_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Check the configuration: errors, warnings, and keys that are accepted but not yet used." in shown
+
+
+def test_a_home_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert run(["status", "--home", str(file)]) == 2
+    assert f"{file} is a file" in capsys.readouterr().err
+
+
+def test_what_the_system_refuses_becomes_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "home"
+    (home / "logs" / "gateway.out").mkdir(parents=True)
+    assert run(["gateway", "start", "--home", str(home)]) == 1
+    assert "error: 'gateway.out' in" in capsys.readouterr().err
+    assert run(["gateway", "start", "--home", str(home), "--json"]) == 1
+    assert "is a folder" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "IsADirectoryError" in (home / "logs" / "retinue.log").read_text()
+
+
+def test_an_error_of_a_task_is_told_as_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    @click.command()
+    def failing() -> None:
+        raise ExceptionGroup("tasks", [ExceptionGroup("inner", [RetinueError("It did not work.")])])
+
+    monkeypatch.setattr("retinue.cli.main.cli", failing)
+    assert run([]) == 1
+
+
+def test_a_mistake_of_the_program_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def failing() -> None:
+        raise ExceptionGroup("tasks", [KeyError("a mistake")])
+
+    monkeypatch.setattr("retinue.cli.main.cli", failing)
+    with pytest.raises(KeyError):
+        run([])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("redirection", ["> /dev/full", "<&-"])
+def test_streams_that_take_nothing_or_are_closed_leave_no_traceback(tmp_path: Path, redirection: str) -> None:
+    command = f"{sys.executable} -m retinue --home {tmp_path / 'home'} status {redirection}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert (done.returncode, "no space left" in done.stderr) == ((1, True) if "full" in redirection else (0, False))
+
+
+def test_letters_that_the_terminal_lacks_do_not_end_a_command(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "retinue", "doctor", "--home", str(tmp_path / "home")]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(argv, env=environment, capture_output=True, encoding="latin-1")
+    assert "Traceback" not in done.stderr
+    assert "? workspace: Agent 'main' has no workspace" in done.stdout

@@ -77,6 +77,19 @@ def test_diff_names_the_section_that_moves_the_cache(retinue: RunCommand, seeded
     assert same.out == "The cached prefix is the same.\n"
 
 
+def test_diff_with_one_prompt_compares_it_with_now(retinue: RunCommand, seeded: Path, tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    before.write_text(retinue("prompt", "sizes", "--json").out)
+    assert retinue("prompt", "diff", str(before)).out == "The cached prefix is the same.\n"
+    (seeded / "TOOLS.md").write_text("The printer is called Otto.")
+    assert "`file:TOOLS.md`" in retinue("prompt", "diff", str(before)).out
+
+
+def test_diff_before_anything_was_said_tells_what_to_do(retinue: RunCommand, seeded: Path) -> None:
+    ran = retinue("prompt", "diff")
+    assert (ran.code, "Say something first" in ran.err) == (2, True)
+
+
 def test_diff_of_a_wrong_file_says_how_to_make_one(retinue: RunCommand, seeded: Path, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps({"nothing": 1}))
     ran = retinue("prompt", "diff", str(tmp_path / "x.json"), str(tmp_path / "x.json"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from rich.console import Console
 
 from retinue.cli.render import TerminalView, split_blocks
 from retinue.core.events import (
+    Accepted,
     Answered,
     Spoken,
     ToolFinished,
@@ -18,7 +21,7 @@ from retinue.core.events import (
     TurnFinished,
     TurnStatus,
 )
-from retinue.core.keys import RunId
+from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Text, ToolCall, ToolResult, Usage
 
 pytestmark = pytest.mark.anyio
@@ -74,3 +77,40 @@ def test_splitting_loses_nothing(text: str) -> None:
 def test_a_fence_is_not_cut_at_a_blank_line_inside_it() -> None:
     assert split_blocks("```\na\n\nb\n") == ("", "```\na\n\nb\n")
     assert split_blocks("```\na\n\nb\n```\nrest") == ("```\na\n\nb\n```\n", "rest")
+
+
+async def test_nothing_that_is_shown_drives_the_terminal() -> None:
+    shown, out = view()
+    call = ToolCall("1", "exec", {"command": "curl \x1b]0;title\x07 evil"})
+    await shown.emit(ToolStarted(call))
+    await shown.emit(ToolFinished(call, ToolResult("1", "exec", (Text("page \x1b[2J says"),)), 0.0))
+    await shown.emit(Spoken("I say \x1b]52;c;"))
+    await shown.emit(Spoken("cm0=\x07 this.\n\n"))
+    await shown.emit(Answered(AssistantMessage((Text(""),))))
+    assert "\x1b" not in out.getvalue()
+    assert "page  says" in out.getvalue()
+    assert "I say  this." in out.getvalue()
+
+
+async def test_a_sign_of_life_is_shown_until_there_is_something_to_read() -> None:
+    out = io.StringIO()
+    shown = TerminalView(Console(file=out, width=60, force_terminal=True, color_system=None), shows_waiting=True)
+    accepted = Accepted(RunId("r"), SessionKey.parse("agent:main:main"), datetime(2026, 1, 1, tzinfo=UTC))
+    await shown.emit(accepted)
+    with anyio.fail_after(30):
+        while not set(out.getvalue()) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"):
+            await anyio.sleep(0.01)
+    await shown.emit(Spoken("Words."))
+    await shown.emit(TurnFinished(RunId("r"), TurnStatus.OK, "Words.", Usage(), ""))
+    shown.close()
+    assert out.getvalue().rstrip().endswith("Words.")
+    quiet, unseen = view()
+    await quiet.emit(accepted)
+    assert unseen.getvalue() == ""
+
+
+async def test_where_a_link_leads_is_shown() -> None:
+    shown, out = view()
+    await shown.emit(Spoken("See [your bank](https://evil.example/x)."))
+    await shown.emit(Answered(AssistantMessage((Text(""),))))
+    assert "your bank (https://evil.example/x)" in out.getvalue()

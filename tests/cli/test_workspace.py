@@ -17,6 +17,14 @@ def test_init_makes_a_private_home_and_a_workspace(retinue: RunCommand, home: Pa
     assert (home / "workspace" / ".git").is_dir()
 
 
+def test_the_way_to_a_missing_workspace_names_its_agent(retinue: RunCommand, home: Path) -> None:
+    retinue("config", "set", "agents.list", '[{id: "main"}, {id: "work"}]')
+    assert "Run `retinue init` to make it" in retinue("workspace", "status").err
+    assert "Run `retinue init --agent work` to make it" in retinue("workspace", "status", "--agent", "work").err
+    assert retinue("init", "--agent", "work").code == 0
+    assert retinue("workspace", "status", "--agent", "work").code == 0
+
+
 def test_init_again_changes_nothing(retinue: RunCommand, home: Path) -> None:
     retinue("init", "--yes")
     (home / "workspace" / "SOUL.md").write_text("Mine.")
@@ -80,3 +88,27 @@ def test_a_home_that_cannot_be_made_is_explained(retinue: RunCommand, tmp_path: 
     ran = retinue("init", "--yes", "--home", str(tmp_path / "file" / "home"))
     assert ran.code == 1
     assert str(tmp_path / "file") in ran.err
+
+
+def test_trust_is_given_by_its_owner_and_taken_back(retinue: RunCommand, home: Path) -> None:
+    (home / "workspace").mkdir(parents=True)
+    (home / "workspace" / "README.md").write_text("somebody's project")
+    assert retinue("init", "--yes").code == 0
+    assert "not trusted" in retinue("workspace", "list").out
+    assert retinue("workspace", "status", "--json").data["trusted"] is False
+    assert retinue("workspace", "trust", "--json").data["trusted"] is True
+    assert retinue("workspace", "status", "--json").data["trusted"] is True
+    assert "workspace_trust" in retinue("security", "log").out
+    assert retinue("workspace", "trust", "--revoke", "--json").data["trusted"] is False
+    assert "not trusted" in retinue("workspace", "list").out
+
+
+def test_an_agents_command_cannot_vouch_and_a_made_folder_needs_nobody(
+    retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retinue("init", "--yes")
+    assert "made" in retinue("workspace", "trust", "--revoke").err
+    monkeypatch.setenv("RETINUE_SHELL", "exec")
+    refused = retinue("workspace", "trust")
+    assert refused.code != 0
+    assert "Do it yourself" in refused.err

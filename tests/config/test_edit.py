@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.config.edit import set_value, unset_value
+from retinue.config.edit import Change, change_values, set_value, unset_value
 from retinue.config.load import load_config
 from retinue.core.errors import ConfigError, StorageError, UsageError
 from retinue.storage.home import Home
@@ -154,6 +154,27 @@ def test_an_edit_of_an_included_file_is_validated_first(write: Write) -> None:
     with pytest.raises(ConfigError, match="Nothing was changed"):
         set_value(home, "agents.list[0].model", "5.5e3", {})
     assert (home.path / "list.json5").read_text() == "[{ id: 'a' }]"
+
+
+def test_changes_of_several_files_are_made_together_or_not_at_all(write: Write) -> None:
+    home = write("{ agents: { $include: './agents.json5' }, gateway: { port: 1000 } }")
+    included = home.path / "agents.json5"
+    included.write_text("{ defaults: { maxConcurrent: 2 } }")
+    before = [path.read_text() for path in (home.config_file, included)]
+    port, name = Change("gateway.port", "2000"), Change("agents.list", "[{ id: 'work' }]")
+    for refused in (Change("gateway.port", "none"), Change("gateway.bind", None), Change("gateway.prot", "1")):
+        with pytest.raises((ConfigError, UsageError), match=r"gateway\."):
+            change_values(home, [port, name, refused], {})
+        assert [path.read_text() for path in (home.config_file, included)] == before
+    edits = change_values(home, [port, name, Change("agents.list[id=work].name", "Worker"), port], {})
+    assert [(edit.file.name, edit.changed) for edit in edits] == [
+        ("retinue.json", True),
+        ("agents.json5", True),
+        ("agents.json5", True),
+        ("retinue.json", False),
+    ]
+    config = load_config(home, {}).config
+    assert (config.gateway.port, config.agents.resolve("work").name) == (2000, "Worker")
 
 
 def test_a_link_stays_a_link(home: Home, tmp_path: Path) -> None:

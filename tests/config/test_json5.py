@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import json5
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from retinue.config.json5 import MAX_DEPTH, Json5Error, is_blank, parse
@@ -80,6 +81,7 @@ def test_json_round_trips(value: Any) -> None:
 @settings(max_examples=40, deadline=None)
 def test_agrees_with_another_parser(value: Any) -> None:
     text = json5.dumps(value, trailing_commas=True, indent=1, ensure_ascii=False)
+    assume(not re.search(r"\\0[0-9]", text))  # a NUL before a digit, which the other one may not write so
     assert parse(text).value == json5.loads(text)
 
 

@@ -11,7 +11,7 @@ from retinue.config.schema import Config
 
 PACKAGE = Path(retinue.__file__).parent
 
-MOST_PENDING = 50
+MOST_PENDING = 38
 """The number of keys that were pending when this was last changed. Lower it with every key that comes to life."""
 
 READ_DYNAMICALLY = {

@@ -11,6 +11,7 @@ from retinue.audit.checks.machine import check_machine
 from retinue.audit.checks.memory import check_memory
 from retinue.audit.checks.models import check_models
 from retinue.audit.checks.permissions import check_permissions
+from retinue.audit.checks.plugins import check_plugins
 from retinue.audit.checks.sandbox import check_sandboxes
 from retinue.audit.checks.sessions import check_sessions
 from retinue.audit.checks.skills import check_skills
@@ -29,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     check_skills,
     check_memory,
     check_sessions,
+    check_plugins,
     check_gateway,
     check_sandboxes,
     check_permissions,

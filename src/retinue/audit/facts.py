@@ -28,14 +28,16 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFacts:
-    """An agent's folder. `problem` is why it cannot be opened at all."""
+    """An agent's folder. `problem` is why it cannot be opened at all, `absent` that it is not there."""
 
     path: Path
     problem: str | None = None
+    absent: bool = False
     missing: tuple[str, ...] = ()
     truncated: tuple[Truncation, ...] = ()
     faults: tuple[str, ...] = ()
     leftover_ritual: bool = False
+    trusted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +145,7 @@ class Facts:
     """Whether traces are wanted and the packages that send them are not installed."""
     state_whole: bool = True
     """Whether `state.sqlite` can be read."""
+    plugin_problems: tuple[str, ...] = ()
+    """Why plugins that should be used are not."""
     audit_damage: tuple[str, ...] = ()
     """What is wrong with the chain of the audit log."""

@@ -49,7 +49,14 @@ class MendSessions:
     agent: AgentId
 
 
-Remedy = Restrict | Discard | SweepPresence | MendSessions
+@dataclass(frozen=True, slots=True)
+class MakeWorkspace:
+    """Make an agent's folder with its first files, as `retinue init` does."""
+
+    agent: AgentId
+
+
+Remedy = Restrict | Discard | SweepPresence | MendSessions | MakeWorkspace
 """What can be done without asking: nothing of it loses a byte that somebody may want."""
 
 

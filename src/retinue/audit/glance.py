@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,8 +77,13 @@ def list_idle_tokens(home: Home, now: datetime, since: datetime) -> tuple[str, .
 
 
 def is_whole(database: Path) -> bool:
-    """Whether a database can be read from beginning to end; one that is not there is."""
-    return not database.exists() or peek(database, _WHOLE) == [("ok",)]
+    """Whether a database can be read from beginning to end.
+
+    One that is not there is, and so is one of which that cannot be said: reading needs a file beside the database.
+    """
+    if not os.access(database, os.R_OK) or not os.access(database.parent, os.W_OK):
+        return True
+    return peek(database, _WHOLE) == [("ok",)]
 
 
 def glance_at_memory(index: Path) -> MemoryGlance | None:

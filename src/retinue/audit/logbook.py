@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from retinue.security.logs import CONTINUATION
+
 ROTATED = 3
 MOST_READ = 8_000_000
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
@@ -34,7 +36,7 @@ class Record:
     run: str | None = None
 
     def with_line(self, line: str) -> Record:
-        return replace(self, raw=f"{self.raw}\n{line}", message=f"{self.message}\n{line}")
+        return replace(self, raw=f"{self.raw}\n{line}", message=f"{self.message}\n{line.removeprefix(CONTINUATION)}")
 
 
 Wanted = Callable[[Record], bool]
@@ -75,7 +77,7 @@ def read_last(path: Path, most: int, wanted: Wanted, *, files: int = 1 + ROTATED
     for file in (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, files))):
         if len(found) >= most:
             break
-        lines = _tail(file).splitlines()
+        lines = _tail(file).removesuffix("\n").split("\n")
         found = [record for record in parse_records(lines) if wanted(record)] + found
     return found[-most:] if most else []
 

@@ -190,10 +190,11 @@ def ask(invocation: Invocation, url: str, name: str) -> None:
 
 def _refuse_agents() -> None:
     """A command that an agent runs gets no key to the gateway: whoever has one may approve what the agent asks."""
+    from retinue.core.approval import IN_COMMAND
     from retinue.core.errors import UsageError
-    from retinue.runtime.approvals import IN_COMMAND
+    from retinue.storage.presence import is_beneath
 
-    if IN_COMMAND in os.environ:
+    if IN_COMMAND in os.environ or is_beneath(IN_COMMAND):
         raise UsageError("A command that an agent runs cannot let anybody in. Do it in a terminal.")
 
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from retinue.cli.assistant import Wanted, open_assistant
 from retinue.cli.common import (
     Command,
     Invocation,
     added_skills,
     keep_logs,
     pass_invocation,
+    read_piped,
     which_agent,
+    which_gateway,
     which_session,
 )
+from retinue.cli.terminal import echo, is_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from retinue.core.api import Assistant
     from retinue.core.approval import ApprovalRequest, Ask
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     help="Without a terminal: wait for an answer from elsewhere, or deny even where a chat is open.",
 )
 @click.option("--no-stream", is_flag=True, help="Print the answer when it is complete.")
+@which_gateway
 @pass_invocation
 def agent(
     invocation: Invocation,
@@ -63,23 +67,32 @@ def agent(
 
     from retinue.core.errors import UsageError
 
-    text = message if message is not None else ("" if sys.stdin.isatty() else sys.stdin.read())
+    text = message if message is not None else read_piped()
     if not text.strip():
         raise UsageError("There is nothing to say. Use -m TEXT, or pipe the text in.")
-    return anyio.run(ask_once, invocation, text, agent_id, session, model, skills, no_stream, approvals)
+    question = Question(text, agent_id, session, model)
+    wanted = Wanted("retinue agent", skills)
+    return anyio.run(ask_once, invocation, question, wanted, no_stream, approvals)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is said, and to whom: an agent, a session of it, perhaps with another model."""
+
+    text: str
+    agent: str | None = None
+    session: str | None = None
+    model: str | None = None
 
 
 async def ask_once(
     invocation: Invocation,
-    text: str,
-    agent_id: str | None,
-    session: str | None,
-    model: str | None = None,
-    skills: tuple[Path, ...] = (),
+    question: Question,
+    wanted: Wanted,
     no_stream: bool = False,
     approvals: str | None = None,
 ) -> int:
-    """Run one turn, in a gateway of this home where one runs, and print it; the exit code tells how it ended."""
+    """Run one turn, in a gateway where there is one, and print it; the exit code tells how it ended."""
     from retinue.core.approval import nobody_to_ask
     from retinue.core.envelope import Inbound
     from retinue.core.events import TurnStatus
@@ -87,15 +100,35 @@ async def ask_once(
     keep_logs(invocation.home)
     ask = _choose_ask(approvals)
     printer = _Printer(invocation, streaming=not (no_stream or invocation.as_json))
-    async with _open_assistant(invocation, skills, asks=ask is not nobody_to_ask) as (assistant, runtime):
-        inbound = Inbound(text, await assistant.session_key(session, agent_id), model=model)
+    wanted = replace(wanted, asks=ask is not nobody_to_ask)
+    async with open_assistant(invocation, wanted) as (assistant, runtime):
+        key = await assistant.session_key(question.session, question.agent)
+        inbound = Inbound(question.text, key, model=question.model)
         if runtime is not None:
             outbound = await _converse(runtime, inbound, printer, ask)
         else:
-            outbound = await assistant.say(inbound, printer.emit, ask)
+            outbound = await _say(assistant, inbound, printer, ask)
             printer.finish(outbound)
-            await assistant.confirm(outbound.run)
+    if outbound.status is TurnStatus.ABORTED:
+        invocation.note("Stopped.")
+        return 130
     return 0 if outbound.status is TurnStatus.OK else 1
+
+
+async def _say(assistant: Assistant, inbound: Inbound, printer: _Printer, ask: Ask) -> Outbound:
+    """Have one message answered; Ctrl-C stops that, as it does in a chat."""
+    import anyio
+
+    from retinue.cli.interrupt import interruptible
+
+    async with (
+        anyio.create_task_group() as stops,
+        interruptible(lambda: stops.start_soon(assistant.stop, inbound.session), once=True),
+    ):
+        outbound = await assistant.say(inbound, printer.emit, ask)
+    printer.require_delivery()
+    await assistant.confirm(outbound.run)
+    return outbound
 
 
 async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: Ask) -> Outbound:
@@ -109,8 +142,7 @@ async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: 
         async with anyio.create_task_group() as tasks:
             household = Household(runtime, inbound.session, ask, tasks, attends_wakes=True)
             await household.open()
-            outbound = await runtime.say(inbound, printer.emit, ask)
-            await runtime.confirm(outbound.run)
+            outbound = await _say(runtime, inbound, printer, ask)
             if runtime.spawner is None:
                 printer.finish(outbound)
             else:
@@ -137,30 +169,6 @@ async def _hear_out(household: Household, outbound: Outbound, printer: _Printer)
         await household.runtime.confirm(answer.run)
 
 
-@asynccontextmanager
-async def _open_assistant(
-    invocation: Invocation, skills: tuple[Path, ...], *, asks: bool
-) -> AsyncIterator[tuple[Assistant, Runtime | None]]:
-    """The gateway of the home, or a runtime of our own; with a gateway nothing of the runtime is imported."""
-    from retinue.storage.instance import find_instance
-
-    if not skills and find_instance(invocation.home) is not None:
-        from retinue.client import open_local_client
-
-        async with open_local_client(invocation.home, name="retinue agent", asks=asks) as client:
-            if client is not None:
-                yield client, None
-                return
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.runtime import open_runtime
-
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
-    async with open_runtime(foundation, extra_skills=skills) as runtime:
-        yield runtime, runtime
-
-
 def _choose_ask(approvals: str | None) -> Ask:
     """Who is asked: the person at this terminal; without one, as told."""
     from retinue.cli.approval import deny_everything, terminal_ask, wait_elsewhere
@@ -179,10 +187,13 @@ class _Printer:
         self._invocation = invocation
         self._streaming = streaming
         self._printed = ""
+        self._refused: OSError | None = None
         self._accepted_at: str | None = None
 
     def _acknowledge(self, run: str) -> None:
-        """Tell that the message is kept for good, on standard error, for people and for programs."""
+        """Tell programs that the message is kept for good, on standard error; a person sees the answer come."""
+        if is_terminal(sys.stderr) and not self._invocation.as_json:
+            return
         data = {"event": "accepted", "runId": run, "acceptedAt": self._accepted_at}
         self._invocation.note(json.dumps(data) if self._invocation.as_json else f"accepted {run} {self._accepted_at}")
 
@@ -194,11 +205,9 @@ class _Printer:
                 self._accepted_at = accepted_at.isoformat()
                 self._acknowledge(run)
             case Spoken(text) if self._streaming:
-                click.echo(text, nl=False)
-                self._printed += text
+                self._stream(text)
             case Answered() if self._printed and not self._printed.endswith("\n"):
-                click.echo()
-                self._printed += "\n"
+                self._stream("\n")
             case ToolStarted(call):
                 self._invocation.note(f"▸ {call.name}")
             case ApprovalAsked(request):
@@ -209,6 +218,20 @@ class _Printer:
                 self._invocation.note(spell_decision(decision))
             case Notice(text):
                 self._invocation.note(text)
+
+    def _stream(self, text: str) -> None:
+        """Print a piece of the answer; where nobody takes it, the turn goes on and the answer is kept."""
+        self._printed += text
+        if self._refused is None:
+            try:
+                echo(text, nl=False, exact=True)
+            except OSError as error:
+                self._refused = error
+
+    def require_delivery(self) -> None:
+        """Raise the `OSError` because of which the answer, or a part of it, was not printed."""
+        if self._refused is not None:
+            raise self._refused
 
     def _show_question(self, request: ApprovalRequest) -> None:
         """Tell what waits for an answer, for people and for programs; a terminal shows the question itself."""
@@ -253,7 +276,7 @@ class _Printer:
         if outbound.text and not self._printed:
             self._invocation.show({}, outbound.text)
         if outbound.error:
-            click.echo(redact_everything(f"error: {outbound.error}"), err=True)
+            echo(redact_everything(f"error: {outbound.error}"), err=True)
 
 
 def to_json(outbound: Outbound) -> dict[str, Any]:

@@ -157,14 +157,15 @@ def _describe(found: Destination) -> dict[str, Any]:
 def _spell_route(found: Destination, origin: Origin) -> str:
     which = "no binding" if found.route.binding is None else f"bindings[{found.route.binding}]"
     writer = "the owner" if found.owner else "not the owner"
-    lines = [
-        f"Agent    {found.route.agent} ({which}: {found.route.because})",
-        f"Session  {found.session}",
-        f"Sender   {origin.writer or 'unknown'}, {writer}; commands {'allowed' if found.may_command else 'refused'}",
-        f"Answered {_spell_admission(found)}",
+    commands = "allowed" if found.may_command else "refused"
+    facts = [
+        ("agent", f"{found.route.agent} ({which}: {found.route.because})"),
+        ("session", found.session),
+        ("sender", f"{origin.writer or 'unknown'}, {writer}; commands {commands}"),
+        ("answered", _spell_admission(found)),
     ]
     tried = [(f"  [{each.index}]", each.agent, each.why) for each in found.route.considered]
-    return "\n".join([*lines, *(["Bindings", table(tried)] if tried else [])])
+    return "\n".join([table(facts), *(["bindings", table(tried)] if tried else [])])
 
 
 def _spell_admission(found: Destination) -> str:

@@ -126,10 +126,7 @@ def _person(permissions: Permissions) -> Approver:
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[Permissions]:
     from retinue.runtime.approvals import open_permissions
-    from retinue.runtime.foundation import lay_foundation
 
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
+    foundation = invocation.lay_foundation()
     with open_permissions(foundation) as permissions:
         yield permissions

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ import click
 from anyio.abc import TaskGroup
 
 from retinue.cli.approval import terminal_ask
+from retinue.cli.assistant import Wanted, open_assistant
 from retinue.cli.common import (
     Command,
     Invocation,
@@ -22,12 +23,17 @@ from retinue.cli.common import (
     keep_logs,
     pass_invocation,
     which_agent,
+    which_gateway,
     which_session,
 )
+from retinue.cli.interrupt import interruptible
 from retinue.cli.keyboard import Keyboard
+from retinue.cli.terminal import tame
+from retinue.cli.wording import spell_place
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import History
     from rich.console import Console
 
     from retinue.client import Client
@@ -43,8 +49,11 @@ if TYPE_CHECKING:
 
 TINY_MODEL = (
     "This is a tiny model that runs inside Retinue: it shows that everything works, but it knows little and "
-    "uses no tools. For a real one set a key such as ANTHROPIC_API_KEY, or start Ollama; then `/model default`."
+    "uses no tools. For a real one run `retinue models auth add anthropic` (or openai, google, openrouter, …) in "
+    "another terminal, or start Ollama; then type `/model default` here."
 )
+NEARLY = 0.8
+"""How alike two words are that a slip of a finger explains."""
 FAREWELLS = ("/quit", "/exit", "/bye")
 
 
@@ -52,32 +61,41 @@ FAREWELLS = ("/quit", "/exit", "/bye")
 @which_agent
 @which_session
 @added_skills
+@which_gateway
 @pass_invocation
 def chat(invocation: Invocation, agent_id: str | None, session: str | None, skills: tuple[Path, ...]) -> int:
     """Talk with an agent. Ctrl-C stops a turn, /quit leaves, /help lists commands."""
-    return anyio.run(hold_chat, invocation, agent_id, session, skills)
+    return anyio.run(hold_chat, invocation, Wanted("retinue chat", skills), agent_id, session)
 
 
-async def hold_chat(
-    invocation: Invocation, agent_id: str | None, session: str | None, skills: tuple[Path, ...] = ()
-) -> int:
-    """Talk until the person leaves: through the gateway of this home where one runs, else in this process."""
+async def hold_chat(invocation: Invocation, wanted: Wanted, agent_id: str | None, session: str | None) -> int:
+    """Talk until the person leaves: through a gateway where there is one, else in this process."""
     from rich.console import Console
 
-    from retinue.cli.assistant import open_assistant
     from retinue.core.errors import UsageError
-    from retinue.runtime.foundation import lay_foundation
 
     if not ask_is_possible():
         raise UsageError("A chat needs a terminal. For one question use `retinue agent -m TEXT`.")
     keep_logs(invocation.home)
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
-    key = foundation.session_key(session, agent_id)
-    async with open_assistant(foundation, skills=skills, asks=True) as assistant:
+    foundation = invocation.lay_foundation()
+    async with open_assistant(invocation, replace(wanted, asks=True), foundation) as (assistant, _):
+        key = await assistant.session_key(session, agent_id)
         await Chat(assistant, foundation, key, Console()).hold()
     return 0
+
+
+def find_mistyped(text: str, commands: Sequence[str]) -> str | None:
+    """The command that a message probably means where its first word is nearly one; None where it is no such slip.
+
+    What begins with a space goes to the agent as it is.
+    """
+    from difflib import get_close_matches
+
+    word = text.split(maxsplit=1)[0] if text.startswith("/") else ""
+    if not word or word.lower().replace("-", "_") in commands:
+        return None
+    near = get_close_matches(word.lower(), commands, n=1, cutoff=NEARLY)
+    return near[0] if near else None
 
 
 class Chat:
@@ -93,6 +111,7 @@ class Chat:
         self._ask = terminal_ask(self._keyboard, self._stop)
         self._tasks: TaskGroup | None = None
         self._household: Household | None = None
+        self._commands: list[str] = []
 
     async def hold(self) -> None:
         """Greet, then read and answer until the person leaves; what happens by itself shows up in between."""
@@ -108,17 +127,19 @@ class Chat:
                 except EOFError:
                     break
                 except KeyboardInterrupt:
-                    self._console.print("Type /quit to leave.", style="dim", highlight=False)
+                    self._print("Type /quit to leave.", "dim")
                     continue
                 if text.strip().lower() in FAREWELLS:
                     break
-                if text.strip():
-                    await self._exchange(self._inbound(text))
+                near = find_mistyped(text, self._commands)
+                if near is not None:
+                    hint = f"There is no command {text.split()[0]}. Did you mean {near}?"
+                    self._print(hint, "yellow")
+                elif text.strip():
+                    await self._try_exchange(self._inbound(text))
             self._tell_of_helpers()
             tasks.cancel_scope.cancel()
-        self._console.print(
-            "Until next time. This conversation is kept; `retinue chat` resumes it.", style="dim", highlight=False
-        )
+        self._print("Until next time. This conversation is kept; `retinue chat` resumes it.", "dim")
 
     async def _attend(self, tasks: TaskGroup) -> None:
         """Do beside the talk what a gateway does for its clients, or follow the gateway that does it."""
@@ -149,41 +170,56 @@ class Chat:
         if at_work:
             which = f"{at_work} sub-agents are" if at_work > 1 else "A sub-agent is"
             left = f"{which} interrupted and will go on when this conversation, or the gateway, is open again."
-            self._console.print(left, style="dim", highlight=False)
+            self._print(left, "dim")
 
     async def _greet(self) -> None:
+        from rich.text import Text
+
         greeting = await self._assistant.greet(self._key)
-        self._console.print(f"[bold]{greeting.name}[/bold]  [dim]{greeting.workspace}[/dim]", highlight=False)
+        place = spell_place(greeting.workspace)
+        self._console.print(Text.assemble((tame(greeting.name), "bold"), "  ", (tame(place), "dim")))
         if greeting.model is None:
-            self._console.print(greeting.advice, markup=False, highlight=False)
+            self._print(greeting.advice)
         else:
-            self._console.print(
-                f"Model: {greeting.model} ({greeting.because}). Change it: /model, or {greeting.how_to_change}",
-                style="dim",
-                markup=False,
-                highlight=False,
-            )
+            how = f"Change it: /model, or {greeting.how_to_change}"
+            self._print(f"Model: {greeting.model} ({greeting.because}). {how}", "dim")
             if greeting.is_tiny:
-                self._console.print(TINY_MODEL, style="yellow")
+                self._print(TINY_MODEL, "yellow")
+        if greeting.caution:
+            self._print(greeting.caution, "yellow")
         if greeting.messages:
-            self._console.print(
-                f"Resuming a conversation of {greeting.messages} messages; /new begins another.", style="dim"
-            )
-        self._console.print(
-            "/help lists commands, Ctrl-C stops an answer, /quit leaves.\n", style="dim", highlight=False
-        )
+            self._print(f"Resuming a conversation of {greeting.messages} messages; /new begins another.", "dim")
+        self._print("/help lists commands, Ctrl-C stops an answer, /quit leaves.\n", "dim")
+
+    def _print(self, text: str, style: str = "") -> None:
+        """Print words as they are: nothing in them is markup, and nothing drives the terminal."""
+        self._console.print(tame(text), style=style, markup=False, highlight=False)
 
     async def _catch_up(self, when: str = "While you were away") -> None:
         """Show answers that were given while nobody looked."""
+        from retinue.core.events import TurnStatus
+
         for item in await self._assistant.missed(self._key):
-            self._console.print(f"{when} — {item.asked[:80]}", style="dim", markup=False)
-            self._console.print(item.outbound.text or item.outbound.error or "(nothing)", markup=False, highlight=False)
+            self._print(f"{when} — {item.asked[:80]}", "dim")
+            nothing = "(stopped)" if item.outbound.status is TurnStatus.ABORTED else "(nothing)"
+            self._print(item.outbound.text or item.outbound.error or nothing)
             await self._assistant.confirm(item.outbound.run)
 
     async def _reader(self) -> PromptSession[str]:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
-        from prompt_toolkit.history import FileHistory
+
+        self._commands = [*(f"/{name}" for name in await self._assistant.commands(self._key)), *FAREWELLS]
+        return PromptSession(
+            history=self._open_history(),
+            completer=WordCompleter(self._commands, sentence=True),
+            complete_while_typing=True,
+            enable_history_search=True,
+        )
+
+    def _open_history(self) -> History:
+        """What was typed before, in a file that only its owner reads; for this chat alone where there can be none."""
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
 
         hide = self._foundation.redactor.hide_exact
 
@@ -193,14 +229,13 @@ class Chat:
             def store_string(self, string: str) -> None:
                 super().store_string(hide(string))
 
-        home = self._foundation.home.path
-        names = [f"/{name}" for name in await self._assistant.commands(self._key)]
-        return PromptSession(
-            history=QuietHistory(str(home / "chat-history")),
-            completer=WordCompleter([*names, *FAREWELLS], sentence=True),
-            complete_while_typing=True,
-            enable_history_search=True,
-        )
+        path = self._foundation.home.path / "chat-history"
+        try:
+            with path.open("ab"):
+                path.chmod(0o600)
+        except OSError:
+            return InMemoryHistory()
+        return QuietHistory(str(path))
 
     def _prompt(self) -> str:
         return "you › "
@@ -210,6 +245,18 @@ class Chat:
 
         return Inbound(text, self._key)
 
+    async def _try_exchange(self, inbound: Inbound) -> None:
+        """Say one thing; where that cannot be done, tell why and leave the chat open."""
+        from retinue.core.errors import RetinueError, first_cause
+
+        try:
+            await self._exchange(inbound)
+        except (RetinueError, ExceptionGroup) as error:
+            cause = first_cause(error)
+            if not isinstance(cause, RetinueError):
+                raise
+            self._print(f"{cause}\n", "red")
+
     async def _exchange(self, inbound: Inbound, say: Say | None = None) -> None:
         """Say one thing and show what comes back; Ctrl-C ends the turn and leaves the chat open."""
         from retinue.cli.render import TerminalView
@@ -217,16 +264,24 @@ class Chat:
         from retinue.core.events import TurnStatus
 
         display = await self._assistant.display(inbound.session)
-        view = TerminalView(self._console, show_thinking=display.thinking, verbose=display.verbose)
-        async with self._alone(inbound):
-            outbound = await (say or partial(self._assistant.say, inbound))(view.emit, self._ask)
-            if outbound is None:
-                return
-            await self._assistant.confirm(outbound.run)
+        view = TerminalView(
+            self._console,
+            show_thinking=display.thinking,
+            verbose=display.verbose,
+            shows_waiting=inbound.source is Source.CHAT,
+        )
+        try:
+            async with self._alone(inbound):
+                outbound = await (say or partial(self._assistant.say, inbound))(view.emit, self._ask)
+                if outbound is None:
+                    return
+                await self._assistant.confirm(outbound.run)
+        finally:
+            view.close()
         if not view.shown and outbound.text:
-            self._console.print(outbound.text, markup=False, highlight=False)
+            self._print(outbound.text)
         if outbound.error and not view.shown_error:
-            self._console.print(outbound.error, style="red", markup=False, highlight=False)
+            self._print(outbound.error, "red")
         if outbound.status is TurnStatus.OK and inbound.source is Source.CHAT:
             self._console.print()
 
@@ -238,7 +293,7 @@ class Chat:
         if is_control(inbound.text):
             yield
             return
-        async with self._turn, _interruptible(self._stop):
+        async with self._turn, interruptible(self._stop):
             yield
 
     def _stop(self) -> None:
@@ -250,21 +305,3 @@ class Chat:
         """Answer what happens by itself, such as the end of a background command."""
         async for waiting in runtime.wakes:
             await self._exchange(waiting.inbound, partial(runtime.answer, waiting))
-
-
-@asynccontextmanager
-async def _interruptible(stop: Callable[[], object]) -> AsyncIterator[None]:
-    """While inside, Ctrl-C calls `stop` instead of ending the program."""
-
-    async def watch() -> None:
-        with anyio.open_signal_receiver(signal.SIGINT) as signals:
-            async for _ in signals:
-                stop()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch)
-        await anyio.lowlevel.checkpoint()
-        try:
-            yield
-        finally:
-            tasks.cancel_scope.cancel()

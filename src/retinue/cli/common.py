@@ -9,15 +9,27 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from retinue.cli.terminal import echo, is_terminal, width
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
+    from retinue.runtime.foundation import Foundation
     from retinue.security.redaction import Redactor
+    from retinue.storage.database import Database
     from retinue.storage.home import Home
+
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+TOKEN_VARIABLE = "RETINUE_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
+MOST_HELP = 200
+"""Characters of a command's first sentence in the help of its group."""
 
 
 class Invocation:
@@ -28,6 +40,8 @@ class Invocation:
         self.profile: str | None = None
         self.as_json = False
         self.quiet = False
+        self.gateway_url: str | None = None
+        self.gateway_token: str | None = None
         self._redactor: Redactor | None = None
 
     def keep_quiet(self, secret: str) -> None:
@@ -39,27 +53,49 @@ class Invocation:
 
     @property
     def home(self) -> Home:
+        from retinue.core.errors import UsageError
         from retinue.storage.home import locate_home
 
-        return locate_home(self.home_option, self.profile)
+        home = locate_home(self.home_option, self.profile)
+        if os.path.isfile(home.path):  # noqa: PTH113 - unlike Path.is_file, false where it may not be looked at
+            raise UsageError(f"The home must be a folder, and {home.path} is a file. Name another with --home.")
+        return home
 
-    def show(self, data: Any, text: str | Callable[[], str]) -> None:
-        """Print the result: `data` as JSON with `--json`, else the text."""
+    def lay_foundation(self) -> Foundation:
+        """What everything of the home stands on; problems of its configuration are told."""
+        from retinue.runtime.foundation import lay_foundation
+
+        foundation = lay_foundation(self.home)
+        for problem in foundation.loaded.problems:
+            self.note(str(problem))
+        return foundation
+
+    def show(self, data: Any, text: str | Callable[[], str], *, exact: bool = False) -> None:
+        """Print the result: `data` as JSON with `--json`, else the text, with its lines as they are where `exact`."""
         from retinue.security.redaction import redact_data, redact_everything
 
         if self.as_json:
             import json
 
-            click.echo(json.dumps(redact_data(data), ensure_ascii=False, indent=2, default=str))
+            echo(json.dumps(redact_data(data), ensure_ascii=False, indent=2, default=str), exact=True)
             return
-        click.echo(redact_everything(text if isinstance(text, str) else text()))
+        echo(redact_everything(text if isinstance(text, str) else text()), exact=exact)
 
     def note(self, text: str) -> None:
         """Tell the person something that is not the result; goes to standard error, silenced by `--quiet`."""
         from retinue.security.redaction import redact_everything
 
         if not self.quiet:
-            click.echo(redact_everything(text), err=True)
+            echo(redact_everything(text), err=True)
+
+
+def open_state(foundation: Foundation) -> AbstractContextManager[Database]:
+    """The database of the home, for somebody who only looks or changes one thing."""
+    from contextlib import closing
+
+    from retinue.storage.database import DATABASE_NAME, Database
+
+    return closing(Database(foundation.home.path / DATABASE_NAME, durable=foundation.durable, newer="aside"))
 
 
 def keep_logs(home: Home) -> None:
@@ -142,6 +178,13 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.params.extend(common_options())
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; what is logged goes to the log file where one is kept, and never between the lines of a result."""
+        import logging
+
+        logging.lastResort = logging.NullHandler()
+        return super().invoke(ctx)
+
 
 class Group(click.Group):
     """A group whose commands all take the common options."""
@@ -151,6 +194,12 @@ class Group(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(common_options())
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their whole first sentences, which click would cut off."""
+        listed = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(MOST_HELP)) for name, each in listed if each])
 
 
 Group.group_class = Group
@@ -168,24 +217,42 @@ added_skills = click.option(
 )
 
 
+def which_gateway(command: F) -> F:
+    """The options that name a gateway elsewhere; the invocation keeps what they say."""
+    url = "Talk to the gateway there (default: that of gateway.remote, where gateway.mode is remote)."
+    token = f"What lets you in there; better in {TOKEN_VARIABLE}, which others do not see."
+    for names, variable, about in (
+        (("--token", "gateway_token"), TOKEN_VARIABLE, token),
+        (("--url", "gateway_url"), None, url),
+    ):
+        command = click.option(
+            *names,
+            metavar=names[0][2:].upper(),
+            envvar=variable,
+            help=about,
+            expose_value=False,
+            callback=_store(names[1]),
+        )(command)
+    return command
+
+
 def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None, indent: str = "") -> str:
     """Rows as aligned columns; the last column is not padded."""
-    lines = [[str(cell) for cell in row] for row in ([header] if header else [])] if header else []
-    lines += [[str(cell) for cell in row] for row in rows]
+    lines = [[str(cell) for cell in row] for row in ((header, *rows) if header else rows)]
     if not lines:
         return ""
-    widths = [max(_width(row[i]) for row in lines if i < len(row)) for i in range(max(map(len, lines)))]
+    widths = [max(width(row[i]) for row in lines if i < len(row)) for i in range(max(map(len, lines)))]
     return "\n".join(
-        (indent + "  ".join(cell + " " * (widths[i] - _width(cell)) for i, cell in enumerate(row))).rstrip()
+        (indent + "  ".join(cell + " " * (widths[i] - width(cell)) for i, cell in enumerate(row))).rstrip()
         for row in lines
     )
 
 
-def _width(text: str) -> int:
-    """Columns that a text takes in a terminal, near enough for tables: wide characters count double."""
-    return len(text) + sum(1 for char in text if ord(char) > 0x2E7F and not 0xFE00 <= ord(char) <= 0xFE0F)
-
-
 def ask_is_possible() -> bool:
     """Whether a person sits at a terminal that we may ask."""
-    return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+
+
+def read_piped() -> str:
+    """What was piped in; nothing where standard input is a terminal, or closed."""
+    return "" if sys.stdin is None or is_terminal(sys.stdin) else sys.stdin.read()

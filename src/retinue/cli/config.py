@@ -43,7 +43,11 @@ def get(invocation: Invocation, key: str | None) -> None:
 
     loaded = _load(invocation)
     value = effective_value(loaded, key)
-    invocation.show(value, lambda: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))
+    invocation.show(
+        value,
+        lambda: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2),
+        exact=True,
+    )
 
 
 @config.command("set", context_settings={"ignore_unknown_options": True})  # a value may be -5
@@ -160,7 +164,7 @@ def schema(invocation: Invocation, key: str | None) -> None:
     from retinue.config.schema import Config
 
     found = json_schema(Config, parse_path(key) if key else ())
-    invocation.show(found, lambda: json.dumps(found, ensure_ascii=False, indent=2))
+    invocation.show(found, lambda: json.dumps(found, ensure_ascii=False, indent=2), exact=True)
 
 
 def _load(invocation: Invocation) -> LoadedConfig:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from retinue.automation.drafting import JobFields
     from retinue.automation.jobbook import JobBook
     from retinue.automation.jobs import Job, JobRun
@@ -140,14 +139,10 @@ def run(invocation: Invocation, job: str) -> None:
     import anyio
 
     from retinue.automation.job_codec import describe_run
-    from retinue.core.errors import first_cause
 
     with _opened(invocation) as (foundation, book):
         found = book.get(job)
-    try:
-        ended = anyio.run(_run_now, foundation, found)
-    except ExceptionGroup as errors:
-        raise first_cause(errors) from errors
+    ended = anyio.run(_run_now, foundation, found)
     invocation.show(describe_run(ended), lambda: ended.summary or f"({ended.outcome})")
     if ended.outcome != "ok":
         raise click.exceptions.Exit(1)
@@ -194,18 +189,12 @@ def _spell_jobs(jobs: list[Job]) -> str:
     if not jobs:
         return "There are no jobs. `retinue cron add --help` shows how to add one."
     rows = [
-        (job.id, job.name[:40], job.agent, job.schedule, _spell_time(job.next_at) if job.next_at else "-")
+        (job.id, job.name[:40], job.agent, job.schedule, spell_time(job.next_at) if job.next_at else "-")
         for job in jobs
     ]
-    return table(rows, header=("ID", "NAME", "AGENT", "WHEN", "NEXT"))
-
-
-def _spell_time(moment: datetime) -> str:
-    return f"{moment.astimezone():%Y-%m-%d %H:%M}"
+    return table(rows, header=("id", "name", "agent", "when", "next"))
 
 
 def _spell_runs(listed: tuple[JobRun, ...]) -> str:
-    rows = [
-        (_spell_time(run.started_at), run.outcome, run.reason, " ".join(run.summary.split())[:80]) for run in listed
-    ]
+    rows = [(spell_time(run.started_at), run.outcome, run.reason, " ".join(run.summary.split())[:80]) for run in listed]
     return table(rows)

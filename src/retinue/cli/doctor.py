@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Command, Invocation, pass_invocation
+from retinue.cli.wording import count
 
 if TYPE_CHECKING:
     from retinue.audit.facts import GatewayFacts
@@ -107,7 +108,7 @@ def _spell(findings: tuple[Finding, ...], fixed: tuple[str, ...], problems: int)
         lines.append(f"    {finding.why} {finding.todo}")
         if finding.remedies:
             lines.append("    `retinue doctor --fix` does it.")
-    verdict = "No problem" if not problems else "1 problem" if problems == 1 else f"{problems} problems"
+    verdict = count(problems, "problem") if problems else "No problem"
     others = len(findings) - problems
-    remarks = f", {others} remark{'s' if others != 1 else ''}" if others else ""
+    remarks = f", {count(others, 'remark')}" if others else ""
     return "\n".join([*lines, f"{verdict}{remarks}."])

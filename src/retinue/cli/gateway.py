@@ -13,6 +13,8 @@ import click
 
 from retinue.cli.access import devices, pair, token
 from retinue.cli.common import Group, Invocation, keep_logs, pass_invocation, table
+from retinue.cli.terminal import is_terminal
+from retinue.cli.wording import label, spell, spell_span
 
 if TYPE_CHECKING:
     from retinue.storage.home import Home
@@ -44,18 +46,18 @@ def run(invocation: Invocation, port: int | None) -> int:
     """
     import anyio
 
+    from retinue.core.errors import UsageError
     from retinue.gateway.server import run_gateway
-    from retinue.runtime.foundation import lay_foundation
     from retinue.security.logs import show_logs
     from retinue.storage.files import make_private_dir
 
     make_private_dir(invocation.home.path)
     keep_logs(invocation.home)
-    if sys.stderr.isatty():
+    if is_terminal(sys.stderr):
         show_logs()
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
+    foundation = invocation.lay_foundation()
+    if foundation.config.gateway.mode == "remote":
+        raise UsageError("gateway.mode is remote: this home uses a gateway elsewhere. Set it to local to run one here.")
     ending = anyio.run(run_gateway, foundation, port)
     if ending.restart:
         # A new process: what the configuration changed is read at a start.
@@ -107,9 +109,17 @@ def status(invocation: Invocation) -> int:
     data: dict[str, Any] = {"running": True, "pid": facts.pid, "url": facts.url}
     if found is not None:
         data |= found.model_dump(mode="json", by_alias=True)
-    rows = [(name, value) for name, value in data.items() if value not in ([], None)]
-    invocation.show(data, lambda: table(rows))
+    invocation.show(data, lambda: table(_spell_status(data, found)))
     return 0
+
+
+def _spell_status(data: dict[str, Any], found: Status | None) -> list[tuple[str, str]]:
+    """The facts in words; moments and spans of time as people tell them."""
+    if found is None:
+        return [(label(name), spell(value)) for name, value in data.items()]
+    told = data | {"startedAt": found.started_at, "memoryMb": f"{found.memory_mb:.0f}"}
+    told["uptime"] = spell_span(told.pop("uptimeSeconds"))
+    return [(label(name), spell(value)) for name, value in told.items() if value not in ([], None)]
 
 
 @gateway.command()
@@ -127,7 +137,7 @@ def schema(invocation: Invocation, form: str) -> None:
     from retinue.gateway.documents import make_asyncapi, make_openapi, render_document
 
     document = make_openapi() if form == "openapi" else make_asyncapi()
-    invocation.show(document, lambda: render_document(document).rstrip("\n"))
+    invocation.show(document, lambda: render_document(document).rstrip("\n"), exact=True)
 
 
 @gateway.command()
@@ -142,7 +152,7 @@ def install(invocation: Invocation, only_print: bool) -> None:
     path, text, switch_on = service_file(invocation.home, sys.platform, user_home)
     data = {"file": str(path), "content": text, "enable": switch_on, "written": not only_print}
     if only_print:
-        invocation.show(data, text.rstrip("\n"))
+        invocation.show(data, text.rstrip("\n"), exact=True)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text.encode())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.common import Group, Invocation, open_state, pass_invocation, table
+from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
     from retinue.automation.beatbook import Beat
@@ -28,8 +30,7 @@ def status(invocation: Invocation) -> None:
     from retinue.runtime.foundation import lay_foundation
 
     found = anyio.run(_status, lay_foundation(invocation.home))
-    rows = [(row["agent"], row["every"], row["next"] or "never", row["last"] or "-") for row in found]
-    invocation.show(found, lambda: table(rows, header=("AGENT", "EVERY", "NEXT", "LAST")))
+    invocation.show(found, lambda: table(map(_spell, found), header=("agent", "every", "next", "last")))
 
 
 @heartbeat.command()
@@ -40,14 +41,10 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
     import anyio
 
     from retinue.automation.beatbook import describe_beat
-    from retinue.core.errors import first_cause
     from retinue.runtime.foundation import lay_foundation
 
     foundation = lay_foundation(invocation.home)
-    try:
-        beat = anyio.run(_run, foundation, foundation.agent_id(agent_id))
-    except ExceptionGroup as errors:
-        raise first_cause(errors) from errors
+    beat = anyio.run(_run, foundation, foundation.agent_id(agent_id))
     invocation.show(describe_beat(beat), f"{beat.outcome}: {beat.detail}" if beat.detail else beat.outcome)
     if beat.outcome == "failed":
         raise click.exceptions.Exit(1)
@@ -61,19 +58,20 @@ def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     """Show the latest heartbeats, newest first: why each came and what it did."""
     from retinue.automation.beatbook import BeatBook, describe_beat
     from retinue.runtime.foundation import lay_foundation
-    from retinue.storage.database import DATABASE_NAME, Database
 
     foundation = lay_foundation(invocation.home)
     agent = foundation.agent_id(agent_id) if agent_id else None
-    database = Database(foundation.home.path / DATABASE_NAME, durable=foundation.durable, newer="aside")
-    try:
+    with open_state(foundation) as database:
         found = BeatBook(database, foundation.clock).log(agent, limit)
-    finally:
-        database.close()
-    rows = [
-        (f"{beat.at.astimezone():%m-%d %H:%M}", beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found
-    ]
+    rows = [(spell_time(beat.at), beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found]
     invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "No heartbeat yet.")
+
+
+def _spell(row: dict[str, Any]) -> tuple[str, ...]:
+    moment, _, outcome = (row["last"] or "").partition(" ")
+    last = f"{spell_time(datetime.fromisoformat(moment))} {outcome}" if moment else "-"
+    following = spell_time(datetime.fromisoformat(row["next"])) if row["next"] else "never"
+    return row["agent"], row["every"], following, last
 
 
 async def _status(foundation: Foundation) -> list[dict[str, Any]]:

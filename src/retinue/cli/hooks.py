@@ -24,7 +24,7 @@ def list_(invocation: Invocation) -> None:
     """List every hook, whether it is on, and whose it is."""
     found = _survey(invocation)
     rows = [(known.name, _state(known), known.source, _description(known)) for known in found]
-    invocation.show([_describe(known) for known in found], lambda: table(rows, header=("HOOK", "STATE", "FROM", "")))
+    invocation.show([_describe(known) for known in found], lambda: table(rows, header=("hook", "state", "from", "")))
 
 
 @hooks.command()

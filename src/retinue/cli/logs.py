@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Command, Invocation, pass_invocation
+from retinue.cli.terminal import echo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from retinue.audit.logbook import Record
 
 POLL_SECONDS = 0.2
@@ -26,13 +29,18 @@ def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, se
     """Show the newest records of the log. With --json and --follow, one JSON object per line."""
     from retinue.audit.logbook import Follower, make_filter, read_last
     from retinue.runtime.foundation import lay_foundation
+    from retinue.storage.file_errors import explained
 
     path, wanted = lay_foundation(invocation.home).log_file, make_filter(level, session)
+    with explained(path.name, path.parent):
+        exists = _can_be_read(path)
     if not follow:
         found = read_last(path, lines, wanted)
-        none = f"Nothing in {path}." if path.exists() else f"There is no log yet at {path}."
+        none = f"Nothing in {path}." if exists else f"There is no log yet at {path}."
         invocation.show([_describe(record) for record in found], lambda: "\n".join(map(_spell, found)) or none)
         return
+    if not exists:
+        invocation.note(f"There is no log yet at {path}; waiting for it.")
     follower = Follower(path)
     try:
         for record in read_last(path, lines, wanted):
@@ -41,8 +49,19 @@ def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, se
             for record in filter(wanted, follower.poll()):
                 _print(invocation, record)
             time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        return  # how following ends
     finally:
         follower.close()
+
+
+def _can_be_read(path: Path) -> bool:
+    """Whether there is a log; raises `OSError` where there is one that may not be read."""
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _print(invocation: Invocation, record: Record) -> None:
@@ -51,9 +70,9 @@ def _print(invocation: Invocation, record: Record) -> None:
     if invocation.as_json:
         import json
 
-        click.echo(json.dumps(redact_data(_describe(record)), ensure_ascii=False))
+        echo(json.dumps(redact_data(_describe(record)), ensure_ascii=False), exact=True)
     else:
-        click.echo(redact_everything(_spell(record)))
+        echo(redact_everything(_spell(record)))
 
 
 def _describe(record: Record) -> dict[str, Any]:

@@ -7,14 +7,16 @@ import importlib
 import io
 import os
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
 import click
 
 from retinue import __version__
-from retinue.cli.common import Group, Invocation
-from retinue.core.errors import RetinueError, UsageError
+from retinue.cli.common import Group, Invocation, keep_logs
+from retinue.cli.terminal import echo
+from retinue.core.errors import RetinueError, StorageError, UsageError, first_cause
 
 COMMANDS = {
     "up": ("retinue.cli.up:up", "Set up what is missing and start the assistant."),
@@ -36,6 +38,7 @@ COMMANDS = {
     "heartbeat": ("retinue.cli.heartbeat:heartbeat", "See when agents wake up by themselves, and wake one now."),
     "cron": ("retinue.cli.cron:cron", "Let agents do things at set times."),
     "hooks": ("retinue.cli.hooks:hooks", "List hooks, say why one is off, and switch them."),
+    "plugins": ("retinue.cli.plugins:plugins", "List plugins, say why one is off, and switch them."),
     "models": ("retinue.cli.models:models", "List, test and pull models; keep credentials."),
     "tools": ("retinue.cli.tools:tools", "List a session's tools and say why something may or may not be done."),
     "sandbox": ("retinue.cli.sandbox:sandbox", "Say what confines commands; list and prune sandboxes."),
@@ -92,7 +95,15 @@ def main() -> NoReturn:
     """
     gc.disable()
     sys.excepthook = _report_crash
+    _allow_any_letter()
     sys.exit(run(sys.argv[1:]))
+
+
+def _allow_any_letter() -> None:
+    """Print a question mark for what the terminal's encoding lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -109,31 +120,71 @@ def run(arguments: list[str]) -> int:
     invocation = Invocation()
     try:
         result: Any = cli.main(arguments, prog_name="retinue", standalone_mode=False, obj=invocation)
-    except click.ClickException as error:
-        if "--json" in arguments:
-            _print_json("UsageError", error.format_message())
-        else:
-            shown = io.StringIO()
-            error.show(shown)
-            click.echo(_redact(shown.getvalue()), err=True, nl=False)
-        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         return 130
-    except RetinueError as error:
-        _report(invocation, error)
-        return 2 if isinstance(error, UsageError) else 1
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 141
+    except (click.ClickException, RetinueError, OSError, ExceptionGroup) as error:
+        return _end(first_cause(error), invocation, as_json="--json" in arguments)
     return result if isinstance(result, int) else 0
+
+
+def _end(error: Exception, invocation: Invocation, *, as_json: bool) -> int:
+    """Tell why a command failed; returns its exit code."""
+    match error:
+        case click.ClickException():
+            if as_json:
+                _print_json("UsageError", error.format_message())
+            else:
+                shown = io.StringIO()
+                error.show(shown)
+                echo(_redact(shown.getvalue()), err=True, nl=False)
+            return error.exit_code
+        case RetinueError():
+            _report(invocation, error)
+            return 2 if isinstance(error, UsageError) else 1
+        case OSError():
+            _drop_output()
+            _log(error, invocation)
+            _report(invocation, _explain(error))
+            return 1
+        case _:
+            raise error
+
+
+def _log(error: OSError, invocation: Invocation) -> None:
+    """Keep for the log where the system refused something, because the message cannot tell that."""
+    import logging
+
+    try:
+        keep_logs(invocation.home)
+    except (RetinueError, OSError):
+        return
+    logging.getLogger(__name__).error("a command failed", exc_info=error)
+
+
+def _drop_output() -> None:
+    """Let what is left to print go nowhere where standard output does not take it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _explain(error: OSError) -> RetinueError:
+    """What the system refused, as an error with a message for people."""
+    from retinue.storage.file_errors import explain
+
+    if isinstance(error.filename, str):
+        folder, name = os.path.split(error.filename)
+        return explain(error, name, Path(folder))
+    return StorageError(f"The system refused: {(error.strerror or str(error)).lower()}.")
 
 
 def _report(invocation: Invocation, error: RetinueError) -> None:
     if invocation.as_json:
         _print_json(type(error).__name__, str(error))
     else:
-        click.echo(_redact(f"error: {error}"), err=True)
+        echo(_redact(f"error: {error}"), err=True)
 
 
 def _print_json(kind: str, message: str) -> None:

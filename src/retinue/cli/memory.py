@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.terminal import is_terminal
+from retinue.cli.wording import count, label, spell
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from retinue.memory.documents import Problem
     from retinue.memory.index import MemoryIndex, SearchResult
     from retinue.memory.qmd.memory import QmdMemory
@@ -45,7 +49,7 @@ def status(invocation: Invocation, agent: str | None) -> None:
     shown = {
         key: value for key, value in data.items() if key != "problems" and (value is not None or key == "lastSync")
     }
-    invocation.show(data, lambda: table([(key, _spell(value)) for key, value in shown.items()]))
+    invocation.show(data, lambda: table([(label(key), spell(value)) for key, value in shown.items()]))
     _note_problems(invocation, data["problems"])
 
 
@@ -123,11 +127,10 @@ def index(invocation: Invocation, agent: str | None, force: bool) -> None:
     data = _with_memory(invocation, agent, bring)
     changes = f"{data['changed']} changed, {data['removed']} removed"
     if data["backend"] == "qmd":
-        invocation.show(data, f"{data['files']} files in QMD: {changes}.")
+        invocation.show(data, f"{count(data['files'], 'file')} in QMD: {changes}.")
     else:
-        invocation.show(
-            data, f"{data['files']} files, {data['chunks']} chunks: {changes}, {data['embedded']} embedded."
-        )
+        held = f"{count(data['files'], 'file')}, {count(data['chunks'], 'chunk')}"
+        invocation.show(data, f"{held}: {changes}, {data['embedded']} embedded.")
     if data["reason"]:
         invocation.note(data["reason"] if data["insteadOf"] else f"Words only: {data['reason']}")
     for note in data["notes"]:
@@ -189,7 +192,7 @@ def get_note(invocation: Invocation, path: str, agent: str | None, start: int, l
         return data | ({"truncated": True, "nextFrom": excerpt.next_line} if excerpt.next_line else {})
 
     data = _with_memory(invocation, agent, read)
-    invocation.show(data, data["text"])
+    invocation.show(data, data["text"], exact=True)
     if "nextFrom" in data:
         invocation.note(f"There is more: --from {data['nextFrom']}")
 
@@ -284,25 +287,13 @@ def _note_problems(invocation: Invocation, problems: list[dict[str, str]]) -> No
         invocation.note(f"… and {len(problems) - _SHOWN_PROBLEMS} more; --json lists them all.")
 
 
-def _spell(value: object) -> str:
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case None:
-            return "never"
-        case list():
-            return ", ".join(map(str, value)) or "none"
-        case _:
-            return str(value)
-
-
 class _Bar:
     """A progress bar on the terminal, for work that takes long enough to see one."""
 
     def __init__(self, invocation: Invocation) -> None:
-        self._visible = not invocation.quiet and not invocation.as_json and sys.stderr.isatty()
-        self._progress: Any = None
-        self._tasks: dict[str, Any] = {}
+        self._visible = not invocation.quiet and not invocation.as_json and is_terminal(sys.stderr)
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> _Bar:
         return self

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 from retinue.cli.models_auth import auth
+from retinue.cli.pulling import SMALLEST, pull_showing
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
     from retinue.core.model import ModelInfo, ModelRef
-    from retinue.providers.pull import OnProgress, Progress, Pulled
     from retinue.providers.resolve import Choice
     from retinue.runtime.access import Trial
     from retinue.runtime.foundation import Foundation
     from retinue.runtime.models import ModelAccess
 
-SMALLEST = "smollm2-135m"
-STEP_PERCENT = 10
 ANSWER_SHOWN = 60
 
 
@@ -43,7 +38,7 @@ def list_models(invocation: Invocation, agent: str | None, everything: bool) -> 
     """Show which model would answer and why, and which ones can be chosen."""
     import anyio
 
-    found = anyio.run(_survey, _found(invocation), agent, everything)
+    found = anyio.run(_survey, invocation.lay_foundation(), agent, everything)
     invocation.show(found, lambda: _spell_survey(found))
 
 
@@ -149,7 +144,7 @@ async def _try(invocation: Invocation, text: str | None, agent: str | None) -> T
     async def tell(notice: str) -> None:
         invocation.note(notice)
 
-    foundation = _found(invocation)
+    foundation = invocation.lay_foundation()
     async with open_access(foundation, foundation.agent_id(agent)) as access:
         if text is not None:
             return await try_models(access, (_resolve(access, text),), tell)
@@ -209,7 +204,7 @@ def set_model(invocation: Invocation, ref: str) -> None:
     from retinue.config.edit import set_value
     from retinue.config.keypath import look_up
 
-    foundation = _found(invocation)
+    foundation = invocation.lay_foundation()
     chosen, remark = anyio.run(_check_choice, foundation, ref)
     # A model that the file gives as a plain text stays one.
     _, written = look_up(("agents", "defaults", "model"), foundation.loaded.tree.plain)
@@ -271,10 +266,12 @@ def pull(invocation: Invocation, name: str, only_list: bool) -> None:
     """Get a model that runs inside Retinue; without NAME the smallest one."""
     from importlib.util import find_spec
 
+    import anyio
+
     if only_list:
         _list_pullable(invocation)
         return
-    pulled = _pull(invocation, name)
+    pulled = anyio.run(pull_showing, invocation, name)
     ref = f"local/{pulled.path.stem}"
     runs = find_spec("xllamacpp") is not None
     missing = "" if runs else "\nTo run it, install the extra first: pip install 'retinue[local]'"
@@ -308,59 +305,3 @@ def _list_pullable(invocation: Invocation) -> None:
             header=("model", "size", "", ""),
         ),
     )
-
-
-def _pull(invocation: Invocation, name: str) -> Pulled:
-    from functools import partial
-
-    import anyio
-
-    from retinue.providers.pull import HUB, pull_model
-
-    # The variable by which other programs, too, are told of a mirror of the hub.
-    pull_it = partial(pull_model, hub=os.environ.get("HF_ENDPOINT") or HUB)
-    if invocation.quiet or not sys.stderr.isatty():
-        return anyio.run(pull_it, name, invocation.home.models, _PlainProgress(invocation))
-
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        return anyio.run(pull_it, name, invocation.home.models, _show_on(bar))
-
-
-def _show_on(bar: Bar) -> OnProgress:
-    task = bar.add_task("", total=None)
-
-    def show(progress: Progress) -> None:
-        bar.update(task, description=progress.stage, completed=progress.done, total=progress.total or None)
-
-    return show
-
-
-class _PlainProgress:
-    """A line per stage, and one per ten percent."""
-
-    def __init__(self, invocation: Invocation) -> None:
-        self._invocation = invocation
-        self._told: tuple[str, int] | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        percent = progress.done * 100 // progress.total if progress.total else 0
-        now = (progress.stage, percent // STEP_PERCENT)
-        if now == self._told:
-            return
-        self._told = now
-        of = f": {percent} % of {progress.total / 10**6:,.0f} MB" if progress.total else ""
-        self._invocation.note(f"{progress.stage}{of}")
-
-
-def _found(invocation: Invocation) -> Foundation:
-    from retinue.runtime.foundation import lay_foundation
-
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
-    return foundation

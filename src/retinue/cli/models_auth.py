@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, ask_is_possible, pass_invocation, table
+from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
     from retinue.providers.credentials import Credentials
@@ -168,7 +169,7 @@ def _describe(row: ProfileSummary) -> dict[str, Any]:
 
 
 def _when(row: ProfileSummary) -> str:
-    return f"{row.last_used.astimezone():%Y-%m-%d %H:%M}" if row.last_used else "never"
+    return spell_time(row.last_used) if row.last_used else "never"
 
 
 def _state(row: ProfileSummary) -> str:
@@ -232,9 +233,6 @@ def _own_ids(credentials: Credentials) -> list[str]:
 
 def _open(invocation: Invocation, agent: str | None) -> ModelAccess:
     from retinue.runtime.access import make_access
-    from retinue.runtime.foundation import lay_foundation
 
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
+    foundation = invocation.lay_foundation()
     return make_access(foundation, foundation.agent_id(agent))

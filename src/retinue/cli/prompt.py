@@ -54,6 +54,7 @@ def show(invocation: Invocation, agent: str | None, mode: str, session: str | No
             ],
         },
         text,
+        exact=True,
     )
 
 
@@ -68,11 +69,13 @@ def sizes(invocation: Invocation, agent: str | None, mode: str, session: str | N
 
 
 @prompt.command()
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", required=False)
+@click.argument("after", default=".")
 @pass_invocation
-def diff(invocation: Invocation, before: str, after: str) -> None:
+def diff(invocation: Invocation, before: str | None, after: str) -> None:
     """Compare two prompts and name the section that moves the provider's cache.
+
+    Without BEFORE they are the last two that the main session was sent; without AFTER the other one is built now.
 
     BEFORE and AFTER are each one of: a session, whose prompt is built now; SESSION#N, the N-th prompt that the session
     was sent (#-1 is the last one; a new one is kept whenever something changed); a file written by `retinue prompt
@@ -80,7 +83,11 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
     """
     from retinue.context.prompt.report import diff_reports
 
-    found = diff_reports(_operand(invocation, before), _operand(invocation, after))
+    if before is None:
+        first, second = _last_two(invocation)
+    else:
+        first, second = _operand(invocation, before), _operand(invocation, after)
+    found = diff_reports(first, second)
     invocation.show(
         {
             "added": found.added,
@@ -98,12 +105,9 @@ def _build(
     import anyio
 
     from retinue.context.prompt.inputs import Mode
-    from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.preview import preview_prompt
 
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
+    foundation = invocation.lay_foundation()
     key = foundation.session_key(session, agent)
     return anyio.run(preview_prompt, foundation, key, Mode(mode))
 
@@ -112,6 +116,18 @@ def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:
     from retinue.context.prompt.report import report_prompt
 
     return report_prompt(built.system, turn=built.turn, tools=tools)
+
+
+def _last_two(invocation: Invocation) -> tuple[PromptReport, PromptReport]:
+    """The last two prompts of the main session that differ; the same one twice where no other was sent."""
+    from retinue.core.errors import UsageError
+    from retinue.runtime.records import sent_prompts
+
+    foundation = invocation.lay_foundation()
+    reports = sent_prompts(foundation, foundation.session_key(None, None))
+    if not reports:
+        raise UsageError("The main session was sent no prompt yet. Say something first, or name two to compare.")
+    return reports[-2:][0], reports[-1]
 
 
 def _operand(invocation: Invocation, text: str) -> PromptReport:

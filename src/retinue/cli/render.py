@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, assert_never
 
+from retinue.cli.terminal import tame
 from retinue.core.events import (
     Accepted,
     Answered,
@@ -26,6 +27,7 @@ from retinue.core.events import (
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.markdown import Markdown
+    from rich.spinner import Spinner
 
 ARGUMENTS_SHOWN = 100
 RESULT_LINES_SHOWN = {"off": 4, "on": 20, "full": 1_000_000}
@@ -34,6 +36,8 @@ SECONDS_WORTH_TELLING = 0.5
 DRAWINGS_PER_SECOND = 15
 TELLING = ("command", "path", "url", "query", "pattern")
 """Arguments that say by themselves what a call does."""
+_NOTHING_FOLLOWS = (Spoken, Thought, ApprovalAsked, Answered, TurnFinished)
+"""Events that need no sign that more is to come: words are one, and after the others nothing comes, or a question."""
 
 
 def split_blocks(text: str) -> tuple[str, str]:
@@ -65,18 +69,19 @@ class Growing:
         self._text = text
 
     def __rich__(self) -> Markdown:
-        from rich.markdown import Markdown
-
-        return Markdown(self._text)
+        return _to_markdown(self._text)
 
 
 class TerminalView:
     """Prints a turn: finished Markdown blocks for good, the growing one live below them."""
 
-    def __init__(self, console: Console, *, show_thinking: bool = False, verbose: str = "off") -> None:
+    def __init__(
+        self, console: Console, *, show_thinking: bool = False, verbose: str = "off", shows_waiting: bool = False
+    ) -> None:
         from rich.live import Live
 
         self._console = console
+        self._shows_waiting = shows_waiting and console.is_terminal and not console.is_dumb_terminal
         self._show_thinking = show_thinking
         self._result_lines = RESULT_LINES_SHOWN.get(verbose, RESULT_LINES_SHOWN["off"])
         self._pending = ""
@@ -88,12 +93,24 @@ class TerminalView:
 
     async def emit(self, event: TurnEvent) -> None:
         """Show one event."""
+        self._show(event)
+        if self._shows_waiting and self._live is None and not isinstance(event, _NOTHING_FOLLOWS):
+            from rich.spinner import Spinner
+
+            self._draw(Spinner("dots", style="dim"))
+
+    def close(self) -> None:
+        """Leave the terminal as it was, also where a turn ends without a word."""
+        self._settle()
+
+    def _show(self, event: TurnEvent) -> None:
         match event:
             case Spoken(text):
                 self._speak(text)
             case Thought(text):
                 if self._show_thinking:
-                    self._console.print(text, style="dim italic", end="", markup=False, highlight=False)
+                    self._stop_live()
+                    self._console.print(tame(text), style="dim italic", end="", markup=False, highlight=False)
             case ToolStarted(call):
                 self._settle()
                 self._line(f"▸ {call.name} {_brief(call.arguments)}", "cyan")
@@ -128,24 +145,30 @@ class TerminalView:
                 assert_never(event)
 
     def _speak(self, text: str) -> None:
-        from rich.live import Live
-
         self.shown = True
         done, self._pending = split_blocks(self._pending + text)
         if done.strip():
             self._stop_live()
             self._print_block(done)
         if self._pending.strip():
-            if self._live is None:
-                self._live = Live(
-                    console=self._console,
-                    refresh_per_second=DRAWINGS_PER_SECOND,
-                    transient=True,
-                    vertical_overflow="crop",
-                )
-                self._live.start()
-            # Drawn a few times a second: doing it for every word would take longer than the model does.
-            self._live.update(Growing(self._pending))
+            self._draw(Growing(self._pending))
+
+    def _draw(self, picture: Growing | Spinner) -> None:
+        """Show something below what is printed for good, until that goes on.
+
+        It is drawn a few times a second: doing it for every word would take longer than the model does.
+        """
+        from rich.live import Live
+
+        if self._live is None:
+            self._live = Live(
+                console=self._console,
+                refresh_per_second=DRAWINGS_PER_SECOND,
+                transient=True,
+                vertical_overflow="crop",
+            )
+            self._live.start()
+        self._live.update(picture)
 
     def _settle(self) -> None:
         """Print what is still growing for good."""
@@ -157,11 +180,10 @@ class TerminalView:
 
     def _print_block(self, markdown: str) -> None:
         """Print a finished block for good, one blank line after the block before it."""
-        from rich.markdown import Markdown
         from rich.text import Text
 
         with self._console.capture() as rendered:
-            self._console.print(Markdown(markdown))
+            self._console.print(_to_markdown(markdown))
         if self._after_block:
             self._console.print()
         self._console.print(Text.from_ansi(rendered.get().strip("\n")))
@@ -173,18 +195,25 @@ class TerminalView:
             self._live = None
 
     def _line(self, text: str, style: str) -> None:
-        self._console.print(text, style=style, markup=False, highlight=False)
+        self._console.print(tame(text), style=style, markup=False, highlight=False)
 
     def _result(self, text: str, is_error: bool, seconds: float) -> None:
         lines = text.strip().splitlines()
         for line in lines[: self._result_lines]:
-            self._line(f"  {line[: self._console.width - 4]}", "red" if is_error else "dim")
+            self._line(f"  {tame(line)[: self._console.width - 4]}", "red" if is_error else "dim")
         more = len(lines) - self._result_lines
         remarks = [f"… {more} more lines"] if more > 0 else []
         if seconds >= SECONDS_WORTH_TELLING:
             remarks.append(f"{seconds:.1f} s")
         if remarks:
             self._line(f"  {', '.join(remarks)}", "dim")
+
+
+def _to_markdown(text: str) -> Markdown:
+    """Markdown as the terminal shows it; where a link leads is written out, because its words may say otherwise."""
+    from rich.markdown import Markdown
+
+    return Markdown(tame(text), hyperlinks=False)
 
 
 def _brief(arguments: Mapping[str, Any]) -> str:

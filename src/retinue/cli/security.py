@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation
+from retinue.cli.terminal import echo
 
 MOST_SHOWN = 200
 _LONGEST_VALUE = 300
@@ -126,6 +127,9 @@ def wrap(invocation: Invocation, source: str, sender: str | None, subject: str |
     if found:
         invocation.note(f"Suspicious: {', '.join(found)}")
     if invocation.as_json:
-        click.echo(json.dumps({"source": source, "suspicious": found, "text": wrapped}, ensure_ascii=False, indent=2))
+        echo(
+            json.dumps({"source": source, "suspicious": found, "text": wrapped}, ensure_ascii=False, indent=2),
+            exact=True,
+        )
     else:
-        click.echo(wrapped)
+        echo(wrapped, exact=True)

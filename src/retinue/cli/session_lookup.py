@@ -52,12 +52,3 @@ def list_sessions_of(store: SessionStore) -> tuple[Session, ...]:
 def tell_notes(invocation: Invocation, store: SessionStore) -> None:
     for note in store.notes:
         invocation.note(note)
-
-
-def read_foundation(invocation: Invocation) -> Foundation:
-    from retinue.runtime.foundation import lay_foundation
-
-    foundation = lay_foundation(invocation.home)
-    for problem in foundation.loaded.problems:
-        invocation.note(str(problem))
-    return foundation

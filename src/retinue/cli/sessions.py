@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.session_lookup import AGENT, find_session, list_sessions_of, read_foundation, tell_notes
+from retinue.cli.session_lookup import AGENT, find_session, list_sessions_of, tell_notes
 from retinue.cli.sessions_upkeep import check, compact, import_sessions, prune, restore
+from retinue.cli.terminal import echo
+from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
     from retinue.sessions.entries import Entry, Header
@@ -42,7 +44,7 @@ def list_sessions(invocation: Invocation, agent: str | None) -> None:
     """List the sessions, the one last used first."""
     from retinue.runtime.records import open_sessions
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     agents = (foundation.agent_id(agent),) if agent else foundation.config.agents.ids
     found = [pair for each in agents for pair in _with_models(invocation, open_sessions(foundation, each))]
     found.sort(key=lambda pair: pair[0].updated_at, reverse=True)
@@ -96,7 +98,7 @@ def _spell_rows(rows: list[dict[str, Any]]) -> str:
                 row["messages"],
                 f"{row['usage']['total']:,}",
                 f"${row['usage']['cost']:.4f}" if row["usage"]["cost"] else "-",
-                f"{datetime.fromisoformat(row['updatedAt']).astimezone():%Y-%m-%d %H:%M}",
+                spell_time(datetime.fromisoformat(row["updatedAt"])),
                 literal(row["model"] or "-"),
             )
             for row in rows
@@ -117,7 +119,7 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     from retinue.security.literals import passage
     from retinue.sessions.export import export_json, export_markdown
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     session, store = find_session(invocation, foundation, key, agent)
     header, entries = _read(store, session)
     last = _last_messages(entries, limit)
@@ -154,7 +156,7 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
 
     from retinue.sessions.export import export_json, export_markdown
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     session, store = find_session(invocation, foundation, key, agent)
     header, entries = _read(store, session)
     write = export_json if form == "json" else export_markdown
@@ -166,7 +168,7 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
     elif invocation.as_json:
         invocation.show(about | {"content": json.loads(text) if form == "json" else text}, "")
     else:
-        click.echo(text, nl=False)
+        echo(text, nl=False, exact=True)
 
 
 def _mend(text: str) -> str:
@@ -195,7 +197,7 @@ def _write_new(path: Path, text: str, *, force: bool) -> Path:
 @pass_invocation
 def reset(invocation: Invocation, key: str, agent: str | None) -> None:
     """Archive a session and start a new one under its key; choices such as its model stay."""
-    session, store = find_session(invocation, read_foundation(invocation), key, agent)
+    session, store = find_session(invocation, invocation.lay_foundation(), key, agent)
     new = store.reset(session.key)
     kept = max(store.folder.glob(f"{store.path_of(session.id).name}.reset.*"))
     invocation.show(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Command, Invocation, keep_logs, pass_invocation, table
-from retinue.cli.session_lookup import AGENT, find_session, read_foundation
+from retinue.cli.session_lookup import AGENT, find_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def compact(invocation: Invocation, key: str, agent: str | None, focus: str) -> 
     """
     import anyio
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     session, _ = find_session(invocation, foundation, key, agent)
     keep_logs(invocation.home)
     anyio.run(_compact, invocation, foundation, session.key, focus)
@@ -70,7 +70,7 @@ def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> 
     """Undo the last compaction: the model reads again what its summary had replaced."""
     from retinue.sessions.restoring import undo_compactions
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     session, store = find_session(invocation, foundation, key, agent)
     with _leases(foundation)(session.key):
         restored = undo_compactions(store.open(session.key), foundation.clock.now(), count)
@@ -105,7 +105,7 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     from retinue.runtime.records import open_sessions
     from retinue.sessions.importing import Outcome, Route, find_transcripts, import_all
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     found = find_transcripts(source.expanduser())
     if session is not None and len(found) > 1:
         raise UsageError(f"There are {len(found)} transcripts in {source}, and --session names one. Name a file.")
@@ -160,7 +160,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     from retinue.sessions.checking import check_folder
     from retinue.sessions.mending import mend
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     only = foundation.session_key(key, agent) if key else None
     reports: list[Report] = []
     fixed: list[str] = []
@@ -229,7 +229,7 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     from retinue.runtime.records import open_sessions
     from retinue.sessions.maintenance import maintain
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     settings = foundation.config.session.maintenance
     if settings.mode == "warn" and not dry_run:
         invocation.note("session.maintenance.mode is `warn`, so nothing is done.")

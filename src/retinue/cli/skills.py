@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.wording import label, spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ def list_skills(invocation: Invocation, agent: str | None, paths: tuple[Path, ..
         [_summarise(item) for item in judged],
         lambda: (
             table(
-                [(item.skill.name, item.skill.tier, _state(item), _shorten(item.skill.description)) for item in judged],
+                [(item.skill.name, item.skill.tier, *_state(item)) for item in judged],
                 header=("skill", "from", "state", "description"),
             )
             if judged
@@ -77,7 +78,7 @@ def info(invocation: Invocation, name: str, agent: str | None, paths: tuple[Path
         details = _describe(_find(room.skills(), name))
     invocation.show(
         details,
-        lambda: table([(_label(key), _spell(value)) for key, value in details.items() if value not in (None, (), [])]),
+        lambda: table([(label(key), spell(value)) for key, value in details.items() if value not in (None, (), [])]),
     )
 
 
@@ -204,24 +205,10 @@ def _check_text(judged: tuple[Judged, ...], found: Discovery, catalog: Catalog) 
     return "\n\n".join(f"{title} ({len(rows)})\n{table(rows, indent='  ')}" for title, rows in sections if rows)
 
 
-def _state(item: Judged) -> str:
-    return "ready" if item.gate.eligible else f"off: {item.gate.reasons[0]}"
+def _state(item: Judged) -> tuple[str, str]:
+    """Whether a skill can be used, with what it is for, or why it cannot."""
+    return ("ready", _shorten(item.skill.description)) if item.gate.eligible else ("off", item.gate.reasons[0])
 
 
 def _shorten(text: str) -> str:
     return text if len(text) <= DESCRIPTION_SHOWN else f"{text[: DESCRIPTION_SHOWN - 1].rstrip()}…"
-
-
-def _label(key: str) -> str:
-    return "".join(f" {char.lower()}" if char.isupper() else char for char in key)
-
-
-def _spell(value: Any) -> str:
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case list() | tuple():
-            return "; ".join(map(_spell, value))
-        case {"kind": kind, "target": target}:
-            return f"{kind} {target}"
-    return str(value)

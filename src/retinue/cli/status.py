@@ -11,10 +11,12 @@ import click
 
 from retinue import __version__
 from retinue.cli.common import Command, Invocation, pass_invocation, table
+from retinue.cli.wording import count, spell_span, spell_time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from retinue.config.sections.gateway import GatewaySettings
     from retinue.core.keys import AgentId
     from retinue.runtime.foundation import Foundation
     from retinue.storage.home import Home
@@ -52,7 +54,7 @@ def describe_home(foundation: Foundation) -> dict[str, Any]:
         "home": str(home.path),
         "exists": home.path.is_dir(),
         "config": {"source": loaded.source, "errors": len(loaded.errors), "warnings": len(loaded.warnings)},
-        "gateway": _describe_gateway(instance, answer),
+        "gateway": _describe_gateway(instance, answer, foundation.config.gateway),
         "agents": [anyio.run(_describe_agent, foundation, agent) for agent in foundation.config.agents.ids],
         "waitingMessages": count_messages(home),
         "pendingApprovals": count_approvals(home, foundation.clock.now()),
@@ -91,9 +93,11 @@ def ask_gateway(home: Home, instance: InstanceFacts, seconds: float = ANSWER_SEC
     return answer if isinstance(answer, dict) else None
 
 
-def _describe_gateway(instance: InstanceFacts | None, answer: dict[str, Any] | None) -> dict[str, Any]:
+def _describe_gateway(
+    instance: InstanceFacts | None, answer: dict[str, Any] | None, settings: GatewaySettings
+) -> dict[str, Any]:
     if instance is None:
-        return {"running": False}
+        return {"running": False} | ({"remote": settings.remote.url} if settings.mode == "remote" else {})
     told = ("uptimeSeconds", "sessionsActive", "turnsRunning", "turnsWaiting", "connections", "memoryMb", "draining")
     data: dict[str, Any] = {
         "running": True,
@@ -121,7 +125,7 @@ async def _describe_agent(foundation: Foundation, agent: AgentId) -> dict[str, A
         model = settings.model.primary
     search = settings.memory_search
     found = glance_at_memory(search.index_file(foundation.home.path, agent)) if search.enabled else None
-    memory = "off" if not search.enabled else "not indexed yet" if found is None else "ready"
+    memory = "off" if not search.enabled else "without notes yet" if found is None else "ready"
     return {
         "id": agent,
         "default": settings.is_default,
@@ -154,30 +158,36 @@ def _spell(data: dict[str, Any]) -> str:
     rows: list[tuple[object, object]] = [("retinue", data["version"]), ("home", _spell_home(data))]
     rows.append(("gateway", _spell_gateway(data["gateway"])))
     for agent in data["agents"]:
-        sessions = "sessions unreadable" if agent["sessions"] is None else _count(agent["sessions"], "session")
+        sessions = "sessions unreadable" if agent["sessions"] is None else count(agent["sessions"], "session")
         memory = agent["memory"]
-        notes = f"{memory['state']}, {_count(memory['files'], 'file')}" if "files" in memory else memory["state"]
+        notes = f"{memory['state']}, {count(memory['files'], 'file')}" if "files" in memory else memory["state"]
         model = agent["model"] or "no model configured (looked for at the first message)"
         rows.append((f"agent {agent['id']}", f"{model}; {sessions}; memory {notes}"))
     if data["waitingMessages"]:
         rows.append(("messages", f"{data['waitingMessages']} not answered yet"))
     if data["pendingApprovals"]:
         rows.append(("approvals", f"{data['pendingApprovals']} wait for you: `retinue approvals list`"))
-    rows += [("next job", f"{job['name']} at {job['at']} ({job['agent']})") for job in data["nextJobs"]]
+    rows += [("next job", f"{job['name']} at {_spell_due(job['at'])} ({job['agent']})") for job in data["nextJobs"]]
     rows += [("error", f"{error['time']} {error['message']}") for error in data["lastErrors"]]
     return table(rows)
+
+
+def _spell_due(at: str | None) -> str:
+    from datetime import datetime
+
+    return spell_time(datetime.fromisoformat(at)) if at else "no time"
 
 
 def _spell_home(data: dict[str, Any]) -> str:
     if not data["exists"]:
         return f"{data['home']} (not made yet: `retinue up` or `retinue init`)"
     errors = data["config"]["errors"]
-    return str(data["home"]) + (
-        f" ({_count(errors, 'error')} in the configuration: `retinue doctor`)" if errors else ""
-    )
+    return str(data["home"]) + (f" ({count(errors, 'error')} in the configuration: `retinue doctor`)" if errors else "")
 
 
 def _spell_gateway(gateway: dict[str, Any]) -> str:
+    if "remote" in gateway:
+        return f"elsewhere, at {gateway['remote'] or 'an address that is not set'}; gateway.mode is remote"
     if not gateway["running"]:
         return "not running; `retinue gateway start` starts it"
     if not gateway["url"]:
@@ -185,11 +195,6 @@ def _spell_gateway(gateway: dict[str, Any]) -> str:
     where = f"{gateway['url']} (pid {gateway['pid']})"
     if not gateway["answers"]:
         return f"{where}, does not answer: `retinue doctor`"
-    minutes = int(gateway.get("uptimeSeconds", 0)) // 60
-    uptime = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
-    active = _count(gateway.get("sessionsActive", 0), "session")
-    return f"{where}, up {uptime}, {active} active, {_count(gateway.get('turnsRunning', 0), 'turn')} running"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    uptime = spell_span(gateway.get("uptimeSeconds", 0))
+    active = count(gateway.get("sessionsActive", 0), "session")
+    return f"{where}, up {uptime}, {active} active, {count(gateway.get('turnsRunning', 0), 'turn')} running"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.common import Group, Invocation, open_state, pass_invocation, table
+from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
     from retinue.dispatch.childbook import ChildBook
@@ -30,7 +31,9 @@ def list_(invocation: Invocation, everything: bool) -> None:
 
     with _opened(invocation) as (_, book):
         found = book.all() if everything else book.active()
-        none = "No sub-agent is at work. `--all` lists those that ended."
+        none = (
+            "There was no sub-agent yet." if everything else "No sub-agent is at work. `--all` lists those that ended."
+        )
         invocation.show([describe_child(child) for child in found], lambda: _spell(found) or none)
 
 
@@ -70,15 +73,10 @@ def cancel(invocation: Invocation, run: str) -> None:
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, ChildBook]]:
     from retinue.dispatch.childbook import ChildBook
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.storage.database import DATABASE_NAME, Database
 
-    foundation = lay_foundation(invocation.home)
-    database = Database(foundation.home.path / DATABASE_NAME, durable=foundation.durable, newer="aside")
-    try:
+    foundation = invocation.lay_foundation()
+    with open_state(foundation) as database:
         yield foundation, ChildBook(database, foundation.clock)
-    finally:
-        database.close()
 
 
 def _spell(children: tuple[Child, ...]) -> str:
@@ -86,10 +84,10 @@ def _spell(children: tuple[Child, ...]) -> str:
         (
             child.run[:8],
             child.standing,
-            f"{child.asked_at.astimezone():%m-%d %H:%M}",
+            spell_time(child.asked_at),
             child.session.agent,
             child.name[:60],
         )
         for child in children
     ]
-    return table(rows, header=("RUN", "STATE", "STARTED", "AGENT", "TASK")) if rows else ""
+    return table(rows, header=("run", "state", "started", "agent", "task")) if rows else ""

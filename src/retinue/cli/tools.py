@@ -208,10 +208,9 @@ def _stand(
     *,
     needs_model: bool = False,
 ) -> Standing:
-    from retinue.cli.session_lookup import read_foundation
     from retinue.runtime.explaining import choose_model, depends_on_model, take_stand
 
-    foundation = read_foundation(invocation)
+    foundation = invocation.lay_foundation()
     key = foundation.session_key(session, agent)
     chosen = None
     if needs_model or model or depends_on_model(foundation, key):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +13,7 @@ from retinue.cli.common import (
     ask_is_possible,
     keep_logs,
     pass_invocation,
+    read_piped,
     which_agent,
     which_session,
 )
@@ -21,7 +21,6 @@ from retinue.cli.common import (
 if TYPE_CHECKING:
     from retinue.runtime.foundation import Foundation
 
-EMBEDDED = "smollm2-135m"
 FIRST_QUESTION = "Hello! Who are you, in one sentence?"
 
 
@@ -34,28 +33,34 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
 
     Without a terminal it asks one question, prints the answer and ends.
     """
-    from retinue.cli.agent import ask_once
+    from retinue.cli.agent import Question, ask_once
+    from retinue.cli.assistant import Wanted
     from retinue.cli.chat import hold_chat
     from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import locate_workspace, seed_agent
     from retinue.storage.files import make_private_dir
 
     make_private_dir(invocation.home.path)
     keep_logs(invocation.home)
     foundation = lay_foundation(invocation.home)
-    chosen = foundation.agent_id(agent_id)
-    report = seed_agent(foundation, chosen)
-    if report.created:
-        invocation.note(f"Made a workspace for agent '{chosen}' at {locate_workspace(foundation, chosen)}")
-    anyio.run(_ensure_model, invocation, foundation)
+    settings = foundation.config.gateway
+    if settings.mode == "local":
+        _ensure_workspace(invocation, foundation, agent_id)
+        anyio.run(_ensure_model, invocation, foundation)
     if ask_is_possible() and not invocation.as_json:
-        _ensure_gateway(invocation, foundation.config.gateway.control_ui.base_path.rstrip("/"))
-        return anyio.run(hold_chat, invocation, agent_id, session)
-    question = FIRST_QUESTION
-    if not sys.stdin.isatty():
-        question = sys.stdin.read().strip() or FIRST_QUESTION
+        if settings.mode == "local":
+            _ensure_gateway(invocation, settings.control_ui.base_path.rstrip("/"))
+        return anyio.run(hold_chat, invocation, Wanted("retinue up"), agent_id, session)
+    question = read_piped().strip() or FIRST_QUESTION
     invocation.note(f"> {question}")
-    return anyio.run(ask_once, invocation, question, agent_id, session)
+    return anyio.run(ask_once, invocation, Question(question, agent_id, session), Wanted("retinue up"))
+
+
+def _ensure_workspace(invocation: Invocation, foundation: Foundation, agent_id: str | None) -> None:
+    from retinue.runtime.rooms import locate_workspace, seed_agent
+
+    agent = foundation.agent_id(agent_id)
+    if seed_agent(foundation, agent).created:
+        invocation.note(f"Made a workspace for agent '{agent}' at {locate_workspace(foundation, agent)}")
 
 
 def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
@@ -75,22 +80,22 @@ def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
         # The page is there all the same; only another code is not to be had right now.
         how = f"no new code: {error} Until then the page can ask to be let in"
     page = f"{url}{prefix}/" if prefix else url
-    invocation.note(f"The same chat in a browser: {page} ({how})")
+    invocation.note(f"The same chat in a browser: {page}\n  ({how})")
 
 
 async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:
     """Say which model answers; where there is none at all, get the small one that needs neither key nor server."""
+    from retinue.cli.pulling import SMALLEST, pull_showing
     from retinue.core.errors import RetinueError
-    from retinue.providers.pull import pull_model
     from retinue.runtime.runtime import open_runtime
 
     async with open_runtime(foundation) as runtime:
         access = runtime.model_access(foundation.agent_id(None))
         choice = await access.choose()
         if choice is None:
-            invocation.note(f"No model was found, so a small one is fetched to start with ({EMBEDDED}, 94 MB) …")
+            invocation.note(f"No model was found, so a small one is fetched to start with ({SMALLEST}, 94 MB) …")
             try:
-                await pull_model(EMBEDDED, foundation.home.models, lambda progress: None)
+                await pull_showing(invocation, SMALLEST)
             except RetinueError as error:
                 invocation.note(f"That did not work: {error}")
                 return

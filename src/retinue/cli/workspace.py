@@ -1,4 +1,4 @@
-"""`retinue workspace`: list, inspect and seed the agents' workspaces."""
+"""`retinue workspace`: list, inspect, seed and trust the agents' workspaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def workspace() -> None:
-    """List, inspect and seed the agents' workspaces."""
+    """List, inspect, seed and trust the agents' workspaces."""
 
 
 @workspace.command("list")
@@ -47,6 +47,7 @@ def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
         "default": agent == foundation.config.agents.default_id,
         "workspace": str(locate_workspace(foundation, agent)),
         "exists": False,
+        "trusted": True,
         "name": None,
         "emoji": None,
         "avatar": None,
@@ -54,7 +55,8 @@ def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
     try:
         with open_room(foundation, agent) as room:
             identity = room.identity()
-            row |= {"exists": True, "name": identity.name, "emoji": identity.emoji, "avatar": identity.avatar}
+            row |= {"exists": True, "trusted": room.trusted}
+            row |= {"name": identity.name, "emoji": identity.emoji, "avatar": identity.avatar}
     except WorkspaceError:
         pass
     return row
@@ -62,7 +64,8 @@ def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
 
 def _state(row: dict[str, Any]) -> str:
     marks = ["default"] if row["default"] else []
-    return ", ".join([*marks, "ready" if row["exists"] else "not made yet"])
+    doubts = [] if row["trusted"] else ["not trusted"]
+    return ", ".join([*marks, "ready" if row["exists"] else "not made yet", *doubts])
 
 
 @workspace.command()
@@ -112,4 +115,25 @@ def seed(invocation: Invocation, agent: str | None) -> None:
     invocation.show(
         {"agent": chosen, "workspace": str(path), "created": report.created, "kept": report.kept},
         f"{path}\nNew: {made}",
+    )
+
+
+@workspace.command()
+@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@click.option("--revoke", is_flag=True, help="Take it back.")
+@pass_invocation
+def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
+    """Vouch for a folder that Retinue did not make, such as a cloned repository.
+
+    Until then the agent reads its files as data, and uses none of its skills and hooks.
+    """
+    from retinue.runtime.rooms import change_trust
+
+    foundation = invocation.lay_foundation()
+    chosen = foundation.agent_id(agent)
+    path, trusted = change_trust(foundation, chosen, trusted=not revoke)
+    what = "The agent's own: its files are read as they are meant, its skills and hooks can be used."
+    instead = "Not trusted: its files are data, its skills and hooks are off."
+    invocation.show(
+        {"agent": chosen, "workspace": str(path), "trusted": trusted}, f"{path}\n{what if trusted else instead}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,14 @@ CONFIG_CHANGE = "config_change"
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A key and the JSON5 text that it shall be; None takes it out, so that its default holds again."""
+
+    path: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Edited:
     """What an edit did: the file it changed, or nothing, and what to know about the result."""
 
@@ -39,19 +47,32 @@ class Edited:
 
 
 def set_value(home: Home, path: str, value_text: str, environment: Mapping[str, str], *, who: str = CLI) -> Edited:
-    """Set a key to a JSON5 value; what is no JSON5 is taken as text. A change that would not be valid is refused.
-
-    Every change goes into the audit log, as done by `who`; one that cannot be written down there is taken back.
-    """
-    segments = parse_path(path)
-    value = read_value(segments, value_text)
-    edit = _Edit(segments, who, after=value)
-    return _edit(home, edit, environment, lambda text, local: set_in(text, local, value))
+    """Set a key to a JSON5 value; what is no JSON5 is taken as text. A change that would not be valid is refused."""
+    return change_values(home, [Change(path, value_text)], environment, who=who)[0]
 
 
 def unset_value(home: Home, path: str, environment: Mapping[str, str], *, who: str = CLI) -> Edited:
     """Take a key out, so that its default holds again; an unknown key can be taken out too."""
-    return _edit(home, _Edit(parse_path(path), who), environment, unset_in, must_exist=True)
+    return change_values(home, [Change(path, None)], environment, who=who)[0]
+
+
+def change_values(
+    home: Home, changes: Sequence[Change], environment: Mapping[str, str], *, who: str = CLI
+) -> tuple[Edited, ...]:
+    """Make some changes as one: where the result would not be valid, or one cannot be made, nothing is changed.
+
+    Every change goes into the audit log, as done by `who`; what cannot be written down there is taken back.
+    """
+    wanted = [_read_change(change) for change in changes]
+    main = home.config_file
+    try:
+        sources = assemble(home, main, read_main_file(main) or "")
+    except SourceError as error:
+        raise ConfigError(f"The configuration cannot be edited before it is repaired: {error}") from error
+    edits, texts = _edit_texts(home, sources, wanted)
+    problems = _check_edit(home, environment, sources, texts).problems if texts else ()
+    _write(home, {file: sources.texts[file] for file in texts}, texts, edits, who)
+    return tuple(Edited(edit.file, spell_path(edit.steps), edit.changed, problems) for edit in edits)
 
 
 def read_value(path: Sequence[Segment], text: str) -> Json:
@@ -68,56 +89,74 @@ def read_value(path: Sequence[Segment], text: str) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class _Edit:
-    """What is to change, who wants it, and what the key shall be; None where it goes."""
+class _Wanted:
+    """What is to change, and to what; `goes` where the key is taken out."""
 
     path: Sequence[Segment]
-    who: str
     after: Json = None
+    goes: bool = False
 
 
-def _edit(
-    home: Home,
-    edit: _Edit,
-    environment: Mapping[str, str],
-    change: Callable[[str, Sequence[Step]], str],
-    *,
-    must_exist: bool = False,
-) -> Edited:
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """One change as it is made: in which file, and from what to what."""
+
+    file: Path
+    steps: Sequence[Step]
+    before: object
+    after: Json
+    changed: bool
+
+
+def _read_change(change: Change) -> _Wanted:
+    path = parse_path(change.path)
+    return _Wanted(path, goes=True) if change.text is None else _Wanted(path, read_value(path, change.text))
+
+
+def _edit_texts(home: Home, sources: Sources, wanted: Sequence[_Wanted]) -> tuple[list[_Edit], dict[Path, str]]:
+    """The changes one after the other, and the files that differ in the end, with their new texts."""
+    main, tree = home.config_file, sources.tree
+    edits: list[_Edit] = []
+    texts: dict[Path, str] = {}
+    for each in wanted:
+        steps = locate(each.path, tree.plain)
+        file, local, exists = _home_of(tree, steps)
+        if each.goes and not exists:
+            raise UsageError(f"{spell_path(steps)} is not set in {main}, so its default holds already.")
+        old = texts.get(file, sources.texts[file])
+        new = unset_in(old, local) if each.goes else set_in(old, local, each.after)
+        edits.append(_Edit(file, steps, look_up(steps, tree.plain)[1], each.after, new != old))
+        if new != old:
+            texts[file] = new
+            tree = assemble(home, main, texts.get(main, sources.texts[main]), texts).tree
+    return edits, texts
+
+
+def _write(home: Home, before: Mapping[Path, str], after: Mapping[Path, str], edits: Sequence[_Edit], who: str) -> None:
+    for file, old in before.items():
+        if (read_main_file(file) or "") != old:
+            raise ConfigError(f"{file} was changed by somebody else meanwhile. Nothing was written; try again.")
     try:
-        text = read_main_file(home.config_file)
-        sources = assemble(home, home.config_file, text or "")
-    except SourceError as error:
-        raise ConfigError(f"The configuration cannot be edited before it is repaired: {error}") from error
-    steps = locate(edit.path, sources.tree.plain)
-    file, local, exists = _home_of(sources.tree, steps)
-    if must_exist and not exists:
-        raise UsageError(f"{spell_path(steps)} is not set in {home.config_file}, so its default holds already.")
-    old = sources.texts[file]
-    new = change(old, local)
-    if new == old:
-        return Edited(file, spell_path(steps), changed=False, problems=())
-    checked = _check_edit(home, environment, sources, {file: new})
-    if (read_main_file(file) or "") != old:
-        raise ConfigError(f"{file} was changed by somebody else meanwhile. Nothing was written; try again.")
-    write_atomic(file, new.encode("utf-8"))
-    try:
-        _record(home, file, steps, look_up(steps, sources.tree.plain)[1], edit)
+        for file, text in after.items():
+            write_atomic(file, text.encode("utf-8"))
+        for edit in edits:
+            if edit.changed:
+                _record(home, edit, who)
     except StorageError:
-        write_atomic(file, old.encode("utf-8"))
+        for file, text in before.items():
+            write_atomic(file, text.encode("utf-8"))
         raise
-    return Edited(file, spell_path(steps), changed=True, problems=checked.problems)
 
 
-def _record(home: Home, file: Path, steps: Sequence[Step], before: object, edit: _Edit) -> None:
+def _record(home: Home, edit: _Edit, who: str) -> None:
     """Write down what was changed, without secrets."""
     details = {
-        "key": spell_path(steps),
-        "file": str(file),
-        "before": redact(before, steps),
-        "after": redact(edit.after, steps),
+        "key": spell_path(edit.steps),
+        "file": str(edit.file),
+        "before": redact(edit.before, edit.steps),
+        "after": redact(edit.after, edit.steps),
     }
-    AuditLog(home.audit_log, SystemClock(), redact_everything).record(CONFIG_CHANGE, edit.who, details)
+    AuditLog(home.audit_log, SystemClock(), redact_everything).record(CONFIG_CHANGE, who, details)
 
 
 def _home_of(tree: Located, path: Sequence[Step]) -> tuple[Path, tuple[Step, ...], bool]:

@@ -18,6 +18,8 @@ def check_gateway(facts: Facts) -> Iterator[Finding]:
 
 def _check_process(facts: Facts) -> Iterator[Finding]:
     seen = facts.gateway
+    if facts.loaded.config.gateway.mode == "remote" and seen.instance is None:
+        return
     if seen.instance is None:
         yield Finding(
             AREA,
@@ -73,6 +75,27 @@ def _check_sharing(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _check_ways_in(facts: Facts) -> Iterator[Finding]:
+    config = facts.loaded.config
+    strangers = {binding.agent_id for binding in config.bindings} - set(config.agents.ids)
+    for agent in sorted(strangers):
+        yield Finding(
+            AREA,
+            Severity.WARNING,
+            f"A binding leads to the agent '{agent}', which is not in agents.list.",
+            "Messages that it is for reach another agent.",
+            "Add the agent, or correct the binding; `retinue agents bindings` lists them.",
+        )
+    if config.hooks.enabled and config.hooks.token is None:
+        yield Finding(
+            AREA,
+            Severity.WARNING,
+            "hooks.enabled is set without hooks.token.",
+            "Every webhook is refused.",
+            "Set hooks.token, and give it to whoever calls.",
+        )
+
+
 def _check_access(facts: Facts) -> Iterator[Finding]:
     settings = facts.loaded.config.gateway
     if settings.auth.mode == "none":
@@ -102,6 +125,7 @@ def _check_access(facts: Facts) -> Iterator[Finding]:
             "Run the proxy elsewhere, or sign in with tokens.",
         )
     yield from _check_sharing(facts)
+    yield from _check_ways_in(facts)
     for name in facts.gateway.unused_tokens:
         yield Finding(
             AREA,

@@ -25,8 +25,8 @@ def check_memory(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 AREA,
                 Severity.NOTE,
-                f"The notes of agent '{agent.id}' were never indexed.",
-                "The first conversation does that.",
+                f"There is no index of the notes of agent '{agent.id}' yet.",
+                "The first conversation that has notes to look in makes it.",
                 f"{index} does it now.",
             )
         elif seen.dirty:

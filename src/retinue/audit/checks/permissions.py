@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 
 from retinue.audit.facts import Entry, Facts
@@ -14,7 +15,7 @@ OTHERS = 0o077
 
 
 def check_permissions(facts: Facts) -> Iterator[Finding]:
-    """Files that others may read, and files that belong to somebody else.
+    """Files that others may read, that their owner may not use, and that belong to somebody else.
 
     What lies in a folder of sessions is judged with the sessions.
     """
@@ -29,6 +30,15 @@ def check_permissions(facts: Facts) -> Iterator[Finding]:
             "Take their permissions away: folders 0700, files 0600.",
             tuple(Restrict(entry.path, PRIVATE_DIR if entry.is_dir else PRIVATE_FILE) for entry in shared),
         )
+    closed = [entry for entry in facts.entries if entry.mine and not _is_open(entry)]
+    if closed:
+        yield Finding(
+            AREA,
+            Severity.PROBLEM,
+            f"You may not use {_name(closed, facts)} yourself.",
+            "Retinue cannot keep what happens there, or does not see what is.",
+            f"Give yourself the permission: `chmod -R u+rwX {facts.home.path}`.",
+        )
     if foreign:
         yield Finding(
             AREA,
@@ -37,6 +47,12 @@ def check_permissions(facts: Facts) -> Iterator[Finding]:
             "Retinue may fail to read or to change them, and their owner can.",
             f"Give them back to yourself: `sudo chown -R $(id -un) {facts.home.path}`.",
         )
+
+
+def _is_open(entry: Entry) -> bool:
+    """Whether the owner may read a file, or do everything in a folder."""
+    needed = PRIVATE_DIR if entry.is_dir else stat.S_IRUSR
+    return entry.mode & needed == needed
 
 
 def _is_session(entry: Entry, facts: Facts) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from retinue.audit.facts import AgentFacts, Facts
-from retinue.audit.finding import Finding, Severity
+from retinue.audit.finding import Finding, MakeWorkspace, Severity
 
 AREA = "workspace"
 
@@ -20,9 +20,22 @@ def _check(agent: AgentFacts) -> Iterator[Finding]:
     seen = agent.workspace
     if seen.problem is not None:
         yield Finding(
-            AREA, Severity.PROBLEM, seen.problem, f"Agent '{agent.id}' cannot work without it.", "Run `retinue init`."
+            AREA,
+            Severity.PROBLEM,
+            seen.problem,
+            f"Agent '{agent.id}' cannot work without it.",
+            "`retinue workspace list` shows where every agent's is.",
+            (MakeWorkspace(agent.id),) if seen.absent else (),
         )
         return
+    if not seen.trusted:
+        yield Finding(
+            AREA,
+            Severity.WARNING,
+            f"{seen.path} was not made by Retinue, and nobody vouched for it.",
+            f"Agent '{agent.id}' reads its files as data, and uses none of its skills and hooks.",
+            f"If you know what is in it: `retinue workspace trust --agent {agent.id}`.",
+        )
     if seen.missing:
         yield Finding(
             AREA,

@@ -118,8 +118,8 @@ class AgentDefaults(WorkspaceSettings, PromptSettings):
     """The model that answers a message with pictures where the usual one cannot see them."""
     pdf_model: SpecialModel = key(SpecialModel)
     """The model that reads PDF files."""
-    utility_model: SpecialModel = key(SpecialModel)
-    """The model for small tasks such as titles."""
+    utility_model: ModelChoice = key(ModelChoice)
+    """The model for work beside the conversation: summaries, and the notes before them, unless they have their own."""
     models: dict[str, ModelEntry] = key({})
     """Aliases and parameters per model, under `provider/model`."""
     params: RequestParams = key(RequestParams)

@@ -183,7 +183,7 @@ class HooksSettings(Settings):
     allowed_session_key_prefixes: list[str] = key([])
     """How a chosen session must start."""
     allowed_agent_ids: list[str] | None = key(None)
-    """The agents that requests may reach; without it all."""
+    """The agents that requests may name; without it, or with `*`, all."""
     max_body_bytes: int = key(262_144, ge=1)
     """The largest request."""
     presets: list[Literal["gmail"]] = key([])

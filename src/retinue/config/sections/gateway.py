@@ -119,11 +119,22 @@ class GatewayTools(Settings):
     """Tools added to it."""
 
 
+class RemoteGateway(Settings):
+    """How a gateway elsewhere is reached."""
+
+    url: str | None = key(None)
+    """Its address, as in `https://home.example:18790`; `wss:` and `ws:` are understood too."""
+    token: SecretValue | None = key(None)
+    """A token that `retinue gateway token create` made there."""
+    password: SecretValue | None = key(None)
+    """Its password, where `gateway.auth.mode` there is `password`."""
+
+
 class GatewaySettings(Settings):
     """The server that clients and channels talk to."""
 
-    mode: Literal["local", "remote"] = key("local", pending=True, reload="restart")
-    """Whether the gateway runs here or elsewhere."""
+    mode: Literal["local", "remote"] = key("local", reload="restart")
+    """Whether the gateway runs here, or elsewhere: then `chat`, `agent` and `up` talk to the one of `remote`."""
     port: int = key(18_790, reload="restart", ge=1, le=65_535)
     """The port of socket and pages."""
     bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = key("loopback", reload="restart")
@@ -142,7 +153,7 @@ class GatewaySettings(Settings):
     """What happens when the configuration changes."""
     tools: GatewayTools = key(GatewayTools)
     """Tools that may be called over HTTP."""
-    remote: dict[str, Any] = key({}, pending=True)
+    remote: RemoteGateway = key(RemoteGateway)
     """How a gateway elsewhere is reached."""
     tailscale: dict[str, Any] = key({}, pending=True)
     """How the port is offered to a tailnet."""
@@ -186,10 +197,10 @@ class PluginSubagents(Settings):
 class PluginEntry(Settings):
     """What is configured for one plugin."""
 
-    enabled: bool = key(True, pending=True)
+    enabled: bool = key(True)
     """Whether the plugin is used."""
-    config: dict[str, Any] = key({}, pending=True)
-    """Settings of the plugin's own."""
+    config: dict[str, Any] = key({})
+    """Settings of the plugin's own, which it gets as they are."""
     hooks: PluginHooks = key(PluginHooks)
     """What its hooks may do."""
     subagent: PluginSubagents = key(PluginSubagents)
@@ -212,19 +223,19 @@ class PluginSlots(Settings):
 class PluginLoad(Settings):
     """Where plugins come from."""
 
-    paths: list[str] = key([], pending=True, reload="restart")
-    """More files and folders with plugins."""
+    paths: list[str] = key([], reload="restart")
+    """Python files and packages that are plugins, or folders of them; beneath the home unless absolute or in `~/`."""
 
 
 class PluginsSettings(Settings):
     """Plugins: which are used and what they may do."""
 
-    enabled: bool = key(True, pending=True, reload="restart")
-    """Whether plugins are used at all."""
-    allow: list[str] | None = key(None, pending=True, reload="restart")
-    """Only these plugins."""
-    deny: list[str] = key([], pending=True, reload="restart")
-    """Never these plugins."""
+    enabled: bool = key(True, reload="restart")
+    """Whether plugins are used at all, besides what comes with Retinue."""
+    allow: list[str] | None = key(None, reload="restart")
+    """Only these plugins, by name; without it all that are found."""
+    deny: list[str] = key([], reload="restart")
+    """Never these plugins, whatever `allow` says."""
     load: PluginLoad = key(PluginLoad)
     """Where plugins come from."""
     slots: PluginSlots = key(PluginSlots)

@@ -53,16 +53,16 @@ class CommandsSettings(Settings):
     """Whether skills are too."""
     use_access_groups: bool = key(True)
     """Whether, without `allowFrom`, only senders that a channel names may use commands, and not everybody let in."""
-    bash: bool = key(False, pending=True)
-    """Whether `!` runs commands on this machine."""
-    bash_foreground_ms: int = key(2_000, pending=True, ge=0)
-    """How long such a command is waited for, in milliseconds."""
+    bash: bool = key(False)
+    """Whether the owner can run shell commands from a chat, with `! <command>` or `/bash <command>`."""
+    bash_foreground_ms: int = key(2_000, ge=0)
+    """How long such a command is waited for, in milliseconds; then it goes on in the background."""
     config: bool = key(False)
     """Whether the owner can change the configuration from a chat, with `/config set` and `/config unset`."""
     mcp: bool = key(False, pending=True)
     """Whether `/mcp` changes MCP servers."""
-    plugins: bool = key(False, pending=True)
-    """Whether `/plugins` changes plugins."""
+    plugins: bool = key(False)
+    """Whether the owner can switch plugins from a chat, with `/plugins enable` and `/plugins disable`."""
     debug: bool = key(False, pending=True)
     """Whether `/debug` changes settings for the running process."""
     restart: bool = key(True)

@@ -169,6 +169,8 @@ class ToolsSection(ToolsSettings):
     """How commands run, and which may."""
     fs: FilesPolicy = key(FilesPolicy)
     """Where file tools may go."""
+    ask_when_tainted: bool = key(True)
+    """Whether you are asked before tools send, run or write beyond the workspace once text from outside was read."""
     loop_detection: LoopDetection = key(LoopDetection)
     """Whether an agent that repeats itself is stopped."""
     elevated: ElevatedSettings = key(ElevatedSettings)

@@ -1,0 +1,80 @@
+"""Text on a terminal: lines that fit, and nothing in them that the terminal would obey."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+import click
+
+_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and movements
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links, the clipboard
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
+_WORD = re.compile(r"\s*\S+")
+
+
+def tame(text: str) -> str:
+    """The text without what would drive a terminal; what a web page says could otherwise reach the clipboard."""
+    plain = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
+    return _CONTROL.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", plain)
+
+
+def fit(text: str, columns: int) -> str:
+    """The text with its long lines broken between words; what goes on stands below where its column began."""
+    return "\n".join(piece for line in text.split("\n") for piece in _fold(line, columns))
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True, exact: bool = False) -> None:
+    """Print for whoever reads: a person's terminal gets tame lines that fit, a program gets the text as it is.
+
+    `exact` keeps the lines of documents, which people copy, as they are.
+    """
+    stream = sys.stderr if err else sys.stdout
+    if is_terminal(stream):
+        text = tame(text) if exact else fit(tame(text), _columns())
+    click.echo(text, err=err, nl=nl)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is there and somebody sits at it."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def width(text: str) -> int:
+    """Columns that a text takes in a terminal, near enough for tables: wide characters count double."""
+    return len(text) + sum(1 for char in text if ord(char) > 0x2E7F and not 0xFE00 <= ord(char) <= 0xFE0F)
+
+
+def _columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def _fold(line: str, columns: int) -> Iterator[str]:
+    if width(line) <= columns:
+        yield line
+        return
+    indent = " " * _hang(line, columns)
+    current = ""
+    for word in _WORD.findall(line):
+        # What fits below its column no better stays in it: a hash, a path.
+        stays = word.startswith("  ") and len(indent) + width(word.lstrip()) > columns
+        if current.strip() and width(current + word) > columns and not stays:
+            yield current
+            current = indent + word.lstrip()
+        else:
+            current += word
+    yield current
+
+
+def _hang(line: str, columns: int) -> int:
+    """Where the rest of a line goes on: below its last column that leaves room, else below its beginning."""
+    margin = len(line) - len(line.lstrip())
+    starts = (width(line[: gap.end()]) for gap in _COLUMN.finditer(line))
+    return max((start for start in starts if start <= columns * 2 // 3), default=margin)
