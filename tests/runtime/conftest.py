@@ -22,6 +22,7 @@ from retinue.storage.home import Home
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import Reply
+from tests.workspaces import begin_workspace
 
 if TYPE_CHECKING:
     from tests.runtime.delegation import Follower
@@ -46,6 +47,9 @@ class Stage:
     events: list[TurnEvent] = field(default_factory=list)
     clock: FrozenClock = field(default_factory=FrozenClock)
     hooks: list[HookSpec] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        begin_workspace(self.workspace)
 
     @property
     def workspace(self) -> Path:

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
-from retinue.core.keys import AgentId
+from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
+from retinue.providers.profiles import Profile, ProfileFile
+from retinue.providers.resolve import LocalServers
+from retinue.runtime.foundation import lay_foundation
+from retinue.runtime.runtime import open_runtime
 from retinue.testing.replies import says
 from tests.runtime.conftest import Stage
 
@@ -55,6 +60,22 @@ async def test_model_changes_this_conversation_and_default_changes_it_back(stage
     stage.server.push(says("a"), says("b"))
     _, first, _, second = await stage.ask("/model test/other-model", "hi", "/model default", "hi")
     assert (first.model, second.model) == ("test/other-model", "test/test-model")
+
+
+async def test_default_looks_again_for_a_model_where_none_is_configured(stage: Stage) -> None:
+    async def serve_tiny(_url: str) -> tuple[str, ...]:
+        return ("tiny",)
+
+    key = SessionKey.main(DEFAULT_AGENT)
+    environment = {"HOME": str(stage.home.path.parent), "PATH": "/usr/bin:/bin"}
+    async with open_runtime(lay_foundation(stage.home, environment=environment, clock=stage.clock)) as runtime:
+        runtime.agent(DEFAULT_AGENT).access.servers = LocalServers(ask_ollama=serve_tiny, ask_llamacpp=serve_tiny)
+        before = await runtime.say(Inbound("/model default", key), stage.emit)
+        credentials = ProfileFile(stage.home.agent_dir(DEFAULT_AGENT))
+        credentials.add(Profile("anthropic:default", "anthropic", "api_key", "sk-ant-0123456789abcdef"))
+        after = await runtime.say(Inbound("/model default", key), stage.emit)
+    assert "ollama/tiny" in before.text
+    assert "anthropic/" in after.text
 
 
 async def test_an_unknown_model_is_refused_with_a_hint(stage: Stage) -> None:
@@ -119,3 +140,25 @@ async def test_text_that_is_no_command_goes_to_the_model(stage: Stage) -> None:
 async def test_config_shows_a_setting_to_the_owner(stage: Stage) -> None:
     (reply,) = await stage.ask("/config agents.defaults.bootstrapMaxChars")
     assert "20000" in reply.text
+
+
+async def test_plugins_are_listed_and_switched_where_that_is_allowed(stage: Stage) -> None:
+    plugin = stage.home.path / "chat_desk.py"
+    plugin.parent.mkdir(parents=True, exist_ok=True)
+    plugin.write_text(
+        "from retinue.plugins.hookspecs import hookimpl\n\n@hookimpl\ndef retinue_register(register):\n    pass\n"
+    )
+    stage.config = {"plugins": {"load": {"paths": ["chat_desk.py"]}}}
+    listed, refused, unclear = await stage.ask("/plugins", "/plugins disable chat_desk", "/plugins what")
+    assert listed.text == "chat_desk: on"
+    assert "commands.plugins true" in refused.text
+    assert unclear.text.startswith("Usage: /plugins")
+    stage.config = stage.config | {"commands": {"plugins": True}}
+    off, unknown = await stage.ask("/plugins disable chat_desk", "/plugins enable nothing")
+    assert off.text == "chat_desk is off; a gateway takes that over at once."
+    assert "There is no plugin 'nothing'" in unknown.text
+    written = json.loads(stage.home.config_file.read_text())
+    assert written["plugins"]["entries"]["chat_desk"] == {"enabled": False}
+    stage.environment = {"RETINUE_SHELL": "exec"}
+    (inside,) = await stage.ask("/plugins disable chat_desk")
+    assert "A command that an agent runs cannot do this" in inside.text

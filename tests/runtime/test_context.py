@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,6 +142,29 @@ async def test_the_turn_that_writes_notes_has_instructions_of_its_own(tmp_path: 
         assert flush.session.endswith("\n\nWrite like a sea captain.")
         assert flush.stable == before[-1].stable
         assert "sea captain" not in before[-1].session
+
+
+@pytest.mark.parametrize(
+    ("settings", "notes", "summary"),
+    [
+        ({}, "test-model", "test-model"),
+        ({"utilityModel": "test/small"}, "small", "small"),
+        ({"utilityModel": "test/small", "compaction": {"model": "test/careful"}}, "small", "careful"),
+        ({"compaction": {"memoryFlush": {"model": "test/quick"}}}, "quick", "test-model"),
+    ],
+)
+async def test_work_beside_the_conversation_can_have_models_of_its_own(
+    tmp_path: Path, settings: dict[str, Any], notes: str, summary: str
+) -> None:
+    async with staged(tmp_path, config={"agents": {"defaults": settings}}) as stage, stage.open() as runtime:
+        long = "We discuss the harbour and its many boats at length. " * 40
+        replies = [says(f"answer {n}. {long}") for n in range(6)]
+        provider = ScriptedProvider(*replies, says("- Many boats."), good_summary)
+        install(runtime, provider)
+        for number in range(6):
+            await runtime.say(Inbound(f"question {number}. {long}", KEY))
+        await runtime.say(Inbound("/compact", KEY))
+        assert [request.model.model for request in provider.requests] == ["test-model"] * 6 + [notes, summary]
 
 
 async def test_compact_on_request_tells_what_it_gained(tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ async def test_a_hook_in_a_workspace_is_off_until_it_is_named(tmp_path: Path) ->
     program = RECORDING.replace('"$PLACE"', str(place))
     for config, expected in (({}, 0), (entries(place), 2)):
         async with staged(tmp_path / str(expected), says("Hello."), config=config) as stage:
-            stage.workspace.mkdir(parents=True)
             make_hook(stage.workspace, "listener", ["message"], program)
             await stage.ask("hi")
             assert len(heard(place)) == expected

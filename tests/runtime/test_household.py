@@ -16,7 +16,7 @@ from retinue.runtime.household import Household
 from retinue.storage.home import Home
 from retinue.testing.modelserver import ModelServer
 from retinue.toolkit.delegation import Asker, SpawnArguments
-from retinue.toolkit.running import CommandEnd, Outcome
+from retinue.toolkit.launches import CommandEnd, Outcome
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, PATIENCE, Follower, Gated, delegating
 

@@ -89,7 +89,6 @@ async def test_a_server_that_cannot_stream_is_not_asked_to(tmp_path: Path) -> No
     replies = (whole(content=None, tool_calls=[call]), whole(content="It says hello to you."))
     config = agents(defaults={}, models={"test-model": {"streaming": False}}, own={})
     async with staged(tmp_path, *replies, config=config) as stage:
-        stage.workspace.mkdir(parents=True)
         (stage.workspace / "note.txt").write_text("hello to you")
         (reply,) = await stage.ask("read the note")
         sent = [request.json for request in stage.server.model_requests]

@@ -237,3 +237,18 @@ async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follow
         with pytest.raises(UsageError, match="There is no sub-agent 'x'"):
             book.get("x")
         assert book.get("abc1").run == "abc1"
+
+
+async def test_a_person_looks_after_sub_agents_by_a_command(tmp_path: Path, model: Follower) -> None:
+    model.answer = staticmethod(delegating)
+    async with serving(tmp_path, model) as scene:
+        assert await scene.say("/subagents") == "No sub-agent works for this conversation."
+        assert await scene.say("What is the answer?") == "I handed it on."
+        await scene.until(lambda: "My sub-agent found 42." in scene.said())
+        (child,) = scene.spawner.book.all()
+        assert await scene.say("/subagents") == f"{child.run[:8]}  completed  search"
+        assert await scene.say(f"/subagents log {child.run[:8]}") == "completed\n\nThe answer is 42."
+        assert await scene.say(f"/subagents cancel {child.run}") == "It had ended already."
+        assert "There is no sub-agent" in await scene.say("/subagents cancel nobody")
+        for unclear in ("/subagents cancel", "/subagents steer x", "/subagents list x", "/subagents dance"):
+            assert (await scene.say(unclear)).startswith("Usage: /subagents")

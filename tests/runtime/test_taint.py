@@ -42,7 +42,6 @@ HOOK = HookSpec("after_tool_call", "p", Lazy(f"{__name__}:as_from_outside"))
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     async with staged(tmp_path, hooks=[HOOK]) as made:
-        made.workspace.mkdir(parents=True)
         (made.workspace / "page.txt").write_text(PAGE)
         yield made
 

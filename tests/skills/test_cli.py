@@ -11,6 +11,7 @@ import pytest
 
 from retinue.cli.main import run
 from tests.skills.builders import write_skill
+from tests.workspaces import begin_workspace
 
 Ask = Callable[..., Any]
 
@@ -20,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with a workspace and no skills but the bundled ones, those switched off."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
-    (tmp_path / "home/workspace").mkdir(parents=True)
+    begin_workspace(tmp_path / "home/workspace")
     configure(tmp_path / "home", {"skills": {"allowBundled": []}})
     return tmp_path / "home"
 

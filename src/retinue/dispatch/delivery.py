@@ -79,6 +79,8 @@ class VisibleStream:
     def reply(self) -> Reply:
         """The whole answer, once it is finished."""
         told = self._scanner.told
+        if self._silent and not told.media:
+            return Reply("", silent=True)
         return Reply(
             text="".join(self._shown),
             reply_to=told.reply_to,

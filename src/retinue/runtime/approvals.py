@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from retinue.core.approval import Ask
+from retinue.core.approval import IN_COMMAND, Ask
 from retinue.core.envelope import Inbound, Source
 from retinue.core.events import Emit
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rulebook import ConfiguredRulebook
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.tools.approvals import ApprovalBook, Approver
-
-IN_COMMAND = "RETINUE_SHELL"
-"""The variable that every command of an agent has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from retinue.core.messages import text_of
 from retinue.security.content import Source as ContentSource
 from retinue.security.content import sanitise_line, wrap_untrusted
 from retinue.security.literals import literal
-from retinue.toolkit.running import CommandEnd
+from retinue.toolkit.launches import CommandEnd
 from retinue.toolkit.shell import describe_end
 
 

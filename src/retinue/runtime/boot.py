@@ -53,7 +53,11 @@ async def _boot(runtime: Runtime, switchboard: Switchboard, agent: AgentId) -> N
 
 
 def _instructions(runtime: Runtime, agent: AgentId) -> str:
+    """What BOOT.md says; nothing where there is none, or the folder is somebody else's."""
+    room = runtime.agent(agent).room
     try:
-        return runtime.agent(agent).room.root.read("BOOT.md", max_bytes=MOST_BYTES).data.decode("utf-8", "replace")
+        return (
+            "" if not room.trusted else room.root.read("BOOT.md", max_bytes=MOST_BYTES).data.decode("utf-8", "replace")
+        )
     except NotThere:
         return ""

@@ -1,21 +1,19 @@
-"""The configuration as the owner sees and changes it from a chat."""
+"""The configuration and the plugins as the owner sees and changes them from a chat."""
 
 from __future__ import annotations
+
+import json
 
 from retinue.config.edit import set_value, unset_value
 from retinue.config.explain import explain
 from retinue.core.errors import RetinueError
-from retinue.runtime.approvals import IN_COMMAND
 from retinue.runtime.foundation import Foundation
 
 USAGE = "Usage: /config <key>, as in /config agents.defaults.model; /config set <key> <value>; /config unset <key>."
 SWITCHED_OFF = "Settings cannot be changed from a chat here. `retinue config set commands.config true` allows it."
+PLUGINS_USAGE = "Usage: /plugins, /plugins enable <name>, /plugins disable <name>."
+PLUGINS_OFF = "Plugins cannot be switched from a chat here. `retinue config set commands.plugins true` allows it."
 NOT_FROM_COMMANDS = "A command that an agent runs cannot do this. Do it yourself."
-
-
-def is_in_command(foundation: Foundation) -> bool:
-    """Whether an agent started this process by a command; then whoever speaks is not the owner."""
-    return IN_COMMAND in foundation.environment
 
 
 def answer_config(foundation: Foundation, rest: str, who: str) -> str:
@@ -34,7 +32,7 @@ def answer_config(foundation: Foundation, rest: str, who: str) -> str:
 
 
 def _change(foundation: Foundation, verb: str, words: str, who: str) -> str:
-    if is_in_command(foundation):
+    if foundation.is_in_command:
         return NOT_FROM_COMMANDS
     if not foundation.config.commands.config:
         return SWITCHED_OFF
@@ -49,3 +47,33 @@ def _change(foundation: Foundation, verb: str, words: str, who: str) -> str:
     if not edited.changed:
         return f"{edited.path} was so already."
     return f"Changed {edited.path}. `retinue config explain {edited.path}` tells when it takes effect.{warnings}"
+
+
+def answer_plugins(foundation: Foundation, rest: str, who: str) -> str:
+    """List the plugins, or switch one where `commands.plugins` allows it; `who` stands in the audit log."""
+    known = foundation.registry.plugins
+    match rest.split():
+        case [] | ["list"]:
+            lines = (f"{each.name}: {each.state}{f', {each.because}' if each.because else ''}" for each in known)
+            return "\n".join(lines) or "No plugins are installed."
+        case ["enable" | "disable" as verb, name]:
+            if foundation.is_in_command:
+                return NOT_FROM_COMMANDS
+            if not foundation.config.commands.plugins:
+                return PLUGINS_OFF
+            if name not in {each.name for each in known}:
+                return f"There is no plugin '{name}'. /plugins lists them."
+            return _switch_plugin(foundation, name, who, on=verb == "enable")
+    return PLUGINS_USAGE
+
+
+def _switch_plugin(foundation: Foundation, name: str, who: str, *, on: bool) -> str:
+    key = f"plugins.entries[{json.dumps(name)}].enabled"
+    try:
+        edited = set_value(foundation.home, key, json.dumps(on), foundation.environment, who=who)
+    except RetinueError as error:
+        return str(error)
+    state = "on" if on else "off"
+    return (
+        f"{name} is {state}; a gateway takes that over at once." if edited.changed else f"{name} was {state} already."
+    )

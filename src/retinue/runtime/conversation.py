@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
 from retinue.context.prompt.inputs import Recollection
-from retinue.core.approval import Ask
+from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errand import on_errand
@@ -101,7 +101,8 @@ class Conversation:
 
     async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Answer a message: a command at once, anything else by a turn, after it was accepted for good."""
-        inbound = as_meant(inbound, self.parts.foundation.config.session.reset_triggers)
+        config = self.parts.foundation.config
+        inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
         if inbound.text.lstrip().startswith("/"):
             answer = await self.command(inbound)
             if answer is not None and answer.ask is None:
@@ -353,12 +354,14 @@ class Conversation:
             self.parts.store.settle(self.key)
             return told
 
-    async def run_tool(self, name: str, arguments: Mapping[str, Any], inbound: Inbound) -> str:
-        """Run one tool directly, as a skill's command asks for, past the model."""
+    async def run_tool(
+        self, name: str, arguments: Mapping[str, Any], inbound: Inbound, ask: Ask = nobody_to_ask
+    ) -> str:
+        """Run one tool directly, as a command asks for, past the model."""
         plan = await self.planner.plan(self.parts.store.open(self.key))
         if plan is None:
             return NO_MODEL
-        return await run_past_model(rights_of(self.parts, self.key, inbound), plan, name, arguments)
+        return await run_past_model(rights_of(self.parts, self.key, inbound), plan, name, arguments, ask)
 
     async def restart(self, how: str) -> str:
         """Archive the session and begin anew."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.context.prompt.report import PromptReport
-from retinue.core.approval import Verdict
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import clock_style
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey
@@ -21,7 +21,7 @@ from retinue.dispatch.points import COMMAND, CommandGiven
 from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
 from retinue.dispatch.queue import USAGE as QUEUE_USAGE
 from retinue.runtime.approvals import Permissions
-from retinue.runtime.chat_config import NOT_FROM_COMMANDS, answer_config, is_in_command
+from retinue.runtime.chat_config import NOT_FROM_COMMANDS, answer_config, answer_plugins
 from retinue.runtime.conversation import QUEUE
 from retinue.runtime.plan import local_time
 from retinue.runtime.policy import is_sandboxed, wanted_elevation
@@ -38,6 +38,9 @@ from retinue.tools.elevated import Elevation
 
 if TYPE_CHECKING:
     from retinue.runtime.conversation import Conversation
+
+
+BASH_IS_OFF = "Shell commands cannot be run from a chat here. `retinue config set commands.bash true` allows it."
 
 
 async def carry_out(conversation: Conversation, inbound: Inbound) -> Answer | None:
@@ -157,6 +160,8 @@ class ConversationDesk:
         if text is not None:
             ref = access.resolve(text)
             access.providers.endpoint(ref.provider)
+        else:
+            access.forget_choice()  # a key may have come since somebody looked for a model
         self._transcript().append(ModelChanged(ref))
         choice = await access.choose(ref)
         return str(choice.ref) if choice else "no model"
@@ -204,15 +209,35 @@ class ConversationDesk:
     def config(self, rest: str) -> str:
         return answer_config(self.conversation.parts.foundation, rest, spell_sender(self.inbound))
 
+    async def subagents(self, action: str, run: str, message: str) -> str:
+        arguments = {"action": action, "run": run, "message": message}
+        return await self.conversation.run_tool("subagents", arguments, self.inbound)
+
+    def plugins(self, rest: str) -> str:
+        return answer_plugins(self.conversation.parts.foundation, rest, spell_sender(self.inbound))
+
     def restart_gateway(self) -> str:
         parts = self.conversation.parts
-        if is_in_command(parts.foundation):
+        if parts.foundation.is_in_command:
             return NOT_FROM_COMMANDS
         if not parts.foundation.config.commands.restart:
             return "The gateway cannot be restarted from a chat here: commands.restart is false."
         if not parts.restart_gateway(f"{spell_sender(self.inbound)} asked for it"):
             return "No gateway runs in this process, so there is nothing to restart."
         return "The gateway restarts; what runs comes to its end first."
+
+    async def run_shell(self, command: str) -> str:
+        settings = self.conversation.parts.foundation.config.commands
+        if self.conversation.parts.foundation.is_in_command:
+            return NOT_FROM_COMMANDS
+        if not settings.bash:
+            return BASH_IS_OFF
+        arguments = {"command": command, "yieldMs": settings.bash_foreground_ms}
+        return await self.conversation.run_tool("exec", arguments, self.inbound, self._agree)
+
+    async def _agree(self, request: ApprovalRequest) -> ApprovalDecision:
+        """The answer to a question about what the owner has just typed."""
+        return ApprovalDecision(Verdict.ALLOW_ONCE, "typed by the owner", spell_sender(self.inbound))
 
     def now(self) -> datetime:
         return self.conversation.parts.foundation.clock.now()

@@ -13,6 +13,7 @@ from retinue.config.load import LoadedConfig, load_config
 from retinue.config.schema import Config
 from retinue.config.sections.gateway import EnvSettings
 from retinue.config.variables import declared_variables
+from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
 from retinue.plugins.registry import Registry, load_registry
@@ -23,6 +24,8 @@ from retinue.skills.programs import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home import Home
+from retinue.storage.presence import is_beneath
+from retinue.workspace.trust import Vouched, read_vouched
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,17 @@ class Foundation:
     programs: Programs = field(default_factory=Programs)
     inherited: Mapping[str, str] = field(default_factory=dict)
     """The environment that this process was started with; `environment` also has what the configuration adds."""
+    vouched: frozenset[Vouched] = frozenset()
+    """Workspaces that somebody else made and the owner vouches for."""
 
     @property
     def config(self) -> Config:
         return self.loaded.config
+
+    @property
+    def is_in_command(self) -> bool:
+        """Whether an agent started this process by a command; then whoever speaks is not the owner."""
+        return IN_COMMAND in self.environment or is_beneath(IN_COMMAND)
 
     @property
     def durable(self) -> bool:
@@ -72,8 +82,7 @@ class Foundation:
 
     def locate(self, named: str) -> Path:
         """A path as the configuration names it: beneath the home, unless it is absolute or begins with `~/`."""
-        user_home = Path(self.environment.get("HOME") or Path.home())
-        return self.home.path / (user_home / named[2:] if named.startswith("~/") else named)
+        return _locate(self.home, self.environment, named)
 
     @cached_property
     def plain_config(self) -> Mapping[str, Any]:
@@ -125,14 +134,21 @@ def lay_foundation(
     """Read the configuration and ask the plugins; creates nothing on disk."""
     inherited = dict(os.environ) if environment is None else environment
     loaded = load_config(home, inherited)
+    plugins = loaded.config.plugins
     return Foundation(
         home,
         loaded,
         _complete(inherited, loaded.config.env),
-        load_registry(),
+        load_registry(plugins, [_locate(home, inherited, path) for path in plugins.load.paths]),
         clock or SystemClock(),
         inherited=inherited,
+        vouched=read_vouched(home.path),
     )
+
+
+def _locate(home: Home, environment: Mapping[str, str], named: str) -> Path:
+    user_home = Path(environment.get("HOME") or Path.home())
+    return home.path / (user_home / named[2:] if named.startswith("~/") else named)
 
 
 def _complete(inherited: Mapping[str, str], settings: EnvSettings) -> Mapping[str, str]:

@@ -37,7 +37,7 @@ from retinue.dispatch.points import (
 )
 from retinue.hooks.bus import Bus, Registrant
 from retinue.runtime.foundation import Foundation
-from retinue.runtime.rooms import locate_workspace
+from retinue.runtime.rooms import is_trusted, locate_workspace
 from retinue.sessions.reset import ResetReason
 from retinue.skills.library import make_context
 from retinue.skills.requirements import find_unmet
@@ -125,7 +125,9 @@ def _folders(foundation: Foundation) -> Iterator[tuple[Path, HookSource]]:
         yield from ((folder, "extra") for folder in find_folders(root))
     yield from ((folder, "bundled") for folder in find_folders(BUNDLED))
     for agent in foundation.config.agents.ids:
-        yield from ((folder, "workspace") for folder in find_folders(locate_workspace(foundation, agent) / "hooks"))
+        if is_trusted(foundation, agent):
+            own = locate_workspace(foundation, agent) / "hooks"
+            yield from ((folder, "workspace") for folder in find_folders(own))
 
 
 def _own_roots(foundation: Foundation) -> tuple[Path, ...]:

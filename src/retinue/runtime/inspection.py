@@ -40,6 +40,8 @@ def inspect_workspace(room: AgentRoom) -> dict[str, Any]:
             problems.append(f"{row.name} is shortened in the prompt from {shown.raw_chars} to {shown.injected_chars}.")
     if ritual is RitualState.LEFTOVER:
         problems.append("BOOTSTRAP.md is left over from the first conversation and no longer read; delete it.")
+    if not room.trusted:
+        problems.append("Retinue did not make this folder: its files are data until `retinue workspace trust`.")
     identity = room.identity()
     if identity.problem:
         problems.append(identity.problem)
@@ -50,6 +52,7 @@ def inspect_workspace(room: AgentRoom) -> dict[str, Any]:
         "emoji": identity.emoji,
         "avatar": identity.avatar,
         "ritual": str(ritual),
+        "trusted": room.trusted,
         "files": rows,
         "problems": problems,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -216,12 +217,10 @@ class SessionKeeper:
         return (await self._complete(request, Source.COMPACTION, chain)).text
 
     def _flusher(self) -> tuple[ModelRef, ...]:
-        model = self._settings.memory_flush.model
-        return (self.access.resolve(model),) if model else self.fixed.chain
+        return self.access.chain_beside(self._settings.memory_flush.model) or self.fixed.chain
 
     def _summariser(self) -> tuple[ModelRef, ...]:
-        model = self._settings.model
-        return (self.access.resolve(model),) if model else self.fixed.chain
+        return self.access.chain_beside(self._settings.model) or self.fixed.chain
 
     async def _complete(
         self, request: ModelRequest, source: Source, chain: tuple[ModelRef, ...] | None = None
@@ -231,13 +230,14 @@ class SessionKeeper:
         async def unnoticed(text: str) -> None:
             log.info("%s", text)
 
-        async for event in self.access.stream(request, chain or self.fixed.chain, unnoticed):
-            match event:
-                case Finished(message):
-                    self.transcript.append(MessageAdded(message, self.run, source))
-                    return message
-                case Failed(reason, detail):
-                    raise ModelError(f"{reason}: {detail}")
+        async with aclosing(self.access.stream(request, chain or self.fixed.chain, unnoticed)) as events:
+            async for event in events:
+                match event:
+                    case Finished(message):
+                        self.transcript.append(MessageAdded(message, self.run, source))
+                        return message
+                    case Failed(reason, detail):
+                        raise ModelError(f"{reason}: {detail}")
         raise ModelError("The model's stream ended without an ending.")
 
     def _compactions(self) -> int:

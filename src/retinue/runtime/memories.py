@@ -71,7 +71,9 @@ class Memories:
     async def recall(self, room: AgentRoom, session: SessionKey, message: str) -> tuple[Recollection, ...]:
         """What memory knows about a message; nothing in chats where others read along, and never a failure."""
         settings = room.settings.memory_search
-        if session.kind not in _DIRECT or not (settings.enabled and settings.recall.enabled) or not has_notes(room):
+        if not (room.trusted and settings.enabled and settings.recall.enabled):
+            return ()
+        if session.kind not in _DIRECT or not has_notes(room):
             return ()
         try:
             notebook = await self.notebook(room, session)

@@ -13,6 +13,7 @@ import anyio
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
 from retinue.memory.backend import Memory
+from retinue.memory.corpus import Corpus, nothing_derived
 from retinue.memory.embed import BuiltInEmbedder, Embedder
 from retinue.memory.fusion import Weights
 from retinue.memory.index import MemoryIndex, SearchResult, narrowed
@@ -58,13 +59,15 @@ async def open_index(
         store = SqliteStore(index_path(room))
         index = MemoryIndex(
             store,
-            notes.library,
+            Corpus(
+                notes.library,
+                settings.chunking,
+                provenance_of(notes.library, room, writes),
+                notes.export if notes.exports is not None else nothing_derived,
+            ),
             room.foundation.clock,
             embedders=make_embedders(settings, secrets, room.foundation.home.models),
             rules=make_rules(settings.query),
-            chunking=settings.chunking,
-            provenance=provenance_of(notes.library, room, writes),
-            prepare=notes.export if notes.exports is not None else None,
         )
         try:
             yield index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -102,9 +102,16 @@ class ModelAccess:
         names = self.settings.model.fallbacks if choice.fallbacks is None else choice.fallbacks
         return (choice.ref, *map(self.resolve, names))
 
+    def chain_beside(self, named: str | None) -> tuple[ModelRef, ...]:
+        """Who works beside the conversation: the model named for it, else the one for all such work; maybe nobody."""
+        if named:
+            return (self.resolve(named),)
+        utility = self.settings.utility_model
+        return tuple(map(self.resolve, (utility.primary, *utility.fallbacks))) if utility.primary else ()
+
     def stream(
         self, request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
-    ) -> AsyncIterator[ModelEvent]:
+    ) -> AsyncGenerator[ModelEvent, None]:
         """Answer with the first model of the chain that can."""
         failover = Failover(self.providers, self.credentials, self.info, self.sleep, tuning=self.tuning)
         redactor = self.foundation.redactor

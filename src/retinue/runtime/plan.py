@@ -168,7 +168,8 @@ class Planner:
         )
         prompt = await self._heed_prompt_hooks(await build_prompt(room, order, self.parts.bus), inbound.text)
         trust = trust_of_files(room, self.parts.memories.writes(room), [file.name for file in prompt.files])
-        return Plan(choice, info, tools, prompt, thinking, injection, trust is Trust.UNTRUSTED)
+        tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not room.trusted)
+        return Plan(choice, info, tools, prompt, thinking, injection, tainted)
 
     async def _heed_model_hooks(self, choice: Choice | None, message: str) -> Choice | None:
         question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")

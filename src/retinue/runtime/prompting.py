@@ -38,6 +38,7 @@ from retinue.hooks.bus import Bus
 from retinue.runtime.confinement import describe_sandbox
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import AgentRoom, docs_folder
+from retinue.security.content import sanitise
 from retinue.skills.catalog import Catalog, render_catalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
@@ -136,14 +137,18 @@ def _stable_inputs(
         sandbox=sandbox,
         tools=tuple(ToolLine(tool.name, tool.summary, tool.deferred) for tool in order.tools),
         skills=catalog.text if can_read else "",
-        files=tuple(ContextFile(file.name, file.text, file.name, file.raw_chars, file.truncated) for file in files),
+        files=tuple(
+            ContextFile(file.name, _as_said(room, file.text), file.name, file.raw_chars, file.truncated)
+            for file in files
+        ),
+        workspace_trusted=room.trusted,
         timezone=settings.user_timezone or machine_timezone(room.foundation),
         docs=str(docs_folder() or ""),
         owners=_owners(room.foundation),
         delegation=Delegation(settings.subagents.delegation_mode),
         citations=Citations(config.memory.citations),
         model_aliases=tuple(ModelAlias(entry.alias, name) for name, entry in settings.models.items() if entry.alias),
-        bootstrap_pending=any(file.name == "BOOTSTRAP.md" for file in files),
+        bootstrap_pending=room.trusted and any(file.name == "BOOTSTRAP.md" for file in files),
         warn_truncation=settings.bootstrap_prompt_truncation_warning == "always",
         silent_replies=order.session.kind.is_shared or order.session.kind in _BACKGROUND,
         contribution=_contribution(order),
@@ -231,10 +236,15 @@ def _find_repository(room: AgentRoom) -> Path | None:
 def _turn_inputs(room: AgentRoom, order: PromptOrder) -> TurnInputs:
     audience = audience_of(order.session.kind, minimal=order.mode is Mode.MINIMAL)
     file = room.reader.turn_file(Audience.HEARTBEAT if order.is_beat else audience, room.settings)
-    if file is None:
+    if file is None or not room.trusted:  # it asks for something to be done, which a stranger's must not
         return order.turn
     shown = ContextFile(file.name, file.text, file.name)
     return replace(order.turn, heartbeat_file=shown)
+
+
+def _as_said(room: AgentRoom, text: str) -> str:
+    """The text of a workspace's file; in a folder of somebody else every line of it is quoted."""
+    return text if room.trusted else "\n".join(f"> {line}" for line in sanitise(text).split("\n"))
 
 
 def _owners(foundation: Foundation) -> OwnerFacts | None:

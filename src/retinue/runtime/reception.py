@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from retinue.core.api import Display, Greeting
 from retinue.core.envelope import Inbound
@@ -10,6 +11,10 @@ from retinue.runtime.conversation import Conversation
 from retinue.runtime.models import NO_MODEL
 
 TINY_WINDOW = 16_384
+NOT_OURS = (
+    "This folder was not made by Retinue, so the agent reads its files as data and uses none of its skills and hooks. "
+    "If you know what is in it: retinue workspace trust"
+)
 
 
 async def make_greeting(conversation: Conversation) -> Greeting:
@@ -22,13 +27,12 @@ async def make_greeting(conversation: Conversation) -> Greeting:
         name=" ".join(filter(None, (identity.emoji, identity.name or "Retinue"))),
         workspace=str(parts.room.root.path),
         messages=session.messages if session else 0,
+        caution="" if parts.room.trusted else NOT_OURS,
     )
     if choice is None:
-        return Greeting(greeting.name, greeting.workspace, greeting.messages, advice=NO_MODEL)
-    return Greeting(
-        greeting.name,
-        greeting.workspace,
-        greeting.messages,
+        return replace(greeting, advice=NO_MODEL)
+    return replace(
+        greeting,
         model=str(choice.ref),
         because=choice.because,
         how_to_change=choice.how_to_change,

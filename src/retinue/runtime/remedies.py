@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import assert_never
 
-from retinue.audit.finding import Discard, Finding, MendSessions, Remedy, Restrict, SweepPresence
+from retinue.audit.finding import Discard, Finding, MakeWorkspace, MendSessions, Remedy, Restrict, SweepPresence
+from retinue.core.errors import RetinueError
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.records import open_sessions
+from retinue.runtime.rooms import locate_workspace, seed_agent
 from retinue.sessions.checking import check_folder
 from retinue.sessions.mending import mend
+from retinue.storage.files import make_private_dir
 from retinue.storage.lease import SessionLease
 from retinue.storage.presence import Presence
 
@@ -25,6 +28,8 @@ def carry_out(foundation: Foundation, findings: Iterable[Finding]) -> tuple[str,
             told += _apply(foundation, remedy)
         except OSError as error:
             told.append(f"{error.filename} was left as it is: {error.strerror}.")
+        except RetinueError as error:
+            told.append(str(error))
     return tuple(told)
 
 
@@ -47,5 +52,9 @@ def _apply(foundation: Foundation, remedy: Remedy) -> Iterator[str]:
         case MendSessions(agent):
             store = open_sessions(foundation, agent)
             yield from mend(check_folder(store.folder), store, partial(SessionLease, foundation.home))
+        case MakeWorkspace(agent):
+            make_private_dir(foundation.home.path)
+            seed_agent(foundation, agent)
+            yield f"Made the workspace of agent '{agent}' at {locate_workspace(foundation, agent)}."
         case _:
             assert_never(remedy)

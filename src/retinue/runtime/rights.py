@@ -105,6 +105,7 @@ def make_context(
         room.readable,
         elevated=elevated,
         outside=None if confined or below else room.outside,
+        asks_when_tainted=room.foundation.config.tools.ask_when_tainted,
         whole=whole,
         owner=False,
     )
@@ -122,12 +123,14 @@ def spell_sender(inbound: Inbound) -> str:
     return f"{inbound.channel}:{inbound.sender or ('owner' if inbound.owner else 'guest')}"
 
 
-async def run_past_model(rights: Rights, plan: Plan, name: str, arguments: Mapping[str, Any]) -> str:
+async def run_past_model(
+    rights: Rights, plan: Plan, name: str, arguments: Mapping[str, Any], ask: Ask = nobody_to_ask
+) -> str:
     """Run one tool because a person's command asks for it; what it says."""
     tool = next((tool for tool in plan.tools if tool.name == name), None)
     if tool is None:
         return f"There is no tool `{name}` in this conversation."
-    context = await rights.context(RunId(random_uuid()), nobody_to_ask, plan)
+    context = await rights.context(RunId(random_uuid()), ask, plan)
     decision = authorise(tool, rights.layers(str(plan.choice.ref)), context)
     rights.watch(ToolCall(context.run, name, arguments), decision)
     if decision.effect is not Effect.ALLOW:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 import retinue
 from retinue.config.sections.agents import AgentSettings
-from retinue.core.errors import StorageError, WorkspaceError
+from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId
 from retinue.runtime.foundation import Foundation
 from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
@@ -21,6 +21,7 @@ from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BootstrapReader
 from retinue.workspace.identity import FACTS, Identity, read_identity
 from retinue.workspace.seeding import SeedReport, seed_workspace
+from retinue.workspace.trust import is_own, vouch, withdraw
 from retinue.workspace.workspace import workspace_dir
 
 KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
@@ -76,6 +77,8 @@ class AgentRoom:
     """Folders beside the workspace that the agent may read: its skills and the documentation."""
     outside: Root | None = None
     """The whole machine, where the agent's file tools may leave the workspace."""
+    trusted: bool = True
+    """Whether the workspace is the agent's own; the files of any other are data, its skills and hooks are off."""
     stand_ins: dict[Path, Root] = field(default_factory=dict)
     """Folders that sandboxed sessions work in, opened when the first of them does."""
 
@@ -132,13 +135,15 @@ def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Pat
     try:
         root = Root.open(path, closed=closed)
     except NotThere:
+        whose = "" if agent == foundation.config.agents.default_id else f" --agent {agent}"
         raise WorkspaceError(
-            f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init` to make it."
+            f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
         ) from None
+    trusted = is_own(root, foundation.vouched)
     places = Places(
         user_home=_user_home(foundation),
         managed=foundation.home.skills,
-        workspace=root.path,
+        workspace=root.path if trusted else None,
         plugins=tuple(foundation.registry.skill_roots),
         explicit=extra_skills,
     )
@@ -152,7 +157,31 @@ def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Pat
         library,
         readable,
         outside=None if stays_in_workspace(foundation, settings) else Root.open(Path("/"), closed=closed),
+        trusted=trusted,
     )
+
+
+def change_trust(foundation: Foundation, agent: AgentId, *, trusted: bool) -> tuple[Path, bool]:
+    """Vouch for an agent's workspace, or take that back; returns where it is and whether it is trusted now."""
+    if foundation.is_in_command:
+        raise UsageError("A command that an agent runs cannot vouch for anything. Do it yourself.")
+    home = foundation.home.path
+    with open_room(foundation, agent) as room:
+        if trusted and not room.trusted:
+            vouch(home, room.root)
+        elif not trusted and not withdraw(home, room.root) and room.trusted:
+            raise UsageError(f"Retinue made {room.root.path} itself, so there is nothing to take back.")
+        foundation.audit.record("workspace_trust", "command line", {"path": str(room.root.path), "trusted": trusted})
+        return room.root.path, trusted
+
+
+def is_trusted(foundation: Foundation, agent: AgentId) -> bool:
+    """Whether an agent's workspace is its own; one that is not there yet will be."""
+    try:
+        with Root.open(locate_workspace(foundation, agent)) as root:
+            return is_own(root, foundation.vouched)
+    except NotThere:
+        return True
 
 
 def _refuse_state_folder(foundation: Foundation, agent: AgentId, path: Path) -> None:

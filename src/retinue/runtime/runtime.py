@@ -52,7 +52,8 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
 from retinue.storage.private import sweep_temporaries
-from retinue.toolkit.running import CommandEnd, CommandTable
+from retinue.toolkit.launches import CommandEnd
+from retinue.toolkit.running import CommandTable
 
 if TYPE_CHECKING:
     from retinue.runtime.spawning import Spawner

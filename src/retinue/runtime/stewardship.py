@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.config.delegated import check_change
-from retinue.config.edit import set_value, unset_value
+from retinue.config.edit import Change, change_values
 from retinue.config.explain import effective_value, explain
 from retinue.core.errors import ConfigError, UsageError
 from retinue.core.keys import AgentId
@@ -48,15 +48,13 @@ class HomeSteward:
 
     async def patch(self, changes: Mapping[str, Any], base_hash: str | None, agent: AgentId) -> dict[str, Any]:
         self.check(changes, base_hash)
-        home, environment, who = self.foundation.home, self.foundation.environment, f"agent {agent}"
-        changed = []
-        for key, value in changes.items():
-            if value is None:
-                edited = unset_value(home, key, environment, who=who)
-            else:
-                edited = set_value(home, key, json.dumps(value, ensure_ascii=False), environment, who=who)
-            changed += [edited.path] if edited.changed else []
-        return {**await self.apply(), "changed": changed}
+        wanted = [
+            Change(key, None if value is None else json.dumps(value, ensure_ascii=False))
+            for key, value in changes.items()
+        ]
+        home, environment = self.foundation.home, self.foundation.environment
+        edits = change_values(home, wanted, environment, who=f"agent {agent}")
+        return {**await self.apply(), "changed": [edit.path for edit in edits if edit.changed]}
 
     async def apply(self) -> dict[str, Any]:
         if self.process is None:

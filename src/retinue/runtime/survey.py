@@ -71,6 +71,7 @@ async def survey_home(foundation: Foundation, gateway: GatewayFacts, *, deep: bo
         zone_known=_is_zone(zone),
         tracing_missing=foundation.config.diagnostics.otel.enabled and find_spec("opentelemetry") is None,
         state_whole=whole,
+        plugin_problems=foundation.registry.problems,
         audit_damage=tuple(map(str, await anyio.to_thread.run_sync(foundation.audit.verify))),
     )
 
@@ -119,7 +120,8 @@ async def _see_agent(foundation: Foundation, agent: AgentId, *, deep: bool, whol
     try:
         room = open_room(foundation, agent)
     except RetinueError as error:
-        return AgentFacts(agent, WorkspaceFacts(path, str(error)), report, model, SandboxFacts(works=True))
+        absent = not os.path.lexists(path)
+        return AgentFacts(agent, WorkspaceFacts(path, str(error), absent), report, model, SandboxFacts(works=True))
     with room:
         return AgentFacts(
             id=agent,
@@ -145,6 +147,7 @@ def _see_workspace(room: AgentRoom) -> WorkspaceFacts:
         ),
         faults=tuple(fault for fault in (*faults, room.identity().problem) if fault),
         leftover_ritual=found["ritual"] == str(RitualState.LEFTOVER),
+        trusted=room.trusted,
     )
 
 

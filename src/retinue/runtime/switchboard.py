@@ -59,6 +59,16 @@ class TooBusy(RetinueError):
 
 
 @dataclass
+class _Command:
+    """A command that is being carried out: at the end it was accepted, or left a message to go on with, or failed."""
+
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    accepted: Accepted | None = None
+    message: Inbound | None = None
+    error: Exception | None = None
+
+
+@dataclass
 class Switchboard:
     """Accepts messages and sees to it that each is answered."""
 
@@ -73,6 +83,7 @@ class Switchboard:
     _ended: dict[SessionKey, anyio.Event] = field(default_factory=dict)
     _answers: OrderedDict[RunId, Outbound] = field(default_factory=OrderedDict)
     _commands: OrderedDict[str, Accepted] = field(default_factory=OrderedDict)
+    _commanding: dict[str, _Command] = field(default_factory=dict)
     _followed: set[AgentId] = field(default_factory=set)
     _closing: bool = False
 
@@ -96,20 +107,54 @@ class Switchboard:
         if len(self._driving) >= MOST_SESSIONS and inbound.session not in self._driving:
             raise TooBusy(f"{MOST_SESSIONS} sessions wait for answers already. Try again later.")
         run = RunId(random_uuid())
-        inbound = as_meant(inbound, self.runtime.foundation.config.session.reset_triggers)
+        config = self.runtime.foundation.config
+        inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
         if inbound.text.lstrip().startswith("/"):
-            answer = await self.runtime.conversation(inbound.session).command(inbound)
-            if answer is not None and answer.ask is None:
-                return self._note_command(inbound, run, answer.text, idempotency)
-            if answer is not None:
-                if answer.text:
-                    self.publish(inbound.session, (run,), Notice(answer.text))
-                inbound = replace(inbound, text=answer.ask or "")
+            done = await self._command(inbound, run, idempotency)
+            if isinstance(done, Accepted):
+                return done
+            inbound = done
         accepted = self.runtime.inbox.accept(inbound, run, idempotency)
         if not accepted.duplicate:
             note_wake(self.runtime, inbound)
             self.wake(inbound.session)
         return accepted
+
+    async def _command(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Accepted | Inbound:
+        """Carry out a command, or say what goes to the agent instead.
+
+        It runs in a task of ours: whoever sent it may go away, or come back and send it again meanwhile.
+        """
+        name = idempotency or run
+        command = self._commanding.get(name)
+        if command is None:
+            command = self._commanding[name] = _Command()
+            self._tasks.start_soon(self._carry_out, command, inbound, run, idempotency)
+        await command.ended.wait()
+        if command.error is not None:
+            raise command.error
+        done = command.accepted or command.message
+        if done is None:
+            raise SwitchboardClosed("The gateway ended while the command was carried out. Look whether it was.")
+        return done
+
+    async def _carry_out(self, command: _Command, inbound: Inbound, run: RunId, idempotency: str | None) -> None:
+        try:
+            answer = await self.runtime.conversation(inbound.session).command(inbound)
+            if answer is None:
+                command.message = inbound
+            elif answer.ask is None:
+                command.accepted = self._note_command(inbound, run, answer.text, idempotency)
+            else:
+                if answer.text:
+                    self.publish(inbound.session, (run,), Notice(answer.text))
+                command.message = replace(inbound, text=answer.ask)
+        except Exception as error:  # noqa: BLE001 - border: told to whoever sent it, who may be gone
+            log.warning("a command in %s failed: %s", inbound.session, error)
+            command.error = error
+        finally:
+            self._commanding.pop(idempotency or run, None)
+            command.ended.set()
 
     async def wait(self, run: RunId, seconds: float) -> Outbound | None:
         """What became of a message; None where it has no answer in time. Raises `UnknownRun` where it is not there."""
@@ -142,12 +187,12 @@ class Switchboard:
         return len(left)
 
     async def drain(self, seconds: float) -> bool:
-        """Begin nothing more and wait for the turns that run; false where some still did after that time."""
+        """Begin nothing more and wait for turns and commands that run; false where some still did after that time."""
         self._closing = True
         with anyio.move_on_after(seconds):
-            while self._driving:  # noqa: ASYNC110 - drivers end one by one
+            while self._driving or self._commanding:  # noqa: ASYNC110 - drivers end one by one
                 await anyio.sleep(POLL_SECONDS / 5)
-        return not self._driving
+        return not self._driving and not self._commanding
 
     def _note_command(self, inbound: Inbound, run: RunId, text: str, idempotency: str | None) -> Accepted:
         session = self.runtime.conversation(inbound.session).parts.store.peek(inbound.session)

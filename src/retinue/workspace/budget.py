@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from retinue.core.markdown import fence_after
 from retinue.workspace.bootstrap import FileStatus, WorkspaceFile
 from retinue.workspace.settings import TruncationWarning
 
@@ -21,7 +22,6 @@ NEAR_LIMIT = 0.85
 _SMALLEST_MARKED = 320
 _SLACK = 0.2
 _HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$")
-_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _LONGEST_HEADING = 80
 _LONGEST_NAME = 60
 _LISTED_FILES = 3
@@ -122,13 +122,11 @@ def _marker(name: str, lost: int, raw: int, left_out: list[str], room: int) -> s
 def _headings(text: str) -> list[tuple[int, str]]:
     """Where each heading outside code blocks begins, and its words."""
     found = []
-    fence: str | None = None
+    fence = ""
     place = 0
     for line in text.split("\n"):
-        bar = _FENCE.match(line)
-        if bar and (fence is None or bar[1].startswith(fence)):
-            fence = bar[1] if fence is None else None
-        elif fence is None and _HEADING.match(line):
+        fence = fence_after(line, fence)
+        if not fence and _HEADING.match(line):
             found.append((place, line.lstrip("#").strip()[:_LONGEST_HEADING]))
         place += len(line) + 1
     return found

@@ -134,6 +134,18 @@ class Desk(Protocol):
 
     def restart_gateway(self) -> str: ...
 
+    async def subagents(self, action: str, run: str, message: str) -> str:
+        """Look after the sub-agents of this conversation, as the tool `subagents` does."""
+        ...
+
+    def plugins(self, rest: str) -> str:
+        """List plugins, or switch one, where that is switched on."""
+        ...
+
+    async def run_shell(self, command: str) -> str:
+        """Run a command of the owner's by the rules of `exec`, where that is switched on; what it printed."""
+        ...
+
     def now(self) -> datetime: ...
 
     def questions(self) -> Sequence[Approval]:

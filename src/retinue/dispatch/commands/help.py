@@ -26,6 +26,10 @@ async def _config(desk: Desk, rest: str) -> Answer:
     return Answer(desk.config(rest))
 
 
+async def _plugins(desk: Desk, rest: str) -> Answer:
+    return Answer(desk.plugins(rest))
+
+
 async def _restart(desk: Desk, rest: str) -> Answer:
     return Answer(desk.restart_gateway())
 
@@ -37,5 +41,6 @@ COMMANDS = (
     SlashCommand(
         "config", "Show or change a setting.", _config, "/config [set | unset] <key> [value]", owner_only=True
     ),
+    SlashCommand("plugins", "List or switch plugins.", _plugins, "/plugins [enable | disable] [name]", owner_only=True),
     SlashCommand("restart", "Restart the gateway.", _restart, owner_only=True),
 )

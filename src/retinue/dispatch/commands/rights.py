@@ -6,6 +6,7 @@ from retinue.dispatch.commands.command import Answer, Desk, SlashCommand, pick
 from retinue.tools.elevated import Elevation
 
 USAGE = f"/elevated {'|'.join(Elevation)}"
+BASH_USAGE = "/bash <command>, or ! <command>"
 
 
 async def _elevated(desk: Desk, rest: str) -> Answer:
@@ -15,4 +16,11 @@ async def _elevated(desk: Desk, rest: str) -> Answer:
     return chosen if isinstance(chosen, Answer) else Answer(desk.elevate(Elevation(chosen)))
 
 
-COMMANDS = (SlashCommand("elevated", "Whether commands may leave the sandbox.", _elevated, USAGE),)
+async def _bash(desk: Desk, rest: str) -> Answer:
+    return Answer(await desk.run_shell(rest) if rest else f"Usage: {BASH_USAGE}")
+
+
+COMMANDS = (
+    SlashCommand("elevated", "Whether commands may leave the sandbox.", _elevated, USAGE),
+    SlashCommand("bash", "Run a shell command yourself.", _bash, BASH_USAGE, owner_only=True),
+)

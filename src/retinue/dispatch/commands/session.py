@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 
 from retinue.core.messages import Usage
 from retinue.dispatch.commands.command import Answer, Desk, Fresh, SlashCommand, Status
+
+SUBAGENTS_USAGE = "/subagents [list | log <run> | cancel <run> | steer <run> <message>]"
 
 
 async def _restart(desk: Desk, rest: str, how: Fresh) -> Answer:
@@ -48,6 +51,34 @@ async def _export(desk: Desk, rest: str) -> Answer:
         return Answer("Usage: /export [md|json]")
     path = desk.export(form)
     return Answer(f"Written to {path}", {"path": str(path)})
+
+
+async def _subagents(desk: Desk, rest: str) -> Answer:
+    action, run, message = (*rest.split(maxsplit=2), "", "", "")[:3]
+    match (action.lower() or "list"), bool(run), bool(message):
+        case ("list", False, _) | ("log" | "cancel", True, False) | ("steer", True, True):
+            return Answer(spell_children(await desk.subagents(action.lower() or "list", run, message)))
+    return Answer(f"Usage: {SUBAGENTS_USAGE}")
+
+
+def spell_children(told: str) -> str:
+    """What the tool `subagents` says, for people; what is no JSON is a sentence already."""
+    try:
+        data = json.loads(told)
+    except ValueError:
+        return told
+    match data:
+        case []:
+            return "No sub-agent works for this conversation."
+        case [*rows]:
+            return "\n".join(f"{row['runId'][:8]}  {row['state']}  {row['label'] or row['task'][:60]}" for row in rows)
+        case {"cancelled": done}:
+            return "It is cancelled." if done else "It had ended already."
+        case {"steered": run}:
+            return f"{run[:8]} is told."
+        case {"state": state, "text": text}:
+            return f"{state}\n\n{text or '(no result yet)'}"
+    return told
 
 
 async def _whoami(desk: Desk, rest: str) -> Answer:
@@ -94,5 +125,6 @@ COMMANDS = (
     ),
     SlashCommand("status", "Show model, context, cost and workspace.", _status),
     SlashCommand("export", "Write the conversation to a file.", _export, "/export [md|json]"),
+    SlashCommand("subagents", "Look after this conversation's sub-agents.", _subagents, SUBAGENTS_USAGE),
     SlashCommand("whoami", "Show who you are to the agent.", _whoami),
 )

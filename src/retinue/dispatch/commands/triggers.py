@@ -1,4 +1,4 @@
-"""What people type to start over besides `/new` and `/reset`."""
+"""What people type instead of a slash command: words that start over, and `!` before a shell command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import replace
 from retinue.core.envelope import Inbound, Source
 
 START_OVER = "/new"
+SHELL = "/bash"
+SHELL_MARK = "! "
+"""The space is part of it: a message may well begin with an exclamation mark."""
 
 
 def as_command(text: str, triggers: Iterable[str]) -> str:
@@ -27,6 +30,13 @@ def as_command(text: str, triggers: Iterable[str]) -> str:
     return text
 
 
-def as_meant(inbound: Inbound, triggers: Iterable[str]) -> Inbound:
-    """A message with a trigger turned into its command, where a person wrote it."""
-    return replace(inbound, text=as_command(inbound.text, triggers)) if inbound.source is Source.CHAT else inbound
+def as_meant(inbound: Inbound, triggers: Iterable[str], *, bash: bool = False) -> Inbound:
+    """A message with a trigger turned into its command, where a person wrote it.
+
+    With `bash`, what the owner writes after `! ` is a shell command.
+    """
+    if inbound.source is not Source.CHAT:
+        return inbound
+    if bash and inbound.owner and inbound.text.lstrip().startswith(SHELL_MARK):
+        return replace(inbound, text=f"{SHELL} {inbound.text.lstrip().removeprefix(SHELL_MARK).strip()}")
+    return replace(inbound, text=as_command(inbound.text, triggers))
