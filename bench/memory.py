@@ -23,6 +23,7 @@ import numpy as np
 from bench.measure import PYTHON, Sheet, median_ms
 from retinue.core.clock import SystemClock
 from retinue.core.trust import Trust
+from retinue.memory.corpus import Corpus
 from retinue.memory.documents import Library, workspace_shelf
 from retinue.memory.embed import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
@@ -105,7 +106,7 @@ async def _measure_sync(folder: Path) -> list[dict[str, Any]]:
         size += (notes / f"note-{number}.md").write_text(text)
     index = MemoryIndex(
         SqliteStore(folder / "index.sqlite"),
-        Library([workspace_shelf(Root.open(folder / "workspace"))]),
+        Corpus(Library([workspace_shelf(Root.open(folder / "workspace"))])),
         SystemClock(),
         embedders=[BuiltInEmbedder()],
     )

@@ -17,7 +17,8 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.sandbox.sandboxes import Enclosure, Sandboxes, built_in
 from retinue.sandbox.settings import SandboxSettings
 from retinue.toolkit.environment import base_environment
-from retinue.toolkit.running import CommandTable, Launch
+from retinue.toolkit.launches import Launch
+from retinue.toolkit.running import CommandTable
 from retinue.tools.syntax import Joiner, Step
 
 SESSION = SessionKey.main(DEFAULT_AGENT)

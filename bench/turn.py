@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from statistics import median
 
@@ -93,7 +93,7 @@ async def _warm(home: Home, messages: int) -> tuple[float, float]:
 
         async def timed(
             request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
-        ) -> AsyncIterator[ModelEvent]:
+        ) -> AsyncGenerator[ModelEvent, None]:
             nonlocal waited
             events = stream(request, chain, on_fallback)
             while True:
