@@ -67,6 +67,17 @@ def median_ms(work: Callable[[], object], *, runs: int = 200) -> float:
     return statistics.median(times) * 1000
 
 
+def yardstick() -> float:
+    """How fast the machine is at this moment: milliseconds for a fixed piece of work that allocates as programs do.
+
+    The same code took twice as long an hour later on a machine that others use too.
+    """
+    import asyncio.base_events
+
+    source = Path(asyncio.base_events.__file__).read_text()
+    return median_ms(lambda: compile(source, "yardstick", "exec"), runs=15)
+
+
 @dataclass(slots=True)
 class Sheet:
     """The rows of one benchmark."""

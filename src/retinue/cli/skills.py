@@ -88,10 +88,8 @@ def info(invocation: Invocation, name: str, agent: str | None, paths: tuple[Path
 @pass_invocation
 def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], strict: bool) -> int:
     """Say for every skill whether it can be used, and if not, why."""
-    from retinue.runtime.prompting import list_skills as list_in_prompt
-
     with _open(invocation, agent, paths) as room:
-        judged, found, catalog = room.skills(), room.library.load(), list_in_prompt(room)
+        judged, found, catalog = room.skills(), room.library.load(), room.skill_catalog()
     invocation.show(_check_data(judged, found, catalog), lambda: _check_text(judged, found, catalog))
     return 1 if strict and (found.problems or found.limits or catalog.omitted) else 0
 

@@ -42,7 +42,7 @@ MOST_STRANGERS = 64
 WATCH_OWNER_SECONDS = 0.3
 """How often a waiting device's request is looked at; another process may have decided on it."""
 SEND_SECONDS = 30.0
-"""How long one frame may wait for a client to read it."""
+"""How long what is queued may wait for a client to read it."""
 ABORT = "retinue.abort"
 """Under this name the server puts what cuts a connection off into its scope."""
 
@@ -205,11 +205,11 @@ class Sockets:
 
 
 async def _write(connection: Connection, send: Send, scope: anyio.CancelScope) -> None:
-    """Send what is queued. A client that does not take a frame in time is cut off."""
+    """Send what is queued. A client that does not take it in time is cut off."""
     try:
         while await connection.has_news():
-            while (frame := connection.take()) is not None:
-                with anyio.fail_after(SEND_SECONDS):
+            with anyio.fail_after(SEND_SECONDS):
+                while (frame := connection.take()) is not None:
                     await send({"type": "websocket.send", "text": frame})
         assert connection.closing is not None
         code, reason = connection.closing

@@ -283,8 +283,8 @@ class MemoryIndex:
         today = self._clock.now().date()
 
         def search() -> tuple[Found, bool]:
-            comparable = vector is not None and self.store.identity() == self._identity()
             with self.store.reading(end) as view:
+                comparable = vector is not None and view.identity() == self._identity()
                 self._chunks = view.totals().chunks
                 found = search_view(view, query, vector if comparable else None, rules, self._stemmer, today)
             return found, comparable

@@ -19,7 +19,7 @@ from retinue.core.clock import IdFactory, random_id
 from retinue.memory.errors import IndexDamaged, IndexUnusable
 from retinue.memory.sqlite_schema import connect, prepare, told, understood
 from retinue.memory.sqlite_tables import TableCache
-from retinue.memory.sqlite_view import Remembered, SqliteView, read_json, read_note, write_note
+from retinue.memory.sqlite_view import Remembered, SqliteView, read_identity, read_json, read_note, write_note
 from retinue.memory.store import Codes, FileRecord, IndexIdentity, MemoryStore, NewChunk, Unembedded, Vector
 from retinue.memory.vectors import signs_of
 from retinue.storage.files import make_private_dir
@@ -70,11 +70,7 @@ class SqliteStore:
 
     def identity(self) -> IndexIdentity | None:
         with self._connection() as base:
-            found = read_json(base, "identity")
-        try:
-            return IndexIdentity(**found) if found else None
-        except TypeError:
-            return None
+            return read_identity(base)
 
     def adopt(self, identity: IndexIdentity) -> None:
         with self._changing() as base:

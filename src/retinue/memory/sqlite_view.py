@@ -16,7 +16,7 @@ import numpy as np
 from retinue.core.trust import Trust
 from retinue.memory.sqlite_schema import understood
 from retinue.memory.sqlite_tables import Tables
-from retinue.memory.store import Similarity, StoredChunk, Totals, Vector
+from retinue.memory.store import IndexIdentity, Similarity, StoredChunk, Totals, Vector
 from retinue.memory.vectors import FloatTable, Ids, line_cosines, stack, to_codes
 
 _MOST_REMEMBERED = 20_000
@@ -32,6 +32,7 @@ class Remembered:
 
     epoch: str
     revision: int
+    identity: IndexIdentity | None = None
     totals: Totals | None = None
     frequencies: dict[str, int] = field(default_factory=dict)
 
@@ -49,6 +50,11 @@ class SqliteView:
         self._remembered = remembered
         self._dims = dims
         self._load = load
+
+    def identity(self) -> IndexIdentity | None:
+        if self._remembered.identity is None:
+            self._remembered.identity = read_identity(self._base)
+        return self._remembered.identity
 
     def totals(self) -> Totals:
         if self._remembered.totals is None:
@@ -179,6 +185,14 @@ def _chunk(row: Iterable[Any]) -> StoredChunk:
         Trust(origin),
         date.fromisoformat(day) if day else None,
     )
+
+
+def read_identity(connection: sqlite3.Connection) -> IndexIdentity | None:
+    found = read_json(connection, "identity")
+    try:
+        return IndexIdentity(**found) if found else None
+    except TypeError:
+        return None
 
 
 def read_note(connection: sqlite3.Connection, key: str) -> str | None:

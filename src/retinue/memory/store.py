@@ -114,6 +114,10 @@ class Totals:
 class StoreView(Protocol):
     """One state of the index, to be searched. Lists of ids are best first."""
 
+    def identity(self) -> IndexIdentity | None:
+        """What made this state; None for one that nothing was put into."""
+        ...
+
     def totals(self) -> Totals: ...
 
     def frequencies(self, stems: Sequence[str]) -> Mapping[str, int]:

@@ -39,7 +39,7 @@ from retinue.runtime.confinement import describe_sandbox
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import AgentRoom, docs_folder
 from retinue.security.content import sanitise
-from retinue.skills.catalog import Catalog, render_catalog
+from retinue.skills.catalog import Catalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import Audience, audience_of
@@ -87,7 +87,7 @@ class AgentPrompt:
 async def build_prompt(room: AgentRoom, order: PromptOrder, bus: Bus) -> AgentPrompt:
     """The prompt of a session of this agent, from what is on disk now."""
     files = await _read_files(room, order, bus)
-    catalog = list_skills(room)
+    catalog = room.skill_catalog()
     stable = _stable_inputs(room, order, files, catalog)
     session = _session_inputs(room, order)
     return AgentPrompt(
@@ -112,17 +112,6 @@ async def _read_files(room: AgentRoom, order: PromptOrder, bus: Bus) -> tuple[In
         [file for file in (*event.files, *more) if file.text],
         room.settings.bootstrap_max_chars,
         room.settings.bootstrap_total_max_chars,
-    )
-
-
-def list_skills(room: AgentRoom) -> Catalog:
-    limits = room.foundation.config.skills.limits
-    own = room.settings.skills_limits.max_skills_prompt_chars
-    return render_catalog(
-        [judged.skill for judged in room.skills() if judged.gate.eligible],
-        max_skills=limits.max_skills_in_prompt,
-        max_chars=limits.max_skills_prompt_chars if own is None else own,
-        home=Path(room.foundation.environment.get("HOME") or Path.home()),
     )
 
 

@@ -14,7 +14,9 @@ import retinue
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId
+from retinue.core.latest import Latest
 from retinue.runtime.foundation import Foundation
+from retinue.skills.catalog import Catalog, render_catalog
 from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
 from retinue.skills.sources import Places, list_sources
 from retinue.storage.files import NotThere, Root
@@ -81,6 +83,8 @@ class AgentRoom:
     """Whether the workspace is the agent's own; the files of any other are data, its skills and hooks are off."""
     stand_ins: dict[Path, Root] = field(default_factory=dict)
     """Folders that sandboxed sessions work in, opened when the first of them does."""
+    _judged: Latest[tuple[Judged, ...]] = field(default_factory=Latest)
+    _catalog: Latest[Catalog] = field(default_factory=Latest)
 
     @property
     def id(self) -> AgentId:
@@ -89,15 +93,37 @@ class AgentRoom:
     def skills(self) -> tuple[Judged, ...]:
         """Every skill the agent finds, with the verdict on it."""
         foundation = self.foundation
-        context = make_context(
-            foundation.config.skills,
-            system=sys.platform,
-            environment=foundation.environment,
-            has_program=foundation.programs.on(foundation.environment.get("PATH", "")),
-            config=foundation.plain_config,
-            allowlist=self.settings.skills,
-        )
-        return judge_skills(self.library.load().skills, context)
+        found = self.library.load().skills
+        has_program = foundation.programs.on(foundation.environment.get("PATH", ""))
+
+        def judge() -> tuple[Judged, ...]:
+            context = make_context(
+                foundation.config.skills,
+                system=sys.platform,
+                environment=foundation.environment,
+                has_program=has_program,
+                config=foundation.plain_config,
+                allowlist=self.settings.skills,
+            )
+            return judge_skills(found, context)
+
+        return self._judged.get(judge, found, has_program)
+
+    def skill_catalog(self) -> Catalog:
+        """The skills that the agent can use, as its prompt lists them."""
+        judged = self.skills()
+        limits = self.foundation.config.skills.limits
+        own = self.settings.skills_limits.max_skills_prompt_chars
+
+        def render() -> Catalog:
+            return render_catalog(
+                [each.skill for each in judged if each.gate.eligible],
+                max_skills=limits.max_skills_in_prompt,
+                max_chars=limits.max_skills_prompt_chars if own is None else own,
+                home=_user_home(self.foundation),
+            )
+
+        return self._catalog.get(render, judged)
 
     def skill_programs(self) -> frozenset[str]:
         """The programs that the skills which the agent can use ask for."""

@@ -37,7 +37,7 @@ from retinue.runtime.foundation import Foundation
 from retinue.runtime.inspection import inspect_workspace
 from retinue.runtime.memory import index_path
 from retinue.runtime.models import ModelAccess
-from retinue.runtime.prompting import list_skills, machine_timezone
+from retinue.runtime.prompting import machine_timezone
 from retinue.runtime.rooms import AgentRoom, locate_workspace, open_room
 from retinue.security.secrets import ExecSecret, KeyringSecret
 from retinue.sessions.checking import check_folder
@@ -130,7 +130,7 @@ async def _see_agent(foundation: Foundation, agent: AgentId, *, deep: bool, whol
             model=model,
             sandbox=_see_sandbox(room),
             skills=SkillFacts(
-                room.skills(), room.library.load(), tuple(skill.name for skill in list_skills(room).omitted)
+                room.skills(), room.library.load(), tuple(skill.name for skill in room.skill_catalog().omitted)
             ),
             memory=await _see_memory(room) if whole and room.settings.memory_search.enabled else None,
         )

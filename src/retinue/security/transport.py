@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 
 import httpx2
 
@@ -18,6 +18,12 @@ from retinue.security.network import Policy, Resolve, find_addresses, port_of, r
 @cache
 def _system_trust() -> ssl.SSLContext:
     return httpx2.create_ssl_context(trust_env=False)
+
+
+@lru_cache(maxsize=64)
+def _at(url: str, address: str) -> httpx2.URL:
+    """A URL with an address in the place of its host; a model is asked at the same one again and again."""
+    return httpx2.URL(url).copy_with(host=address)
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
@@ -41,7 +47,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         *others, last = (
             httpx2.Request(
                 request.method,
-                url.copy_with(host=str(address)),
+                _at(str(url), str(address)),
                 headers=request.headers.raw,
                 stream=request.stream,
                 extensions=extensions,

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import cache, partial
 
 from retinue.storage.stamps import Stamp, is_fresh, stamp_path
 
@@ -17,20 +18,21 @@ class Programs:
         self._now_ns = now_ns
         self._path: str | None = None
         self._stamps: dict[str, Stamp] = {}
-        self._known: dict[str, bool] = {}
+        self._has_program: Callable[[str], bool] = _has_none
 
     def on(self, path: str) -> Callable[[str], bool]:
-        """A function that tells whether a program is in one of the folders of `path`."""
+        """A function that tells whether a program is in a folder of `path`; the same one while nothing changed."""
         now = self._now_ns()
         stamps = {folder: stamp_path(folder) for folder in path.split(os.pathsep)}
         settled = not any(is_fresh(stamp, now, now) for stamp in stamps.values())
         if not settled or path != self._path or stamps != self._stamps:
-            self._path, self._stamps, self._known = path, stamps, {}
-        known = self._known
+            self._path, self._stamps, self._has_program = path, stamps, cache(partial(_is_on, path))
+        return self._has_program
 
-        def has_program(name: str) -> bool:
-            if name not in known:
-                known[name] = shutil.which(name, path=path) is not None
-            return known[name]
 
-        return has_program
+def _has_none(name: str) -> bool:
+    return False
+
+
+def _is_on(path: str, name: str) -> bool:
+    return shutil.which(name, path=path) is not None
