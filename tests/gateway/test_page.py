@@ -217,6 +217,15 @@ async def test_the_page_can_live_under_a_path(browser: Browser, tmp_path: Path) 
         hall.url = address
 
 
+async def test_whose_folder_it_is_is_told_where_nobody_vouched_for_it(browser: Browser, tmp_path: Path) -> None:
+    async with open_hall(tmp_path) as hall:
+        hall.home.workspace.mkdir(parents=True)
+        (hall.home.workspace / "README.md").write_text("somebody's project")
+        async with hall.serving(), visiting(browser, hall) as visitor:
+            await visitor.sign_in()
+            await visitor.sees("This folder was not made by Retinue")
+
+
 async def test_a_revoked_sign_in_leads_back_to_the_door(visitor: Visitor, hall: Hall) -> None:
     token = await visitor.sign_in()
     with hall.book() as book:

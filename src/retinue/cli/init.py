@@ -17,7 +17,7 @@ def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
     Nothing that exists is changed, so it is safe to repeat.
     """
     from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import locate_workspace, seed_agent
+    from retinue.runtime.rooms import NOT_OURS, is_trusted, locate_workspace, seed_agent
     from retinue.storage.files import make_private_dir
 
     foundation = lay_foundation(invocation.home)
@@ -27,7 +27,7 @@ def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
         click.confirm(f"Make a workspace for agent '{chosen}' at {path}?", default=True, abort=True, err=True)
     make_private_dir(foundation.home.path)
     report = seed_agent(foundation, chosen)
-    for note in report.notes:
+    for note in (*report.notes, *([] if is_trusted(foundation, chosen) else [NOT_OURS])):
         invocation.note(note)
     invocation.show(
         {

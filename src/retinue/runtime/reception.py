@@ -9,12 +9,9 @@ from retinue.core.api import Display, Greeting
 from retinue.core.envelope import Inbound
 from retinue.runtime.conversation import Conversation
 from retinue.runtime.models import NO_MODEL
+from retinue.runtime.rooms import NOT_OURS
 
 TINY_WINDOW = 16_384
-NOT_OURS = (
-    "This folder was not made by Retinue, so the agent reads its files as data and uses none of its skills and hooks. "
-    "If you know what is in it: retinue workspace trust"
-)
 
 
 async def make_greeting(conversation: Conversation) -> Greeting:

@@ -47,6 +47,11 @@ STATE_FOLDERS = frozenset(
 )
 """Folders of a home that no agent may live in."""
 
+NOT_OURS = (
+    "This folder was not made by Retinue, so the agent reads its files as data and uses none of its skills and hooks. "
+    "If you know what is in it: retinue workspace trust"
+)
+
 
 def locate_workspace(foundation: Foundation, agent: AgentId) -> Path:
     """Where the agent's folder is, whether or not it is there."""

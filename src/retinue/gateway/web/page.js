@@ -176,6 +176,7 @@ class Page {
     this.#showIdentity();
     this.#dialogue.showHistory(events.length ? historyBefore(history.entries, events) : history.entries, history.total);
     if (!history.total && this.#introduction.advice) this.#dialogue.note(this.#introduction.advice);
+    if (this.#introduction.caution) this.#dialogue.note(this.#introduction.caution);
     const running = events.flatMap((frame) => frame.payload.runs);
     this.#outbox.ended(history.entries.map((entry) => entry.run).filter((run) => run && !running.includes(run)));
     for (const own of this.#outbox.of(this.#key)) this.#dialogue.putBack(own);
