@@ -393,6 +393,31 @@ async def test_a_message_does_not_wait_for_a_damaged_index(
     assert len((await index.recall("pelicans", rules=Rules(), seconds=1.0)).hits) == 1
 
 
+class Asked(BuiltInEmbedder):
+    """The built-in embedder, which also counts how often it was asked."""
+
+    times = 0
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vector:
+        self.times += query
+        return await super().embed(texts, query=query)
+
+
+async def test_a_message_is_not_embedded_while_there_is_nothing_to_find(
+    open_index: OpenIndex, write: WriteNote
+) -> None:
+    embedder = Asked()
+    index, elsewhere = open_index(embedders=[embedder]), open_index(embedders=[BuiltInEmbedder()])
+    await index.sync()
+    for _ in range(3):
+        assert (await index.recall("pelicans", rules=Rules(), seconds=1.0)).hits == ()
+    assert embedder.times == 1, "after the first it is known"
+    write("memory/a.md", "pelicans")
+    await elsewhere.sync()
+    assert len((await index.recall("pelicans", rules=Rules(), seconds=1.0)).hits) == 1, "another process indexed it"
+    assert embedder.times == 2
+
+
 async def test_a_note_whose_name_is_no_text_is_named_and_the_others_are_indexed(
     open_index: OpenIndex, write: WriteNote, workspace: Path
 ) -> None:

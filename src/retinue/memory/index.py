@@ -265,17 +265,20 @@ class MemoryIndex:
             found, by_meaning = await self._search_now(query, vector, rules, self._clock.monotonic() + seconds)
         if vector is not None and not by_meaning:
             reason = "the index is being made again for another embedding model"
+        return self._result(found.hits, "hybrid" if by_meaning else "text", reason or found.problem or self._reason)
+
+    def _result(self, hits: tuple[Hit, ...], mode: Mode, reason: str | None) -> SearchResult:
         embedder = self.embedder
-        return SearchResult(
-            found.hits,
-            "hybrid" if by_meaning else "text",
-            embedder.provider if embedder else _NO_EMBEDDER,
-            embedder.model if embedder else "",
-            reason or found.problem or self._reason,
-        )
+        who = (embedder.provider, embedder.model) if embedder else (_NO_EMBEDDER, "")
+        return SearchResult(hits, mode, *who, reason)
 
     async def recall(self, text: str, *, rules: Rules, seconds: float) -> SearchResult:
         """Find what the notes say about a message that waits for it: as they were indexed last, and at once."""
+        if self._chunks == 0:  # as long as that is so, a message need not even be embedded
+            with self.store.reading() as view:
+                self._chunks = view.totals().chunks
+            if self._chunks == 0:
+                return self._result((), "text", self._reason)
         return await self.search(text, rules=rules, seconds=seconds, refresh=False)
 
     async def _search_now(self, query: Query, vector: Vector | None, rules: Rules, end: float) -> tuple[Found, bool]:
