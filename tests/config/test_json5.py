@@ -9,7 +9,7 @@ from typing import Any
 
 import json5
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from retinue.config.json5 import MAX_DEPTH, Json5Error, is_blank, parse
@@ -78,6 +78,7 @@ def test_json_round_trips(value: Any) -> None:
 
 
 @given(VALUES)
+@example({"\0¹": None})
 @settings(max_examples=40, deadline=None)
 def test_agrees_with_another_parser(value: Any) -> None:
     text = json5.dumps(value, trailing_commas=True, indent=1, ensure_ascii=False)

@@ -37,6 +37,7 @@ from tests.webserver import WebServer, web_server
         (("*.example.com:81",), "a.example.com", 81, True),
         (("[2001:db8::1]:444",), "2001:db8::1", 444, True),
         (("2001:db8::1",), "2001:db8::1", 443, True),
+        (("example.org:²",), "example.org", 443, False),
     ],
 )
 def test_the_list_of_hosts(hosts: tuple[str, ...], host: str, port: int, allowed: bool) -> None:

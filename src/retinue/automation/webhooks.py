@@ -256,7 +256,7 @@ def _field(path: str, body: Mapping[str, Any]) -> str:
         match value:
             case Mapping():
                 value = value.get(step)
-            case list() if step.isdigit() and int(step) < len(value):
+            case list() if step.isdecimal() and int(step) < len(value):
                 value = value[int(step)]
             case _:
                 return ""

@@ -264,7 +264,7 @@ class _Parser:
             return ""
         if not char:
             raise self.error("this string has no end before the end of the file, expected a quote", start)
-        if "1" <= char <= "9" or (char == "0" and following.isdigit()):
+        if "1" <= char <= "9" or (char == "0" and "0" <= following <= "9"):
             raise self.error(f"'\\{char}' is not an escape, expected '\\x' and two hexadecimal digits", self.at - 2)
         return _ESCAPES.get(char, char)
 

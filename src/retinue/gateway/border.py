@@ -76,7 +76,7 @@ class Border:
             if kinds != ["application/json"]:
                 return Failure.of(ErrorCode.BAD_REQUEST, "Requests that change something need a JSON content type.")
         length = header(scope, b"content-length")
-        if length and (not length[0].isdigit() or int(length[0]) > MOST_BODY_BYTES):
+        if length and (not length[0].isdecimal() or int(length[0]) > MOST_BODY_BYTES):
             return Failure.of(ErrorCode.TOO_LARGE, TOO_LARGE)
         return None
 

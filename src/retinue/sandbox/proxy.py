@@ -71,7 +71,7 @@ def is_allowed(hosts: tuple[str, ...], host: str, port: int) -> bool:
 
 def _matches(pattern: str, host: str, port: int) -> bool:
     name, colon, number = pattern.rpartition(":")
-    has_port = bool(colon) and number.isdigit() and (":" not in name or name.endswith("]"))
+    has_port = bool(colon) and number.isdecimal() and (":" not in name or name.endswith("]"))
     if port != int(number) if has_port else port not in WEB_PORTS:
         return False
     name = (name if has_port else pattern).strip("[]")
