@@ -9,8 +9,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-settings.register_profile("quick", max_examples=25)
-"""For the fast tier; `make test` tries the usual number."""
+# The same examples in every run of a tree: whether a change passes must not depend on luck. New ones are looked for
+# with `--hypothesis-profile=search`; the fast tier takes the quick profile.
+settings.register_profile("steady", derandomize=True)
+settings.register_profile("quick", parent=settings.get_profile("steady"), max_examples=25)
+settings.register_profile("search", derandomize=False, max_examples=1_000)
+settings.load_profile("steady")
 
 
 def pytest_collection_finish() -> None:
