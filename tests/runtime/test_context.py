@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from retinue.core.envelope import Inbound
+from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import Notice, TurnStatus
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest
@@ -125,18 +125,22 @@ async def test_room_is_made_in_the_middle_of_a_turn_where_wanted(tmp_path: Path,
         assert "harbour" in provider.requests[-1].messages[-1].text, "the result is still there"
 
 
+async def sum_up_a_long_talk(runtime: Runtime, notes: str) -> tuple[ScriptedProvider, Outbound]:
+    """Six long exchanges, compacted after the model wrote `notes`; what it was asked, and what the person is told."""
+    long = "We discuss the harbour and its many boats at length. " * 40
+    provider = ScriptedProvider(*(says(f"answer {n}. {long}") for n in range(6)), says(notes), good_summary)
+    install(runtime, provider)
+    for number in range(6):
+        await runtime.say(Inbound(f"question {number}. {long}", KEY))
+    return provider, await runtime.say(Inbound("/compact", KEY))
+
+
 async def test_the_turn_that_writes_notes_has_instructions_of_its_own(tmp_path: Path) -> None:
     settings = {
         "compaction": {"memoryFlush": {"systemPrompt": "Write like a sea captain.", "prompt": "Notes, please."}}
     }
     async with staged(tmp_path, config={"agents": {"defaults": settings}}) as stage, stage.open() as runtime:
-        long = "We discuss the harbour and its many boats at length. " * 40
-        replies = [says(f"answer {n}. {long}") for n in range(6)]
-        provider = ScriptedProvider(*replies, says("- Ahoy."), good_summary)
-        install(runtime, provider)
-        for number in range(6):
-            await runtime.say(Inbound(f"question {number}. {long}", KEY))
-        await runtime.say(Inbound("/compact", KEY))
+        provider, _ = await sum_up_a_long_talk(runtime, "- Ahoy.")
         *before, flush, _ = provider.requests
         assert flush.messages[-1].text == "Notes, please."
         assert flush.session.endswith("\n\nWrite like a sea captain.")
@@ -157,25 +161,13 @@ async def test_work_beside_the_conversation_can_have_models_of_its_own(
     tmp_path: Path, settings: dict[str, Any], notes: str, summary: str
 ) -> None:
     async with staged(tmp_path, config={"agents": {"defaults": settings}}) as stage, stage.open() as runtime:
-        long = "We discuss the harbour and its many boats at length. " * 40
-        replies = [says(f"answer {n}. {long}") for n in range(6)]
-        provider = ScriptedProvider(*replies, says("- Many boats."), good_summary)
-        install(runtime, provider)
-        for number in range(6):
-            await runtime.say(Inbound(f"question {number}. {long}", KEY))
-        await runtime.say(Inbound("/compact", KEY))
+        provider, _ = await sum_up_a_long_talk(runtime, "- Many boats.")
         assert [request.model.model for request in provider.requests] == ["test-model"] * 6 + [notes, summary]
 
 
 async def test_compact_on_request_tells_what_it_gained(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, stage.open() as runtime:
-        long = "We discuss the harbour and its many boats at length. " * 40
-        replies = [says(f"answer {n}. {long}") for n in range(6)]
-        provider = ScriptedProvider(*replies, says("- The harbour has many boats."), good_summary)
-        install(runtime, provider)
-        for number in range(6):
-            await runtime.say(Inbound(f"question {number}. {long}", KEY))
-        told = await runtime.say(Inbound("/compact", KEY))
+        _, told = await sum_up_a_long_talk(runtime, "- The harbour has many boats.")
         before, after = (int(n.replace(",", "")) for n in re.findall(r"([\d,]+)", told.text)[:2])
         assert after < before
         assert "The harbour has many boats." in (stage.workspace / "memory" / "2026-03-14.md").read_text()

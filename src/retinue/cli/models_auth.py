@@ -53,6 +53,7 @@ def add(
     from retinue.core.errors import UsageError
     from retinue.providers.profiles import Profile
     from retinue.security.secrets import describe_secret
+    from retinue.storage.auditlog import CLI
 
     if context.args:
         raise UsageError(
@@ -71,7 +72,7 @@ def add(
         secret = _store_in_keyring(secret, f"{owner}/{profile_id}")
     access.credentials.add(Profile(profile_id, chosen, "api_key", secret))
     details = {"profile": profile_id, "agent": owner, "where": describe_secret(secret), "replaced": not is_new}
-    access.foundation.audit.record("credential_added", "command line", details)
+    access.foundation.audit.record("credential_added", CLI, details)
     invocation.show(
         {"id": profile_id, "provider": chosen, "agent": owner, "replaced": not is_new},
         f"{'Added' if is_new else 'Replaced'} {profile_id} for agent '{owner}'.\n"
@@ -184,6 +185,7 @@ def _state(row: ProfileSummary) -> str:
 def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa: A002 - click names it after the argument
     """Remove a stored key."""
     from retinue.core.errors import UsageError
+    from retinue.storage.auditlog import CLI
 
     access = _open(invocation, agent)
     credentials, owner = access.credentials, access.settings.id
@@ -196,7 +198,7 @@ def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa:
         raise UsageError(f"There is no key '{id}'. {known}")
     _forget(credentials, id)
     credentials.remove(id)
-    access.foundation.audit.record("credential_removed", "command line", {"profile": id, "agent": owner})
+    access.foundation.audit.record("credential_removed", CLI, {"profile": id, "agent": owner})
     invocation.show(
         {"id": id, "agent": owner, "removed": True},
         f"Removed {id} of agent '{owner}'.",

@@ -19,11 +19,10 @@ from retinue.config.sources import Located, SourceError, Sources, assemble, read
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ConfigError, StorageError, UsageError
 from retinue.security.redaction import redact_everything
-from retinue.storage.auditlog import AuditLog
+from retinue.storage.auditlog import CLI, AuditLog
 from retinue.storage.files import write_atomic
 from retinue.storage.home import Home
 
-CLI = "command line"
 CONFIG_CHANGE = "config_change"
 """The kind of audit record for a changed key."""
 

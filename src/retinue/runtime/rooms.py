@@ -19,6 +19,7 @@ from retinue.runtime.foundation import Foundation
 from retinue.skills.catalog import Catalog, render_catalog
 from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
 from retinue.skills.sources import Places, list_sources
+from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BootstrapReader
 from retinue.workspace.identity import FACTS, Identity, read_identity
@@ -202,7 +203,7 @@ def change_trust(foundation: Foundation, agent: AgentId, *, trusted: bool) -> tu
             vouch(home, room.root)
         elif not trusted and not withdraw(home, room.root) and room.trusted:
             raise UsageError(f"Retinue made {room.root.path} itself, so there is nothing to take back.")
-        foundation.audit.record("workspace_trust", "command line", {"path": str(room.root.path), "trusted": trusted})
+        foundation.audit.record("workspace_trust", CLI, {"path": str(room.root.path), "trusted": trusted})
         return room.root.path, trusted
 
 

@@ -20,6 +20,8 @@ from retinue.storage.descriptors import write_all
 from retinue.storage.file_errors import explained
 from retinue.storage.private import make_private_dir
 
+CLI = "command line"
+"""Who did what a person did in a terminal."""
 FIRST = "0" * 64
 HEAD_SUFFIX = ".head"
 _STEP = 65_536
