@@ -106,7 +106,7 @@ def test_a_run_that_waits_is_allowed_from_another_terminal(serve: Serve) -> None
     assert made(shell)
     late = shell.data("approvals", "deny", code, code=1)
     assert late["error"]["kind"] == "AlreadySettled"
-    assert shell.run("approvals", "list") == "Nothing waits for approval.\n"
+    assert shell.run("approvals", "list") == "There are no pending approval requests.\n"
     assert [item["id"] for item in shell.data("approvals", "list", "--all")] == [code]
 
 

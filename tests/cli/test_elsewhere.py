@@ -42,7 +42,7 @@ def test_a_home_that_uses_a_gateway_elsewhere_says_so(home: Path, retinue: RunCo
     home.mkdir()
     config = {"gateway": {"mode": "remote", "remote": {"url": "https://home.example", "token": "t" * 20}}}
     (home / "retinue.json").write_text(json.dumps(config))
-    assert "elsewhere, at https://home.example" in retinue("status").out
+    assert "remote, at https://home.example" in retinue("status").out
     refused = retinue("gateway", "run")
     assert (refused.code, "gateway.mode is remote" in refused.err) == (2, True)
     assert not [each for each in retinue("doctor", "--json").data["findings"] if each["what"] == "No gateway runs."]

@@ -72,7 +72,7 @@ def test_a_bad_profile_name_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_help_of_a_group_tells_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Check the configuration: errors, warnings, and keys that are accepted but not yet used." in shown
+    assert "Validate the configuration: errors, warnings, and keys that are accepted but not used yet." in shown
 
 
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_list_says_which_model_answers_and_why(retinue: RunCommand, monkeypatch:
     assert found["aliases"]["sonnet"] == "anthropic/claude-sonnet-5-5"
     assert {row["model"].partition("/")[0] for row in found["models"]} == {"anthropic"}
     text = retinue("models", "list").out
-    assert text.startswith("anthropic/claude-sonnet-5-5 answers for agent 'main'")
+    assert text.startswith("anthropic/claude-sonnet-5-5 is selected for agent 'main'")
     assert KEY not in text
 
 
@@ -231,7 +231,7 @@ def test_set_replaces_a_model_given_as_text_and_makes_a_missing_file(retinue: Ru
 
 def test_set_tells_of_agents_that_keep_their_own(retinue: RunCommand, home: Path) -> None:
     configure(home, {"agents": {"list": [{"id": "main"}, {"id": "work", "model": "openai/gpt-5"}]}})
-    assert "Agent 'work' has a model of its own" in retinue("models", "set", "opus").err
+    assert "Agent 'work' has its own model" in retinue("models", "set", "opus").err
 
 
 @pytest.mark.parametrize(("ref", "part"), [("acme/large", "Known: anthropic, openai"), ("sonet", "'sonnet'")])
@@ -370,18 +370,18 @@ def test_a_variable_is_stored_by_name_alone(retinue: RunCommand, home: Path, mon
     assert KEY not in (home / "agents" / "main" / "agent" / "auth-profiles.json").read_text()
     row = retinue("models", "auth", "list", "--json").data[0]
     assert (row["id"], row["where"]) == ("openai:default", "environment variable MY_KEY")
-    assert "NOT_THERE is not set now" in retinue("models", "auth", "add", "openai", "--env", "NOT_THERE").err
+    assert "NOT_THERE is not set." in retinue("models", "auth", "add", "openai", "--env", "NOT_THERE").err
 
 
 @pytest.mark.parametrize(
     ("arguments", "typed", "part"),
     [
-        (("openai", KEY), "", "not given as an argument"),
+        (("openai", KEY), "", "must not be an argument"),
         ((KEY,), "", "There is no provider '[redacted]'. Known: anthropic"),
         (("acme",), "", "Known: anthropic"),
         (("openai",), "", "--key-stdin"),
-        (("openai", "--key-stdin"), "\n", "is no key"),
-        (("openai", "--key-stdin"), "two words", "is no key"),
+        (("openai", "--key-stdin"), "\n", "is not valid"),
+        (("openai", "--key-stdin"), "two words", "is not valid"),
         (("openai", "--key-stdin", "--env", "X"), "x", "not both"),
         (("openai", "--env", "$X"), "", "not the name of an environment variable"),
         (("openai", "--key-stdin", "--name", "a b"), "key123", "not a profile id"),
@@ -410,7 +410,7 @@ def test_a_key_can_be_removed_once(retinue: RunCommand, monkeypatch: pytest.Monk
     retinue("models", "auth", "add", "openai", "--key-stdin")
     wrong = retinue("models", "auth", "remove", "openai:work")
     assert wrong.code == 2
-    assert "Stored are: openai:default." in wrong.err
+    assert "Stored keys: openai:default." in wrong.err
     assert retinue("models", "auth", "remove", "openai:default").code == 0
     assert retinue("models", "auth", "remove", "openai:default").code == 2
     assert "There are no keys" in retinue("models", "auth", "list").out

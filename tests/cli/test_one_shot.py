@@ -61,7 +61,7 @@ def test_an_answer_that_cannot_be_printed_is_kept(home: Path, tmp_path: Path) ->
                 argv, env=environment(home), stdout=nowhere, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
             )
     assert done.returncode == 1
-    assert "error: The system refused: no space left on device." in done.stderr
+    assert "error: System error: no space left on device." in done.stderr
     assert "A precious answer." in json.dumps(messages(home)[-1])
 
 

@@ -87,7 +87,7 @@ def test_diff_with_one_prompt_compares_it_with_now(retinue: RunCommand, seeded: 
 
 def test_diff_before_anything_was_said_tells_what_to_do(retinue: RunCommand, seeded: Path) -> None:
     ran = retinue("prompt", "diff")
-    assert (ran.code, "Say something first" in ran.err) == (2, True)
+    assert (ran.code, "Send a message first" in ran.err) == (2, True)
 
 
 def test_diff_of_a_wrong_file_says_how_to_make_one(retinue: RunCommand, seeded: Path, tmp_path: Path) -> None:

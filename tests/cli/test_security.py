@@ -51,14 +51,14 @@ def test_entries_are_chosen_by_kind_age_and_number(retinue: RunCommand, audit: A
     assert kinds("--since", "2h", "--kind", "prompt_change") == []
     assert kinds("--limit", "1") == ["elevated"]
     assert "The newest 1 of 3" in retinue("security", "log", "--limit", "1").err
-    assert retinue("security", "log", "--kind", "nothing").out == "There are no such entries.\n"
+    assert retinue("security", "log", "--kind", "nothing").out == "There are no matching entries.\n"
     bad = retinue("security", "log", "--since", "lately")
     assert (bad.code, "2026-03-01" in bad.err) == (2, True)
 
 
 def test_a_changed_or_missing_line_is_named(retinue: RunCommand, audit: AuditLog) -> None:
     sound = retinue("security", "log", "--verify")
-    assert (sound.code, sound.out) == (0, "All 3 entries are as they were written.\n")
+    assert (sound.code, sound.out) == (0, "All 3 entries are intact.\n")
     lines = audit.path.read_text().splitlines(keepends=True)
     audit.path.write_text(lines[0] + lines[1].replace("anna", "bert") + lines[2])
     changed = retinue("security", "log", "--verify", "--json")

@@ -96,7 +96,7 @@ def test_an_unknown_session_gets_the_nearest_ones(retinue: RunCommand, home: Pat
     talk(store, "ideas", "Hello")
     talk(store, "main", "Hello")
     assert "Did you mean agent:main:ideas?" in retinue("sessions", "show", "idaes").err
-    assert "Used last: agent:main:main, agent:main:ideas." in retinue("sessions", "show", "qqqqqqqqqqqqqqq").err
+    assert "Most recent: agent:main:main, agent:main:ideas." in retinue("sessions", "show", "qqqqqqqqqqqqqqq").err
 
 
 @pytest.mark.parametrize("name", ["ideas", "IDEAS", "agent:main:ideas"])
@@ -349,7 +349,7 @@ def test_import_takes_over_a_folder_once(retinue: RunCommand, home: Path, tmp_pa
     assert (good["outcome"], good["key"], good["messages"]) == ("imported", "agent:main:telegram:direct:42", 1)
     assert good["badLines"] == 1
     assert bad["outcome"] == "nothing in it"
-    assert "old.jsonl: a line was left out, byte " in ran.err
+    assert "old.jsonl: a line was skipped, byte " in ran.err
     assert "From before" in retinue("sessions", "show", "agent:main:telegram:direct:42").out
     again = retinue("sessions", "import", str(folder), "--json").data["transcripts"]
     assert again[0]["outcome"] == "already there"
@@ -416,4 +416,4 @@ def test_prune_archives_what_is_old(retinue: RunCommand, home: Path) -> None:
     data = retinue("sessions", "prune", "--json").data
     assert "Long ago" in Path(data["archived"][0]).read_text()
     assert [row["key"] for row in retinue("sessions", "list", "--json").data] == ["agent:main:plans", "agent:main:main"]
-    assert retinue("sessions", "prune").out == "There is nothing to tidy up.\n"
+    assert retinue("sessions", "prune").out == "There is nothing to prune.\n"

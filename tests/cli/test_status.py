@@ -26,7 +26,7 @@ from tests.cli.conftest import RunCommand
 def test_without_a_home_it_makes_none(home: Path, retinue: RunCommand) -> None:
     ran = retinue("status")
     assert ran.code == 0
-    assert "not made yet" in ran.out
+    assert "not created yet" in ran.out
     assert "retinue gateway start" in ran.out
     assert not home.exists()
 

@@ -191,7 +191,7 @@ def test_a_path_is_judged_and_nothing_is_made(
         (("read", "--command", "ls"), "--command goes with exec"),
         (("exec", "--url", "x"), "--url goes with web_fetch"),
         (("exec", "--path", "x"), "--path goes with image or read"),
-        (("exec", "--command", "ls", "--url", "x"), "Ask about one thing"),
+        (("exec", "--command", "ls", "--url", "x"), "Use only one of"),
         (("exec", "--sender", "anna"), "telegram:12345"),
         (("exec", "--agent", "nobody"), "There is no agent 'nobody'"),
         (("exec", "--commands-file", "/nowhere"), "does not exist"),

@@ -31,7 +31,7 @@ def test_set_get_unset(retinue: Any, home: Home) -> None:
     code, out, _ = retinue("set", "agents.defaults.userTimezone", "Europe/Berlin")
     assert (code, out) == (0, f"agents.defaults.userTimezone set in {home.config_file}")
     assert retinue("get", "agents.defaults.userTimezone")[1] == "Europe/Berlin"
-    assert retinue("set", "agents.defaults.userTimezone", "Europe/Berlin")[1].endswith("was so already.")
+    assert retinue("set", "agents.defaults.userTimezone", "Europe/Berlin")[1].endswith("is unchanged.")
     assert json.loads(retinue("get", "agents.defaults.userTimezone", "--json")[1]) == "Europe/Berlin"
     assert retinue("unset", "agents.defaults.userTimezone")[0] == 0
     assert retinue("get", "agents.defaults.userTimezone")[1] == "null"
@@ -65,7 +65,7 @@ def test_validate_lists_errors_warnings_and_pending_keys(retinue: Any, write: Wr
     assert code == 0
     assert out.splitlines() == [
         f"warning: {home.config_file}:2: bogus: This key is not known and has no effect.",
-        "Accepted, not yet used:",
+        "Accepted, not used yet:",
         f"  commands.debug ({home.config_file}:3)",
         f"{home.config_file} is valid.",
     ]

@@ -79,7 +79,7 @@ def test_limits_of_a_search(home: Path) -> None:
     for n in range(9):
         note(home, f"memory/{n}.md", f"harbour number {n}")
     assert len(data("search", "harbour", "--max", "2")) == 2
-    assert "Nothing was found." in run("search", "zzzz", "--min-score", "0.9").stdout
+    assert "No results." in run("search", "zzzz", "--min-score", "0.9").stdout
 
 
 def test_get_prints_lines(home: Path) -> None:

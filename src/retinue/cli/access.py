@@ -1,4 +1,4 @@
-"""`retinue gateway token`, `pair` and `devices`: who may use the gateway."""
+"""`retinue gateway token`, `pair` and `devices`: access to the gateway."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _SCOPES = click.option(
     multiple=True,
     default=("read", "write"),
     show_default=True,
-    help="What it allows; may be repeated.",
+    help="Scope to grant; may be repeated.",
 )
 
 
 @click.group(cls=Group)
 def token() -> None:
-    """Make, list and revoke the tokens that let clients in."""
+    """Create, list and revoke access tokens."""
 
 
 @token.command("create")
-@click.option("--name", required=True, metavar="NAME", help="What the token is for, as lists show it.")
+@click.option("--name", required=True, metavar="NAME", help="Name shown in lists.")
 @_SCOPES
-@click.option("--days", type=click.IntRange(1, 3_650), help="How long it is valid (default: until it is revoked).")
+@click.option("--days", type=click.IntRange(1, 3_650), help="Lifetime (default: until revoked).")
 @pass_invocation
 def create_token(invocation: Invocation, name: str, scopes: tuple[str, ...], days: int | None) -> None:
-    """Make a token and print it; it cannot be shown again."""
+    """Create a token and print it. It cannot be shown again."""
     from datetime import timedelta
 
     _refuse_agents()
@@ -81,7 +81,7 @@ def list_tokens(invocation: Invocation) -> None:
 @click.argument("which")
 @pass_invocation
 def revoke_token(invocation: Invocation, which: str) -> None:
-    """End the token WHICH (its id or name); who is connected with it is thrown out within a second."""
+    """Revoke the token WHICH (id or name). Its connections are closed within a second."""
     with _book(invocation.home) as book:
         record = book.revoke(which)
     _audit(invocation, "gateway_token_revoked", record)
@@ -92,26 +92,26 @@ def revoke_token(invocation: Invocation, which: str) -> None:
 @_SCOPES
 @pass_invocation
 def pair(invocation: Invocation, scopes: tuple[str, ...]) -> None:
-    """Print a code with which one device can get a token of its own, for ten minutes."""
+    """Print a pairing code that lets one device get its own token. Valid for ten minutes."""
     from retinue.gateway.tokens import CODE_MINUTES
 
     _refuse_agents()
     code = make_pairing_code(invocation.home, scopes)
     invocation.show(
         {"code": code, "scopes": list(scopes), "minutes": CODE_MINUTES},
-        f"{code}\nEnter it on the device within {CODE_MINUTES} minutes; it works once.",
+        f"{code}\nEnter it on the device within {CODE_MINUTES} minutes. It can be used once.",
     )
 
 
 @click.group(cls=Group)
 def devices() -> None:
-    """Let devices in that ask for it, and end that again."""
+    """Approve or revoke device access."""
 
 
 @devices.command("list")
 @pass_invocation
 def list_devices(invocation: Invocation) -> None:
-    """List devices that wait for an answer, and those that were let in."""
+    """List pending pairing requests and paired devices."""
     with _book(invocation.home) as book, _requests(invocation.home) as requests:
         waiting = [_describe_request(request) for request in requests.waiting()]
         paired = [row for record in book.devices() if (row := _describe(record))["state"] == "valid"]
@@ -121,10 +121,10 @@ def list_devices(invocation: Invocation) -> None:
         known = [(row["id"], row["name"], " ".join(row["scopes"]), (row["usedAt"] or "never")[:16]) for row in paired]
         parts = []
         if asking:
-            parts.append(table(asking, header=("code", "asks to be let in", "platform", "from", "since")))
+            parts.append(table(asking, header=("code", "pending", "platform", "from", "since")))
         if known:
-            parts.append(table(known, header=("id", "was let in", "scopes", "last used")))
-        return "\n\n".join(parts) or "No device waits, and none was let in."
+            parts.append(table(known, header=("id", "paired", "scopes", "last used")))
+        return "\n\n".join(parts) or "There are no pending requests and no paired devices."
 
     invocation.show({"waiting": waiting, "paired": paired}, text)
 
@@ -134,14 +134,14 @@ def list_devices(invocation: Invocation) -> None:
 @_SCOPES
 @pass_invocation
 def approve(invocation: Invocation, code: str, scopes: tuple[str, ...]) -> None:
-    """Let in the device that shows CODE. Compare the code with the one on its screen; the name is only its own word."""
+    """Approve the device that shows CODE. Compare the code with its screen: the device chose its own name."""
     _refuse_agents()
     with _requests(invocation.home) as requests:
         request = requests.approve(code, _parse_scopes(scopes))
     _audit_request(invocation, "gateway_device_approved", request, scopes=list(scopes))
     invocation.show(
         {**_describe_request(request), "scopes": list(scopes)},
-        f"Let in: {request.name}, from {request.address}, with {', '.join(scopes)}.",
+        f"Approved: {request.name}, from {request.address}, with {', '.join(scopes)}.",
     )
 
 
@@ -149,18 +149,18 @@ def approve(invocation: Invocation, code: str, scopes: tuple[str, ...]) -> None:
 @click.argument("code")
 @pass_invocation
 def reject(invocation: Invocation, code: str) -> None:
-    """Send the device that shows CODE away."""
+    """Reject the device that shows CODE."""
     with _requests(invocation.home) as requests:
         request = requests.reject(code)
     _audit_request(invocation, "gateway_device_rejected", request)
-    invocation.show(_describe_request(request), f"Sent away: {request.name}, from {request.address}.")
+    invocation.show(_describe_request(request), f"Rejected: {request.name}, from {request.address}.")
 
 
 @devices.command("revoke")
 @click.argument("which")
 @pass_invocation
 def revoke_device(invocation: Invocation, which: str) -> None:
-    """End the token of the device WHICH (its id or name); it is thrown out within a second."""
+    """Revoke the token of the device WHICH (id or name). Its connections are closed within a second."""
     with _book(invocation.home) as book:
         record = book.revoke(which, kind="device")
     _audit(invocation, "gateway_token_revoked", record)
@@ -169,10 +169,12 @@ def revoke_device(invocation: Invocation, which: str) -> None:
 
 @devices.command()
 @click.argument("url")
-@click.option("--name", default="", metavar="NAME", help="What the owner reads (default: the name of this machine).")
+@click.option(
+    "--name", default="", metavar="NAME", help="Device name shown to the owner (default: this machine's name)."
+)
 @pass_invocation
 def ask(invocation: Invocation, url: str, name: str) -> None:
-    """Ask the gateway at URL to let this machine in, wait for its owner, and print the token that it gives."""
+    """Request access to the gateway at URL, wait for approval, and print the token."""
     import platform
 
     import anyio
@@ -181,7 +183,7 @@ def ask(invocation: Invocation, url: str, name: str) -> None:
 
     def tell(asked: PairingRequested) -> None:
         invocation.note(
-            f"Code: {asked.code}\nWaiting for the owner: `retinue gateway devices approve {asked.code}` over there."
+            f"Code: {asked.code}\nWaiting for approval. Run there: `retinue gateway devices approve {asked.code}`"
         )
 
     token = anyio.run(ask_for_token, url, name or f"retinue on {platform.node() or 'a machine'}", tell)
@@ -189,17 +191,17 @@ def ask(invocation: Invocation, url: str, name: str) -> None:
 
 
 def _refuse_agents() -> None:
-    """A command that an agent runs gets no key to the gateway: whoever has one may approve what the agent asks."""
+    """A command that an agent runs cannot get a gateway token: a token can approve the agent's own requests."""
     from retinue.core.approval import IN_COMMAND
     from retinue.core.errors import UsageError
     from retinue.storage.presence import is_beneath
 
     if IN_COMMAND in os.environ or is_beneath(IN_COMMAND):
-        raise UsageError("A command that an agent runs cannot let anybody in. Do it in a terminal.")
+        raise UsageError("A command that an agent runs cannot approve devices. Run it in a terminal.")
 
 
 def make_pairing_code(home: Home, scopes: tuple[str, ...]) -> str:
-    """A code for one device, in the spelling that is easy to type."""
+    """Create a pairing code for one device and format it for typing."""
     with _book(home) as book:
         code = book.make_code(_parse_scopes(scopes))
     return f"{code[:4]}-{code[4:]}"
@@ -257,7 +259,7 @@ def _audit_request(invocation: Invocation, kind: str, request: PairingRequest, *
 
 @contextmanager
 def _book(home: Home) -> Iterator[TokenBook]:
-    """The tokens of a home, for the length of a block."""
+    """Open the token store of a home for the duration of the block."""
     from retinue.core.clock import SystemClock
     from retinue.gateway.tokens import TokenBook
 
@@ -267,7 +269,7 @@ def _book(home: Home) -> Iterator[TokenBook]:
 
 @contextmanager
 def _requests(home: Home) -> Iterator[PairingBook]:
-    """The devices that ask a home to be let in, for the length of a block."""
+    """Open the pairing requests of a home for the duration of the block."""
     from retinue.core.clock import SystemClock
     from retinue.gateway.pairing import PairingBook
     from retinue.gateway.tokens import TokenBook

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--message", "-m", metavar="TEXT", help="What to say; without it, standard input is read.")
+@click.option("--message", "-m", metavar="TEXT", help="Message text (default: standard input).")
 @which_agent
 @which_session
-@click.option("--model", metavar="REF", help="A model for this turn alone, as provider/model or alias.")
+@click.option("--model", metavar="REF", help="Model for this turn only: provider/model or an alias.")
 @added_skills
 @click.option(
     "--approvals",
     type=click.Choice(["wait", "deny"]),
-    help="Without a terminal: wait for an answer from elsewhere, or deny even where a chat is open.",
+    help="Without a terminal: wait for an answer from another client, or deny at once.",
 )
-@click.option("--no-stream", is_flag=True, help="Print the answer when it is complete.")
+@click.option("--no-stream", is_flag=True, help="Print the answer only when it is complete.")
 @which_gateway
 @pass_invocation
 def agent(
@@ -59,7 +59,7 @@ def agent(
     approvals: str | None,
     no_stream: bool,
 ) -> int:
-    """Say one thing to an agent and print its answer.
+    """Send one message to an agent and print the answer.
 
     The exit code is 0 when it answered, 1 when it could not.
     """
@@ -69,7 +69,7 @@ def agent(
 
     text = message if message is not None else read_piped()
     if not text.strip():
-        raise UsageError("There is nothing to say. Use -m TEXT, or pipe the text in.")
+        raise UsageError("The message is empty. Use -m TEXT, or pipe the text in.")
     question = Question(text, agent_id, session, model)
     wanted = Wanted("retinue agent", skills)
     return anyio.run(ask_once, invocation, question, wanted, no_stream, approvals)
@@ -77,7 +77,7 @@ def agent(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is said, and to whom: an agent, a session of it, perhaps with another model."""
+    """A message and its target: agent, session and optional model."""
 
     text: str
     agent: str | None = None
@@ -92,7 +92,7 @@ async def ask_once(
     no_stream: bool = False,
     approvals: str | None = None,
 ) -> int:
-    """Run one turn, in a gateway where there is one, and print it; the exit code tells how it ended."""
+    """Run one turn, in the gateway if one runs, and print it; returns the exit code."""
     from retinue.core.approval import nobody_to_ask
     from retinue.core.envelope import Inbound
     from retinue.core.events import TurnStatus
@@ -116,7 +116,7 @@ async def ask_once(
 
 
 async def _say(assistant: Assistant, inbound: Inbound, printer: _Printer, ask: Ask) -> Outbound:
-    """Have one message answered; Ctrl-C stops that, as it does in a chat."""
+    """Answer one message; Ctrl-C stops the turn, as in a chat."""
     import anyio
 
     from retinue.cli.interrupt import interruptible
@@ -132,7 +132,7 @@ async def _say(assistant: Assistant, inbound: Inbound, printer: _Printer, ask: A
 
 
 async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: Ask) -> Outbound:
-    """One turn in this process, and whatever its sub-agents set off until the last of them has ended."""
+    """Run one turn in this process and wait until its sub-agents have ended."""
     import anyio
 
     from retinue.core.errors import first_cause
@@ -154,7 +154,7 @@ async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: 
 
 
 async def _hear_out(household: Household, outbound: Outbound, printer: _Printer) -> None:
-    """Wait for the sub-agents, and print what the agent says about what they came to."""
+    """Wait for the sub-agents and print what the agent answers to their results."""
     import anyio
 
     printer.begin_waiting(outbound, household.at_work)
@@ -170,7 +170,7 @@ async def _hear_out(household: Household, outbound: Outbound, printer: _Printer)
 
 
 def _choose_ask(approvals: str | None) -> Ask:
-    """Who is asked: the person at this terminal; without one, as told."""
+    """Choose who answers approval requests: the person at this terminal, or what the option says."""
     from retinue.cli.approval import deny_everything, terminal_ask, wait_elsewhere
     from retinue.core.approval import nobody_to_ask
 
@@ -181,7 +181,7 @@ def _choose_ask(approvals: str | None) -> Ask:
 
 
 class _Printer:
-    """Prints an answer as it comes, or at its end; everything else goes to standard error."""
+    """Prints an answer while it streams or when it is complete; everything else goes to standard error."""
 
     def __init__(self, invocation: Invocation, *, streaming: bool) -> None:
         self._invocation = invocation
@@ -191,7 +191,7 @@ class _Printer:
         self._accepted_at: str | None = None
 
     def _acknowledge(self, run: str) -> None:
-        """Tell programs that the message is kept for good, on standard error; a person sees the answer come."""
+        """Print on standard error, for programs, that the message is stored."""
         if is_terminal(sys.stderr) and not self._invocation.as_json:
             return
         data = {"event": "accepted", "runId": run, "acceptedAt": self._accepted_at}
@@ -220,7 +220,7 @@ class _Printer:
                 self._invocation.note(text)
 
     def _stream(self, text: str) -> None:
-        """Print a piece of the answer; where nobody takes it, the turn goes on and the answer is kept."""
+        """Print a part of the answer. If standard output is closed, the turn continues and the answer is stored."""
         self._printed += text
         if self._refused is None:
             try:
@@ -229,12 +229,12 @@ class _Printer:
                 self._refused = error
 
     def require_delivery(self) -> None:
-        """Raise the `OSError` because of which the answer, or a part of it, was not printed."""
+        """Raise the `OSError` that prevented a part of the answer from being printed."""
         if self._refused is not None:
             raise self._refused
 
     def _show_question(self, request: ApprovalRequest) -> None:
-        """Tell what waits for an answer, for people and for programs; a terminal shows the question itself."""
+        """Report a pending approval on standard error; a terminal shows the question itself."""
         from retinue.cli.common import ask_is_possible
         from retinue.tools.approval_view import answer_lines, question_lines
 
@@ -245,14 +245,14 @@ class _Printer:
             self._invocation.note("\n".join([*question_lines(request), *answer_lines(request)]))
 
     def begin_waiting(self, outbound: Outbound, at_work: int) -> None:
-        """Print an answer that others may follow; as JSON all of it comes at the end."""
+        """Print an answer that more may follow; with `--json` everything is printed at the end."""
         if not self._invocation.as_json:
             self.finish(outbound)
         if at_work:
             self._invocation.note(f"waiting for {at_work} sub-agent{'s' if at_work > 1 else ''}; Ctrl-C leaves them")
 
     def finish_waiting(self, outbound: Outbound, later: Sequence[Outbound]) -> None:
-        """Print what was said after the answer."""
+        """Print messages that followed the answer."""
         if self._invocation.as_json:
             self.finish(outbound, later)
             return
@@ -261,10 +261,12 @@ class _Printer:
             self.finish(answer)
 
     def note_left(self, at_work: int) -> None:
-        """Tell what becomes of sub-agents that nobody waits for any more."""
+        """Report the sub-agents that are still running."""
         if at_work:
             which = f"{at_work} sub-agents are" if at_work > 1 else "a sub-agent is"
-            self._invocation.note(f"{which} interrupted; the next turn of this session, or the gateway, goes on")
+            self._invocation.note(
+                f"{which} interrupted; the next turn of this session, or the gateway, resumes the work"
+            )
 
     def finish(self, outbound: Outbound, later: Sequence[Outbound] = ()) -> None:
         from retinue.security.redaction import redact_everything
@@ -280,7 +282,7 @@ class _Printer:
 
 
 def to_json(outbound: Outbound) -> dict[str, Any]:
-    """What became of a message, in the shape that `--json` prints."""
+    """The outcome of a message in the shape that `--json` prints."""
     usage = outbound.usage
     data: dict[str, Any] = {
         "text": outbound.text,

@@ -1,4 +1,4 @@
-"""`retinue agents`: who there is, which messages go to whom, and why."""
+"""`retinue agents`: agents, bindings, and how a message is routed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def agents() -> None:
-    """List agents and bindings, and say which agent a message would go to."""
+    """List agents and bindings; explain how a message is routed."""
 
 
 @agents.command("list")
@@ -61,7 +61,7 @@ def list_agents(invocation: Invocation) -> None:
 @agents.command()
 @pass_invocation
 def bindings(invocation: Invocation) -> None:
-    """List the bindings, the most specific first, as they are tried."""
+    """List the bindings in the order in which they are tried, most specific first."""
     from retinue.dispatch.router import tier_of
     from retinue.runtime.foundation import lay_foundation
 
@@ -105,18 +105,18 @@ def _spell_match(match: BindingMatch) -> str:
 
 
 @agents.command()
-@click.option("--channel", required=True, metavar="NAME", help="The channel, as in http.")
-@click.option("--account", default="default", metavar="ID", help="The account on the channel.")
-@click.option("--kind", type=click.Choice(["direct", "group", "channel"]), default="direct", help="The kind of chat.")
-@click.option("--peer", required=True, metavar="ID", help="The chat: a person, a group or a channel.")
-@click.option("--sender", metavar="ID", help="Who writes (default: the peer of a direct chat).")
-@click.option("--guild", metavar="ID", help="The server.")
-@click.option("--team", metavar="ID", help="The workspace.")
-@click.option("--thread", metavar="ID", help="The thread.")
-@click.option("--role", "roles", multiple=True, metavar="NAME", help="A role of the sender; can be repeated.")
+@click.option("--channel", required=True, metavar="NAME", help="Channel, for example http.")
+@click.option("--account", default="default", metavar="ID", help="Account on the channel.")
+@click.option("--kind", type=click.Choice(["direct", "group", "channel"]), default="direct", help="Kind of chat.")
+@click.option("--peer", required=True, metavar="ID", help="Chat id: a person, a group or a channel.")
+@click.option("--sender", metavar="ID", help="Sender id (default: the peer of a direct chat).")
+@click.option("--guild", metavar="ID", help="Server (guild) id.")
+@click.option("--team", metavar="ID", help="Workspace (team) id.")
+@click.option("--thread", metavar="ID", help="Thread id.")
+@click.option("--role", "roles", multiple=True, metavar="NAME", help="Role of the sender; may be repeated.")
 @pass_invocation
 def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts: str | None) -> None:
-    """Say which agent and session a message would go to, and why."""
+    """Explain which agent and session a message is routed to."""
     from retinue.core.origin import Origin, PeerKind
     from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.routing import find_destination

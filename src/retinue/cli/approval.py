@@ -1,4 +1,4 @@
-"""Asking the person at the terminal."""
+"""Ask for approval at the terminal."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _ANSWERS = {
 
 
 class _Stopped(Exception):
-    """Ctrl-C was pressed instead of an answer."""
+    """The person pressed Ctrl-C instead of answering."""
 
 
 def terminal_ask(keyboard: Keyboard | None = None, interrupt: Callable[[], object] | None = None) -> Ask:
-    """The `Ask` of this process: a question on the terminal, or a refusal where there is none.
+    """The `Ask` of this process: a prompt on the terminal, or deny if there is none.
 
-    A terminal that a command of an agent runs in is the agent's, and it must not answer itself.
+    A terminal in which an agent's command runs belongs to the agent, which must not approve its own requests.
     """
     if not ask_is_possible() or "RETINUE_SHELL" in os.environ:
         return nobody_to_ask
@@ -45,18 +45,18 @@ def terminal_ask(keyboard: Keyboard | None = None, interrupt: Callable[[], objec
 
 
 async def wait_elsewhere(request: ApprovalRequest) -> ApprovalDecision:
-    """The `Ask` of a run that waits for somebody to answer from another process."""
+    """The `Ask` of a run that waits for an answer from another process."""
     await anyio.sleep_forever()
     raise AssertionError("only ended from outside")
 
 
 async def deny_everything(request: ApprovalRequest) -> ApprovalDecision:
-    """The `Ask` of a run in which nobody shall be asked."""
-    return ApprovalDecision(Verdict.DENY, "approvals are switched off for this run", "--approvals deny")
+    """The `Ask` of a run that denies every request."""
+    return ApprovalDecision(Verdict.DENY, "approvals are disabled for this run", "--approvals deny")
 
 
 class TerminalAsk:
-    """Shows exactly what would happen and waits for a word; only a clear yes is a yes."""
+    """Shows the exact request and reads an answer; anything but an explicit yes denies."""
 
     def __init__(self, keyboard: Keyboard, interrupt: Callable[[], object]) -> None:
         self._keyboard = keyboard
@@ -84,7 +84,7 @@ class TerminalAsk:
             click.echo(line, err=True)
 
     async def _read(self, request: ApprovalRequest) -> Verdict:
-        """Ask for the word until it is one; the line goes away with the question."""
+        """Ask until the answer is valid; the prompt line is removed if the request is settled elsewhere."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output import create_output
         from prompt_toolkit.patch_stdout import patch_stdout
@@ -104,7 +104,7 @@ class TerminalAsk:
 
 
 def _discard_typed(session: PromptSession[str]) -> None:
-    """Forget what was typed before the question was there to be read."""
+    """Discard input that was typed before the question was shown."""
     import termios
 
     from prompt_toolkit.input.typeahead import clear_typeahead

@@ -1,4 +1,4 @@
-"""`retinue approvals`: what agents ask to do, from any terminal, and what they may do unasked."""
+"""`retinue approvals`: pending approval requests and allow rules."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOST_SHOWN = 50
 
 @click.group(cls=Group)
 def approvals() -> None:
-    """Answer what agents ask to do, and see what they may do unasked."""
+    """Approve or deny what agents request; list and edit allow rules."""
 
 
 @approvals.command("list")
-@click.option("--all", "everything", is_flag=True, help=f"Also those that ended, the newest {MOST_SHOWN}.")
+@click.option("--all", "everything", is_flag=True, help=f"Include the {MOST_SHOWN} most recent settled requests.")
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
-    """List what waits for an answer."""
+    """List pending approval requests."""
     from retinue.tools.approval_view import approval_json, spell_approval
 
     with _opened(invocation) as permissions:
@@ -36,17 +36,19 @@ def list_(invocation: Invocation, everything: bool) -> None:
         found = book.recent(MOST_SHOWN) if everything else book.pending()
         invocation.show(
             [approval_json(item) for item in found],
-            lambda: "\n\n".join(spell_approval(item, now) for item in found) or "Nothing waits for approval.",
+            lambda: (
+                "\n\n".join(spell_approval(item, now) for item in found) or "There are no pending approval requests."
+            ),
         )
 
 
 @approvals.command()
 @click.argument("id", required=False)
 @click.option("--always", is_flag=True, help="Allow this exact command from now on.")
-@click.option("--binding", metavar="HASH", help="Only if the question still has this binding, as `list --json` has it.")
+@click.option("--binding", metavar="HASH", help="Only if the request still has this binding (see `list --json`).")
 @pass_invocation
 def allow(invocation: Invocation, id: str | None, always: bool, binding: str | None) -> None:  # noqa: A002
-    """Allow what waits under ID; without ID the only one that waits."""
+    """Approve request ID (default: the only pending one)."""
     from retinue.core.approval import Verdict
 
     _decide(invocation, id, Verdict.ALLOW_ALWAYS if always else Verdict.ALLOW_ONCE, binding=binding)
@@ -54,22 +56,24 @@ def allow(invocation: Invocation, id: str | None, always: bool, binding: str | N
 
 @approvals.command()
 @click.argument("id", required=False)
-@click.option("--reason", metavar="TEXT", default="", help="What the agent is told.")
+@click.option("--reason", metavar="TEXT", default="", help="Reason shown to the agent.")
 @pass_invocation
 def deny(invocation: Invocation, id: str | None, reason: str) -> None:  # noqa: A002
-    """Deny what waits under ID; without ID the only one that waits."""
+    """Deny request ID (default: the only pending one)."""
     from retinue.core.approval import Verdict
 
     _decide(invocation, id, Verdict.DENY, reason=reason)
 
 
 @approvals.command()
-@click.option("--agent", "agent_id", metavar="ID", help="Only this agent's; with --add the agent it is for.")
-@click.option("--add", metavar="PATTERN", help="Let commands that match run unasked, as in 'git diff *'.")
-@click.option("--remove", metavar="ID", help="Forget a remembered rule.")
+@click.option(
+    "--agent", "agent_id", metavar="ID", help="Only rules of this agent; with --add, the agent the rule applies to."
+)
+@click.option("--add", metavar="PATTERN", help="Run matching commands without approval, for example 'git diff *'.")
+@click.option("--remove", metavar="ID", help="Remove a remembered rule.")
 @pass_invocation
 def rules(invocation: Invocation, agent_id: str | None, add: str | None, remove: str | None) -> None:
-    """List command patterns that run unasked, and when each was last used."""
+    """List the command patterns that run without approval, and when each was last used."""
     from retinue.core.errors import UsageError
 
     if add is not None and remove is not None:
@@ -102,18 +106,22 @@ def _decide(
 
 
 def _only(permissions: Permissions) -> Approval:
-    """The one question that waits."""
+    """Return the only pending request."""
     from retinue.core.errors import UsageError
 
     waiting = permissions.approvals.pending()
     if len(waiting) != 1:
         listed = "; ".join(f"{item.id} ({item.request.title})" for item in waiting)
-        raise UsageError(f"Say which one: {listed}." if waiting else "Nothing waits for approval.")
+        raise UsageError(
+            f"Several requests are pending. Name one: {listed}."
+            if waiting
+            else "There are no pending approval requests."
+        )
     return waiting[0]
 
 
 def _person(permissions: Permissions) -> Approver:
-    """Whoever has the home's files in their hands owns the assistant."""
+    """Access to the home's files means ownership of the assistant."""
     import getpass
 
     try:

@@ -1,4 +1,4 @@
-"""Who a command talks to: a gateway elsewhere, the gateway of the home where one runs, else a runtime of its own."""
+"""Connect a command to an assistant: a remote gateway, the home's gateway if one runs, or a runtime in this process."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from retinue.runtime.runtime import Runtime
 
 ANSWER_SECONDS = 10.0
-"""How long a gateway elsewhere may take to be there at all."""
+"""Seconds within which a remote gateway must answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a command wants of whomever it talks to."""
+    """What a command needs from the assistant."""
 
     name: str
-    """What the program calls itself."""
+    """Client name that the gateway shows."""
     skills: tuple[Path, ...] = ()
-    """Skills for one run alone, which are nothing that a gateway could know of."""
+    """Skills for this run only; a remote gateway cannot read them."""
     asks: bool = False
 
 
@@ -34,7 +34,7 @@ class Wanted:
 async def open_assistant(
     invocation: Invocation, wanted: Wanted, foundation: Foundation | None = None
 ) -> AsyncIterator[tuple[Runtime, Runtime] | tuple[Client, None]]:
-    """An assistant while the block runs, and again where it is a runtime; with a gateway none is imported."""
+    """Yield the assistant, and the runtime if it is one; with a gateway no runtime is imported."""
     from retinue.storage.instance import find_instance
 
     if invocation.gateway_url is None and not wanted.skills and find_instance(invocation.home) is not None:
@@ -60,7 +60,7 @@ async def open_assistant(
 
 
 def find_door(invocation: Invocation, wanted: Wanted, foundation: Foundation | None) -> Door | None:
-    """The way into a gateway elsewhere, from the command line or the configuration; None where there is none."""
+    """The remote gateway named on the command line or in the configuration, or None."""
     from retinue.client import Door
     from retinue.core.errors import ConfigError, UsageError
     from retinue.security.secrets import Secrets
@@ -73,18 +73,18 @@ def find_door(invocation: Invocation, wanted: Wanted, foundation: Foundation | N
             return None
         remote, secrets = foundation.config.gateway.remote, Secrets(foundation.environment, foundation.redactor)
         if remote.url is None:
-            raise ConfigError("gateway.mode is remote, and gateway.remote.url does not say where. Set it.")
+            raise ConfigError("gateway.mode is remote, but gateway.remote.url is not set. Set it.")
         url = remote.url
         if token is None:
             token = secrets.resolve(remote.token) if remote.token else None
             password = secrets.resolve(remote.password) if remote.password else None
     if wanted.skills:
-        raise UsageError(f"A skill for one run cannot be taken to the gateway at {url}. Leave --skill out.")
+        raise UsageError(f"--skill cannot be used with the remote gateway at {url}. Omit it.")
     return Door(check_url(url), lambda: token, wanted.name, password=password, asks=wanted.asks)
 
 
 def check_url(url: str) -> str:
-    """The address of a gateway as http or https; refused where what is said could be read on its way."""
+    """Return the gateway address as http or https; unencrypted remote addresses are refused."""
     import ipaddress
     from urllib.parse import urlsplit
 
@@ -100,7 +100,7 @@ def check_url(url: str) -> str:
         near = False
     if scheme == "http" and not near:
         raise UsageError(
-            f"{url} is not encrypted: everybody on the way could read the token. Use https, or a tunnel such as "
+            f"{url} is not encrypted: the token could be read on the network. Use https, or a tunnel such as "
             f"`ssh -L 18790:127.0.0.1:18790 {parts.hostname}` and http://127.0.0.1:18790."
         )
     return parts._replace(scheme=scheme).geturl()
@@ -108,7 +108,7 @@ def check_url(url: str) -> str:
 
 @asynccontextmanager
 async def open_elsewhere(door: Door) -> AsyncIterator[Client]:
-    """A client of a gateway elsewhere; raises soon where there is none or it refuses."""
+    """Yield a client of a remote gateway; raises quickly if it does not answer or refuses the token."""
     from retinue.client import open_client
     from retinue.wire import system
     from retinue.wire.frames import Nothing

@@ -1,4 +1,4 @@
-"""`retinue chat`: a conversation in the terminal."""
+"""`retinue chat`: interactive chat in the terminal."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     Say = Callable[[Emit, Ask], Awaitable[Outbound | None]]
 
 TINY_MODEL = (
-    "This is a tiny model that runs inside Retinue: it shows that everything works, but it knows little and "
-    "uses no tools. For a real one run `retinue models auth add anthropic` (or openai, google, openrouter, …) in "
+    "This is a tiny model that runs inside Retinue. It only shows that the setup works: it knows little and "
+    "uses no tools. For a capable one run `retinue models auth add anthropic` (or openai, google, openrouter, …) in "
     "another terminal, or start Ollama; then type `/model default` here."
 )
 NEARLY = 0.8
-"""How alike two words are that a slip of a finger explains."""
+"""Similarity above which an unknown command counts as a typing error."""
 FAREWELLS = ("/quit", "/exit", "/bye")
 
 
@@ -64,18 +64,18 @@ FAREWELLS = ("/quit", "/exit", "/bye")
 @which_gateway
 @pass_invocation
 def chat(invocation: Invocation, agent_id: str | None, session: str | None, skills: tuple[Path, ...]) -> int:
-    """Talk with an agent. Ctrl-C stops a turn, /quit leaves, /help lists commands."""
+    """Chat with an agent in the terminal. Ctrl-C stops a turn, /quit exits, /help lists commands."""
     return anyio.run(hold_chat, invocation, Wanted("retinue chat", skills), agent_id, session)
 
 
 async def hold_chat(invocation: Invocation, wanted: Wanted, agent_id: str | None, session: str | None) -> int:
-    """Talk until the person leaves: through a gateway where there is one, else in this process."""
+    """Chat until the person exits, through the gateway if one runs, otherwise in this process."""
     from rich.console import Console
 
     from retinue.core.errors import UsageError
 
     if not ask_is_possible():
-        raise UsageError("A chat needs a terminal. For one question use `retinue agent -m TEXT`.")
+        raise UsageError("`retinue chat` needs a terminal. For a single message use `retinue agent -m TEXT`.")
     keep_logs(invocation.home)
     foundation = invocation.lay_foundation()
     async with open_assistant(invocation, replace(wanted, asks=True), foundation) as (assistant, _):
@@ -85,9 +85,9 @@ async def hold_chat(invocation: Invocation, wanted: Wanted, agent_id: str | None
 
 
 def find_mistyped(text: str, commands: Sequence[str]) -> str | None:
-    """The command that a message probably means where its first word is nearly one; None where it is no such slip.
+    """Return the command that a mistyped first word probably means, or None.
 
-    What begins with a space goes to the agent as it is.
+    A message that begins with a space is sent to the agent unchanged.
     """
     from difflib import get_close_matches
 
@@ -99,7 +99,7 @@ def find_mistyped(text: str, commands: Sequence[str]) -> str | None:
 
 
 class Chat:
-    """One conversation on one terminal."""
+    """One chat on one terminal."""
 
     def __init__(self, assistant: Runtime | Client, foundation: Foundation, key: SessionKey, console: Console) -> None:
         self._assistant = assistant
@@ -114,7 +114,7 @@ class Chat:
         self._commands: list[str] = []
 
     async def hold(self) -> None:
-        """Greet, then read and answer until the person leaves; what happens by itself shows up in between."""
+        """Greet, then read and answer until the person exits; background messages are shown in between."""
         await self._greet()
         await self._catch_up()
         reader = await self._reader()
@@ -127,7 +127,7 @@ class Chat:
                 except EOFError:
                     break
                 except KeyboardInterrupt:
-                    self._print("Type /quit to leave.", "dim")
+                    self._print("Type /quit to exit.", "dim")
                     continue
                 if text.strip().lower() in FAREWELLS:
                     break
@@ -139,10 +139,10 @@ class Chat:
                     await self._try_exchange(self._inbound(text))
             self._tell_of_helpers()
             tasks.cancel_scope.cancel()
-        self._print("Until next time. This conversation is kept; `retinue chat` resumes it.", "dim")
+        self._print("The conversation is saved. `retinue chat` resumes it.", "dim")
 
     async def _attend(self, tasks: TaskGroup) -> None:
-        """Do beside the talk what a gateway does for its clients, or follow the gateway that does it."""
+        """Serve background messages in this process, or follow the gateway that serves them."""
         from retinue.cli.render import TerminalView
         from retinue.runtime.household import Household
         from retinue.runtime.runtime import Runtime
@@ -161,7 +161,7 @@ class Chat:
         tasks.start_soon(self._household.watch, self._show_answers)
 
     async def _show_answers(self) -> None:
-        """Show what the agent said about its sub-agents by itself, when nothing else is being shown."""
+        """Show what the agent answered to its sub-agents' results, when no turn is being shown."""
         async with self._turn:
             await self._catch_up("By itself")
 
@@ -169,7 +169,7 @@ class Chat:
         at_work = self._household.at_work if self._household is not None else 0
         if at_work:
             which = f"{at_work} sub-agents are" if at_work > 1 else "A sub-agent is"
-            left = f"{which} interrupted and will go on when this conversation, or the gateway, is open again."
+            left = f"{which} interrupted and will resume when this chat or the gateway runs again."
             self._print(left, "dim")
 
     async def _greet(self) -> None:
@@ -188,15 +188,15 @@ class Chat:
         if greeting.caution:
             self._print(greeting.caution, "yellow")
         if greeting.messages:
-            self._print(f"Resuming a conversation of {greeting.messages} messages; /new begins another.", "dim")
-        self._print("/help lists commands, Ctrl-C stops an answer, /quit leaves.\n", "dim")
+            self._print(f"Resuming a conversation of {greeting.messages} messages; /new starts another.", "dim")
+        self._print("/help lists commands, Ctrl-C stops an answer, /quit exits.\n", "dim")
 
     def _print(self, text: str, style: str = "") -> None:
-        """Print words as they are: nothing in them is markup, and nothing drives the terminal."""
+        """Print text literally: no markup and no terminal control sequences."""
         self._console.print(tame(text), style=style, markup=False, highlight=False)
 
     async def _catch_up(self, when: str = "While you were away") -> None:
-        """Show answers that were given while nobody looked."""
+        """Show answers that were completed while no client was connected."""
         from retinue.core.events import TurnStatus
 
         for item in await self._assistant.missed(self._key):
@@ -218,13 +218,13 @@ class Chat:
         )
 
     def _open_history(self) -> History:
-        """What was typed before, in a file that only its owner reads; for this chat alone where there can be none."""
+        """Return the input history: a private file, or memory only if the file cannot be created."""
         from prompt_toolkit.history import FileHistory, InMemoryHistory
 
         hide = self._foundation.redactor.hide_exact
 
         class QuietHistory(FileHistory):
-            """Keeps what was typed, without secrets."""
+            """Stores the typed lines without secrets."""
 
             def store_string(self, string: str) -> None:
                 super().store_string(hide(string))
@@ -246,7 +246,7 @@ class Chat:
         return Inbound(text, self._key)
 
     async def _try_exchange(self, inbound: Inbound) -> None:
-        """Say one thing; where that cannot be done, tell why and leave the chat open."""
+        """Send one message; an error is printed and the chat stays open."""
         from retinue.core.errors import RetinueError, first_cause
 
         try:
@@ -258,7 +258,7 @@ class Chat:
             self._print(f"{cause}\n", "red")
 
     async def _exchange(self, inbound: Inbound, say: Say | None = None) -> None:
-        """Say one thing and show what comes back; Ctrl-C ends the turn and leaves the chat open."""
+        """Send one message and show the turn; Ctrl-C ends the turn and keeps the chat open."""
         from retinue.cli.render import TerminalView
         from retinue.core.envelope import Source
         from retinue.core.events import TurnStatus
@@ -287,7 +287,7 @@ class Chat:
 
     @asynccontextmanager
     async def _alone(self, inbound: Inbound) -> AsyncIterator[None]:
-        """One turn at a time, which Ctrl-C stops; what acts at once does not wait for a turn that may wait for it."""
+        """Run one turn at a time; slash commands that act at once do not wait, since a turn may be waiting for them."""
         from retinue.dispatch.commands.table import is_control
 
         if is_control(inbound.text):
@@ -297,11 +297,11 @@ class Chat:
             yield
 
     def _stop(self) -> None:
-        """End the running turn; what that takes goes on in the background."""
+        """Stop the running turn without waiting for its end."""
         if self._tasks is not None:
             self._tasks.start_soon(self._assistant.stop, self._key)
 
     async def _attend_wakes(self, runtime: Runtime) -> None:
-        """Answer what happens by itself, such as the end of a background command."""
+        """Answer background messages, such as the end of a background command."""
         async for waiting in runtime.wakes:
             await self._exchange(waiting.inbound, partial(runtime.answer, waiting))

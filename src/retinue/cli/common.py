@@ -1,4 +1,4 @@
-"""What all commands share: the options `--home`, `--profile`, `--json` and `--quiet`, and how results are printed.
+"""Options shared by all commands (`--home`, `--profile`, `--json`, `--quiet`) and printing of results.
 
 Declare commands with the `Group` and `Command` classes here (a group's own decorators do), take the `Invocation`
 with `@pass_invocation`, and print through it: `show` for the result, `note` for remarks.
@@ -29,11 +29,11 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 TOKEN_VARIABLE = "RETINUE_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
 MOST_HELP = 200
-"""Characters of a command's first sentence in the help of its group."""
+"""Maximum length of a command summary in the help of its group."""
 
 
 class Invocation:
-    """One run of the command line: where the home is and how to print."""
+    """One run of the command line: the home and how to print."""
 
     def __init__(self) -> None:
         self.home_option: str | None = None
@@ -45,7 +45,7 @@ class Invocation:
         self._redactor: Redactor | None = None
 
     def keep_quiet(self, secret: str) -> None:
-        """Show a secret that the person typed nowhere, whatever goes wrong."""
+        """Redact a secret that the person typed from all output."""
         from retinue.security.redaction import Redactor
 
         self._redactor = self._redactor or Redactor()
@@ -62,7 +62,7 @@ class Invocation:
         return home
 
     def lay_foundation(self) -> Foundation:
-        """What everything of the home stands on; problems of its configuration are told."""
+        """Load the home; configuration problems are printed."""
         from retinue.runtime.foundation import lay_foundation
 
         foundation = lay_foundation(self.home)
@@ -71,7 +71,7 @@ class Invocation:
         return foundation
 
     def show(self, data: Any, text: str | Callable[[], str], *, exact: bool = False) -> None:
-        """Print the result: `data` as JSON with `--json`, else the text, with its lines as they are where `exact`."""
+        """Print the result: `data` with `--json`, otherwise the text; `exact` keeps its lines unwrapped."""
         from retinue.security.redaction import redact_data, redact_everything
 
         if self.as_json:
@@ -82,7 +82,7 @@ class Invocation:
         echo(redact_everything(text if isinstance(text, str) else text()), exact=exact)
 
     def note(self, text: str) -> None:
-        """Tell the person something that is not the result; goes to standard error, silenced by `--quiet`."""
+        """Print a remark on standard error; `--quiet` suppresses it."""
         from retinue.security.redaction import redact_everything
 
         if not self.quiet:
@@ -90,7 +90,7 @@ class Invocation:
 
 
 def open_state(foundation: Foundation) -> AbstractContextManager[Database]:
-    """The database of the home, for somebody who only looks or changes one thing."""
+    """Open the state database of the home for one query or change."""
     from contextlib import closing
 
     from retinue.storage.database import DATABASE_NAME, Database
@@ -99,9 +99,9 @@ def open_state(foundation: Foundation) -> AbstractContextManager[Database]:
 
 
 def keep_logs(home: Home) -> None:
-    """Send what the program and its libraries log to a file in the home, without secrets, and never to the terminal.
+    """Send log records to a file in the home, without secrets and never to the terminal.
 
-    Where there is no home yet it goes nowhere.
+    If there is no home yet, records are discarded.
     """
     import logging
 
@@ -138,7 +138,7 @@ def _store(attribute: str) -> Callable[[click.Context, click.Parameter, Any], No
 
 
 def common_options() -> list[click.Option]:
-    """The options of every command; given again further right they win."""
+    """Add the common options to a command; the rightmost value wins."""
     return [
         click.Option(
             ["--home", "home_option"],
@@ -164,7 +164,7 @@ def common_options() -> list[click.Option]:
         click.Option(
             ["--quiet", "-q"],
             is_flag=True,
-            help="Print no remarks, only the result.",
+            help="Print only the result.",
             expose_value=False,
             callback=_store("quiet"),
         ),
@@ -172,14 +172,14 @@ def common_options() -> list[click.Option]:
 
 
 class Command(click.Command):
-    """A command that takes the common options."""
+    """A command with the common options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(common_options())
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; what is logged goes to the log file where one is kept, and never between the lines of a result."""
+        """Run the command; log records go to the log file and never into the output."""
         import logging
 
         logging.lastResort = logging.NullHandler()
@@ -187,7 +187,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group whose commands all take the common options."""
+    """A group whose commands all have the common options."""
 
     command_class = Command
 
@@ -196,7 +196,7 @@ class Group(click.Group):
         self.params.extend(common_options())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with their whole first sentences, which click would cut off."""
+        """List the commands with their complete summaries, which click would truncate."""
         listed = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.get_short_help_str(MOST_HELP)) for name, each in listed if each])
@@ -205,8 +205,8 @@ class Group(click.Group):
 Group.group_class = Group
 
 
-which_agent = click.option("--agent", "agent_id", metavar="ID", help="Which agent (default: the default agent).")
-which_session = click.option("--session", metavar="KEY", help="Which session (default: the agent's main one).")
+which_agent = click.option("--agent", "agent_id", metavar="ID", help="Agent (default: the default agent).")
+which_session = click.option("--session", metavar="KEY", help="Session (default: the agent's main session).")
 added_skills = click.option(
     "--skill",
     "skills",
@@ -218,9 +218,9 @@ added_skills = click.option(
 
 
 def which_gateway(command: F) -> F:
-    """The options that name a gateway elsewhere; the invocation keeps what they say."""
-    url = "Talk to the gateway there (default: that of gateway.remote, where gateway.mode is remote)."
-    token = f"What lets you in there; better in {TOKEN_VARIABLE}, which others do not see."
+    """Add the options for a remote gateway; the invocation stores their values."""
+    url = "Use the gateway at this address (default: gateway.remote, if gateway.mode is remote)."
+    token = f"Token for that gateway; prefer {TOKEN_VARIABLE}, which other processes cannot see."
     for names, variable, about in (
         (("--token", "gateway_token"), TOKEN_VARIABLE, token),
         (("--url", "gateway_url"), None, url),
@@ -237,7 +237,7 @@ def which_gateway(command: F) -> F:
 
 
 def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None, indent: str = "") -> str:
-    """Rows as aligned columns; the last column is not padded."""
+    """Format rows as aligned columns; the last column is not padded."""
     lines = [[str(cell) for cell in row] for row in ((header, *rows) if header else rows)]
     if not lines:
         return ""
@@ -249,10 +249,10 @@ def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = No
 
 
 def ask_is_possible() -> bool:
-    """Whether a person sits at a terminal that we may ask."""
+    """Return whether standard input and output are a terminal with a person."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
 
 
 def read_piped() -> str:
-    """What was piped in; nothing where standard input is a terminal, or closed."""
+    """Return piped input; empty if standard input is a terminal or closed."""
     return "" if sys.stdin is None or is_terminal(sys.stdin) else sys.stdin.read()

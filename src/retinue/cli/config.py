@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def config() -> None:
-    """Read, change, check and explain the configuration.
+    """Read, change, validate and explain the configuration.
 
-    A KEY is dotted, as in agents.defaults.workspace, agents.list[id=work].model or
+    A KEY is a dotted path such as agents.defaults.workspace, agents.list[id=work].model or
     agents.defaults.models["openai/gpt-5"].alias.
     """
 
@@ -29,7 +29,7 @@ def config() -> None:
 @config.command()
 @pass_invocation
 def path(invocation: Invocation) -> None:
-    """Print where the configuration file is."""
+    """Print the path of the configuration file."""
     file = invocation.home.config_file
     invocation.show({"path": str(file), "exists": file.exists()}, str(file))
 
@@ -38,7 +38,7 @@ def path(invocation: Invocation) -> None:
 @click.argument("key", required=False)
 @pass_invocation
 def get(invocation: Invocation, key: str | None) -> None:
-    """Print the value of KEY in effect, or the whole configuration with its defaults. Secrets are left out."""
+    """Print the effective value of KEY, or the whole configuration with defaults. Secrets are omitted."""
     from retinue.config.explain import effective_value
 
     loaded = _load(invocation)
@@ -57,7 +57,7 @@ def get(invocation: Invocation, key: str | None) -> None:
 def set_key(invocation: Invocation, key: str, value: str) -> None:
     """Set KEY to VALUE, which is JSON5 or plain text.
 
-    Comments and layout of the file stay. A change that would make the configuration invalid is refused.
+    Comments and layout of the file are kept. A change that would make the configuration invalid is refused.
     """
     from retinue.config.edit import set_value
     from retinue.config.keypath import parse_path
@@ -72,7 +72,7 @@ def set_key(invocation: Invocation, key: str, value: str) -> None:
 @click.argument("key")
 @pass_invocation
 def unset_key(invocation: Invocation, key: str) -> None:
-    """Take KEY out of the file, so that its default holds again."""
+    """Remove KEY from the file, so that its default applies again."""
     from retinue.config.edit import unset_value
 
     _tell(invocation, unset_value(invocation.home, key, os.environ), "unset")
@@ -83,14 +83,14 @@ def _tell(invocation: Invocation, edited: Edited, verb: str) -> None:
         invocation.note(f"{problem.severity}: {problem}")
     invocation.show(
         {"key": edited.path, "file": str(edited.file), "changed": edited.changed},
-        f"{edited.path} {verb} in {edited.file}" if edited.changed else f"{edited.path} was so already.",
+        f"{edited.path} {verb} in {edited.file}" if edited.changed else f"{edited.path} is unchanged.",
     )
 
 
 @config.command()
 @pass_invocation
 def validate(invocation: Invocation) -> int:
-    """Check the configuration: errors, warnings, and keys that are accepted but not yet used."""
+    """Validate the configuration: errors, warnings, and keys that are accepted but not used yet."""
     loaded = _read(invocation)
     invocation.show(
         {
@@ -120,7 +120,7 @@ def _spell_validation(loaded: LoadedConfig) -> str:
     lines = [f"error: {problem}" for problem in loaded.errors]
     lines += [f"warning: {problem}" for problem in loaded.warnings]
     if loaded.pending:
-        lines.append("Accepted, not yet used:")
+        lines.append("Accepted, not used yet:")
         lines += [f"  {key} ({loaded.describe_origin(key)})" for key in loaded.pending]
     if not loaded.errors:
         where = loaded.home.config_file if loaded.source == "file" else "There is no configuration file; the defaults"
@@ -132,7 +132,7 @@ def _spell_validation(loaded: LoadedConfig) -> str:
 @click.argument("key")
 @pass_invocation
 def explain(invocation: Invocation, key: str) -> None:
-    """Say everything about KEY: its value, where that comes from, what it takes and what it is for."""
+    """Explain KEY: its value and origin, type, default and meaning."""
     from retinue.config.explain import explain as explain_key
 
     explanation = explain_key(_load(invocation), key)
@@ -150,7 +150,7 @@ def _spell_explanation(found: Explanation) -> str:
     if found.keys:
         rows.append(("keys", ", ".join(found.keys)))
     if found.pending:
-        rows.append(("note", "accepted, not yet used"))
+        rows.append(("note", "accepted, not used yet"))
     return f"{found.key}\n{found.documentation}\n\n{table(rows, indent='  ')}".replace("\n\n\n", "\n\n")
 
 
@@ -168,7 +168,7 @@ def schema(invocation: Invocation, key: str | None) -> None:
 
 
 def _load(invocation: Invocation) -> LoadedConfig:
-    """Load the configuration and tell about its errors, which mean that something else is in effect."""
+    """Load the configuration and print its errors, since invalid values are not in effect."""
     loaded = _read(invocation)
     if loaded.errors:
         for problem in loaded.problems:
@@ -177,7 +177,7 @@ def _load(invocation: Invocation) -> LoadedConfig:
 
 
 def _read(invocation: Invocation) -> LoadedConfig:
-    """Load the configuration; whatever secrets it and the environment hold are not shown, under whichever key."""
+    """Load the configuration; secrets in it and in the environment are redacted from all output."""
     from retinue.config.load import load_config
     from retinue.runtime.discretion import known_secrets
 

@@ -1,4 +1,4 @@
-"""`retinue cron`: jobs that an agent does at set times."""
+"""`retinue cron`: scheduled jobs."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FIELDS = (
-    click.option("--name", help="What the job is called."),
-    click.option("--message", "-m", metavar="TEXT", help="What the agent is asked when it is time."),
-    click.option("--at", metavar="TIME", help="Once: 2026-12-24T18:00, or a time from now such as 20m."),
-    click.option("--every", metavar="INTERVAL", help="Again and again, such as 30m or 1d."),
-    click.option("--cron", metavar="EXPRESSION", help="By a cron expression, such as '0 9 * * 1-5'."),
-    click.option("--tz", metavar="ZONE", help="The time zone of --cron and --at (default: yours)."),
-    click.option("--session", metavar="KEY", help="isolated (a fresh one for each run; default), main, or a session."),
-    click.option("--deliver", type=click.Choice(["none", "announce", "webhook"]), help="What becomes of the answer."),
-    click.option("--channel", help="Where an announcement goes (default: where you last wrote)."),
-    click.option("--to", help="To whom it goes there."),
-    click.option("--url", help="The address of a webhook."),
-    click.option("--model", help="Another model for this job."),
-    click.option("--thinking", help="How much the model reasons."),
-    click.option("--timeout", "timeout_seconds", type=int, metavar="SECONDS", help="How long a run may take."),
+    click.option("--name", help="Name of the job."),
+    click.option("--message", "-m", metavar="TEXT", help="Message sent to the agent at each run."),
+    click.option("--at", metavar="TIME", help="Run once: 2026-12-24T18:00, or a delay such as 20m."),
+    click.option("--every", metavar="INTERVAL", help="Run at an interval, such as 30m or 1d."),
+    click.option("--cron", metavar="EXPRESSION", help="Cron expression, such as '0 9 * * 1-5'."),
+    click.option("--tz", metavar="ZONE", help="Time zone of --cron and --at (default: local)."),
+    click.option(
+        "--session", metavar="KEY", help="Session: isolated (new for each run; default), main, or a session key."
+    ),
+    click.option("--deliver", type=click.Choice(["none", "announce", "webhook"]), help="How the answer is delivered."),
+    click.option("--channel", help="Channel of an announcement (default: where you last wrote)."),
+    click.option("--to", help="Recipient on that channel."),
+    click.option("--url", help="URL of a webhook."),
+    click.option("--model", help="Model for this job."),
+    click.option("--thinking", help="Reasoning effort of the model."),
+    click.option("--timeout", "timeout_seconds", type=int, metavar="SECONDS", help="Time limit of a run."),
     click.option(
         "--wake-mode",
         type=click.Choice(["now", "next-heartbeat"]),
-        help="Whether a job of the session main has a turn of its own or waits for a heartbeat.",
+        help="For session main: run a turn at once, or wait for the next heartbeat.",
     ),
-    click.option("--delete-after-run/--keep-after-run", default=None, help="Whether the job is gone once it ran."),
+    click.option("--delete-after-run/--keep-after-run", default=None, help="Delete the job after it ran."),
 )
 
 
@@ -51,14 +53,14 @@ def _takes_fields(command: F) -> F:
 
 @click.group(cls=Group)
 def cron() -> None:
-    """Let agents do things at set times. Jobs run while the gateway runs."""
+    """Schedule jobs for agents. Jobs run only while the gateway is running."""
 
 
 @cron.command("list")
-@click.option("--agent", "agent_id", metavar="ID", help="Only this agent's.")
+@click.option("--agent", "agent_id", metavar="ID", help="Only jobs of this agent.")
 @pass_invocation
 def list_(invocation: Invocation, agent_id: str | None) -> None:
-    """List all jobs and when each runs next."""
+    """List jobs and their next run."""
     from retinue.automation.job_codec import describe_job
 
     with _opened(invocation) as (foundation, book):
@@ -68,11 +70,11 @@ def list_(invocation: Invocation, agent_id: str | None) -> None:
 
 
 @cron.command()
-@click.option("--agent", "agent_id", metavar="ID", help="The agent that does it.")
+@click.option("--agent", "agent_id", metavar="ID", help="Agent that runs the job.")
 @_takes_fields
 @pass_invocation
 def add(invocation: Invocation, /, agent_id: str | None, **fields: Any) -> None:
-    """Add a job, as in: retinue cron add --cron '0 8 * * 1-5' -m 'Sum up my calendar for today.'"""
+    """Add a job, for example: retinue cron add --cron '0 8 * * 1-5' -m 'Sum up my calendar for today.'"""
     from retinue.automation.drafting import draft_job
 
     with _opened(invocation) as (foundation, book):
@@ -85,7 +87,7 @@ def add(invocation: Invocation, /, agent_id: str | None, **fields: Any) -> None:
 @_takes_fields
 @pass_invocation
 def edit(invocation: Invocation, /, job: str, **fields: Any) -> None:
-    """Change a job; what is not given stays."""
+    """Change a job; options that are not given keep their value."""
     from retinue.automation.drafting import revise_job
 
     with _opened(invocation) as (foundation, book):
@@ -97,7 +99,7 @@ def edit(invocation: Invocation, /, job: str, **fields: Any) -> None:
 @click.argument("job")
 @pass_invocation
 def remove(invocation: Invocation, job: str) -> None:
-    """Remove a job; what it did stays in its sessions."""
+    """Remove a job; the sessions of its runs are kept."""
     with _opened(invocation) as (_, book):
         found = book.get(job)
         book.remove(found.id)
@@ -106,10 +108,10 @@ def remove(invocation: Invocation, job: str) -> None:
 
 @cron.command()
 @click.argument("job")
-@click.option("--resume", is_flag=True, help="Let it run again.")
+@click.option("--resume", is_flag=True, help="Resume the job.")
 @pass_invocation
 def pause(invocation: Invocation, job: str, resume: bool) -> None:
-    """Keep a job from running until it is resumed."""
+    """Pause a job until it is resumed."""
     from dataclasses import replace
 
     with _opened(invocation) as (_, book):
@@ -118,10 +120,10 @@ def pause(invocation: Invocation, job: str, resume: bool) -> None:
 
 @cron.command()
 @click.argument("job")
-@click.option("--limit", default=20, show_default=True, help="How many.")
+@click.option("--limit", default=20, show_default=True, help="Maximum number of entries.")
 @pass_invocation
 def runs(invocation: Invocation, job: str, limit: int) -> None:
-    """Show the latest runs of a job, newest first."""
+    """Show the most recent runs of a job."""
     from retinue.automation.job_codec import describe_run
 
     with _opened(invocation) as (_, book):
@@ -135,7 +137,7 @@ def runs(invocation: Invocation, job: str, limit: int) -> None:
 @click.argument("job")
 @pass_invocation
 def run(invocation: Invocation, job: str) -> None:
-    """Run a job now, besides its schedule, and wait for the answer."""
+    """Run a job now, in addition to its schedule, and wait for the answer."""
     import anyio
 
     from retinue.automation.job_codec import describe_run
@@ -187,7 +189,7 @@ def _show_job(invocation: Invocation, job: Job, what: str) -> None:
 
 def _spell_jobs(jobs: list[Job]) -> str:
     if not jobs:
-        return "There are no jobs. `retinue cron add --help` shows how to add one."
+        return "There are no jobs. See `retinue cron add --help`."
     rows = [
         (job.id, job.name[:40], job.agent, job.schedule, spell_time(job.next_at) if job.next_at else "-")
         for job in jobs

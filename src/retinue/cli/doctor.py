@@ -1,4 +1,4 @@
-"""`retinue doctor`: what is wrong with this home, why it matters, and what to do."""
+"""`retinue doctor`: check the home and report problems with their fixes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SIGNS = {"problem": "✗", "warning": "!", "note": "·"}
 
 
 @click.command(cls=Command)
-@click.option("--fix", is_flag=True, help="Put right what can be put right without losing anything.")
-@click.option("--deep", is_flag=True, help="Also ask the models, which needs the network and may cost something.")
+@click.option("--fix", is_flag=True, help="Fix what can be fixed without losing data.")
+@click.option("--deep", is_flag=True, help="Also send a request to the models; needs the network and may cost money.")
 @pass_invocation
 def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
-    """Look everything over and say what to do.
+    """Check the installation and report problems with their fixes.
 
-    Without --fix nothing is changed. The exit code is 1 where a problem is left.
+    Without --fix nothing is changed. The exit code is 1 if a problem remains.
     """
     import anyio
 
@@ -58,7 +58,7 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
 
 
 def see_gateway(foundation: Foundation) -> GatewayFacts:
-    """The server as it looks from here."""
+    """Collect facts about the gateway process."""
     from datetime import timedelta
 
     from retinue.audit.facts import GatewayFacts
@@ -82,7 +82,7 @@ def see_gateway(foundation: Foundation) -> GatewayFacts:
 
 
 def _is_taken(port: int) -> bool:
-    """Whether somebody answers at a port of this machine."""
+    """Return whether a process accepts connections on a local port."""
     import socket
 
     with socket.socket() as probe:
@@ -107,8 +107,8 @@ def _spell(findings: tuple[Finding, ...], fixed: tuple[str, ...], problems: int)
         lines.append(f"{SIGNS[finding.severity]} {finding.area}: {finding.what}")
         lines.append(f"    {finding.why} {finding.todo}")
         if finding.remedies:
-            lines.append("    `retinue doctor --fix` does it.")
-    verdict = count(problems, "problem") if problems else "No problem"
+            lines.append("    `retinue doctor --fix` fixes this.")
+    verdict = count(problems, "problem") if problems else "No problems"
     others = len(findings) - problems
     remarks = f", {count(others, 'remark')}" if others else ""
     return "\n".join([*lines, f"{verdict}{remarks}."])

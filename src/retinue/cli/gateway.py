@@ -1,4 +1,4 @@
-"""`retinue gateway`: run the server, see how it is doing, and say who may use it."""
+"""`retinue gateway`: run the gateway server and control access to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PORT_VARIABLE = "RETINUE_GATEWAY_PORT"
 
 @click.group(cls=Group)
 def gateway() -> None:
-    """Run the server that clients and channels talk to, and say who may use it."""
+    """Run the gateway server; manage tokens and devices."""
 
 
 for _command in (token, pair, devices):
@@ -37,12 +37,12 @@ for _command in (token, pair, devices):
 
 
 @gateway.command()
-@click.option("--port", type=click.IntRange(0, 65_535), envvar=PORT_VARIABLE, help="The port; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65_535), envvar=PORT_VARIABLE, help="Port; 0 selects a free one.")
 @pass_invocation
 def run(invocation: Invocation, port: int | None) -> int:
-    """Run the gateway in the foreground until it is told to end.
+    """Run the gateway in the foreground until it receives SIGTERM or SIGINT.
 
-    SIGTERM lets running turns come to their end, SIGHUP reads the configuration again.
+    SIGTERM waits for running turns, SIGHUP reloads the configuration.
     """
     import anyio
 
@@ -57,7 +57,7 @@ def run(invocation: Invocation, port: int | None) -> int:
         show_logs()
     foundation = invocation.lay_foundation()
     if foundation.config.gateway.mode == "remote":
-        raise UsageError("gateway.mode is remote: this home uses a gateway elsewhere. Set it to local to run one here.")
+        raise UsageError("gateway.mode is remote: this home uses a remote gateway. Set it to local to run one here.")
     ending = anyio.run(run_gateway, foundation, port)
     if ending.restart:
         # A new process: what the configuration changed is read at a start.
@@ -66,10 +66,10 @@ def run(invocation: Invocation, port: int | None) -> int:
 
 
 @gateway.command()
-@click.option("--port", type=click.IntRange(0, 65_535), envvar=PORT_VARIABLE, help="The port; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65_535), envvar=PORT_VARIABLE, help="Port; 0 selects a free one.")
 @pass_invocation
 def start(invocation: Invocation, port: int | None) -> None:
-    """Start the gateway in the background, where it does not run yet."""
+    """Start the gateway in the background if it is not running."""
     facts = start_gateway(invocation.home, port)
     invocation.show({"pid": facts.pid, "url": facts.url}, f"The gateway runs at {facts.url} (pid {facts.pid}).")
 
@@ -77,33 +77,35 @@ def start(invocation: Invocation, port: int | None) -> None:
 @gateway.command()
 @pass_invocation
 def stop(invocation: Invocation) -> int:
-    """End the gateway; turns that run come to their end first."""
+    """Stop the gateway after running turns have ended."""
     from retinue.core.errors import RetinueError
     from retinue.storage.instance import find_instance
 
     facts = find_instance(invocation.home)
     if facts is None:
-        invocation.show({"stopped": False}, "No gateway runs here.")
+        invocation.show({"stopped": False}, "The gateway is not running.")
         return 0
     os.kill(facts.pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
     while find_instance(invocation.home) is not None:
         if time.monotonic() > deadline:
-            raise RetinueError(f"The gateway (pid {facts.pid}) has not ended yet. Look at its log, or end it yourself.")
+            raise RetinueError(
+                f"The gateway (pid {facts.pid}) has not stopped yet. Check its log, or kill the process."
+            )
         time.sleep(0.02)
-    invocation.show({"stopped": True, "pid": facts.pid}, f"The gateway (pid {facts.pid}) has ended.")
+    invocation.show({"stopped": True, "pid": facts.pid}, f"The gateway (pid {facts.pid}) has stopped.")
     return 0
 
 
 @gateway.command()
 @pass_invocation
 def status(invocation: Invocation) -> int:
-    """Say whether a gateway runs, where, and what it does. The exit code is 1 where none does."""
+    """Show whether the gateway runs, and its state. The exit code is 1 if it does not."""
     from retinue.storage.instance import find_instance
 
     facts = find_instance(invocation.home)
     if facts is None:
-        invocation.show({"running": False}, "No gateway runs here. Start one with `retinue gateway start`.")
+        invocation.show({"running": False}, "The gateway is not running. Start it with `retinue gateway start`.")
         return 1
     found = ask_status(invocation.home)
     data: dict[str, Any] = {"running": True, "pid": facts.pid, "url": facts.url}
@@ -114,7 +116,7 @@ def status(invocation: Invocation) -> int:
 
 
 def _spell_status(data: dict[str, Any], found: Status | None) -> list[tuple[str, str]]:
-    """The facts in words; moments and spans of time as people tell them."""
+    """Format the facts; times and durations in a readable form."""
     if found is None:
         return [(label(name), spell(value)) for name, value in data.items()]
     told = data | {"startedAt": found.started_at, "memoryMb": f"{found.memory_mb:.0f}"}
@@ -129,11 +131,11 @@ def _spell_status(data: dict[str, Any], found: Status | None) -> list[tuple[str,
     type=click.Choice(("openapi", "asyncapi")),
     default="openapi",
     show_default=True,
-    help="OpenAPI describes what is served over HTTP, AsyncAPI the socket.",
+    help="OpenAPI describes HTTP, AsyncAPI the WebSocket.",
 )
 @pass_invocation
 def schema(invocation: Invocation, form: str) -> None:
-    """Print the description of the protocol, from which programs make clients. It is JSON with and without --json."""
+    """Print the OpenAPI or AsyncAPI document of the gateway (always JSON)."""
     from retinue.gateway.documents import make_asyncapi, make_openapi, render_document
 
     document = make_openapi() if form == "openapi" else make_asyncapi()
@@ -144,7 +146,7 @@ def schema(invocation: Invocation, form: str) -> None:
 @click.option("--print", "only_print", is_flag=True, help="Print the file and change nothing.")
 @pass_invocation
 def install(invocation: Invocation, only_print: bool) -> None:
-    """Write the file with which systemd or launchd keeps the gateway running."""
+    """Write a service file for systemd or launchd."""
     from retinue.cli.service import service_file
     from retinue.storage.files import write_atomic
 
@@ -156,11 +158,11 @@ def install(invocation: Invocation, only_print: bool) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text.encode())
-    invocation.show(data, f"Wrote {path}. Switch it on with:\n  {switch_on}")
+    invocation.show(data, f"Wrote {path}. Enable the service with:\n  {switch_on}")
 
 
 def start_gateway(home: Home, port: int | None = None) -> InstanceFacts:
-    """The gateway of a home, started in the background where none runs."""
+    """Return the running gateway of a home; start one in the background if needed."""
     import subprocess
 
     from retinue.cli.service import gateway_command
@@ -194,7 +196,7 @@ def start_gateway(home: Home, port: int | None = None) -> InstanceFacts:
 
 
 def ask_status(home: Home) -> Status | None:
-    """What the running gateway says about itself; None where it does not answer in a moment."""
+    """Ask the running gateway for its status; None if it does not answer quickly."""
     import anyio
 
     from retinue.client import open_local_client

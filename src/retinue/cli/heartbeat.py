@@ -1,4 +1,4 @@
-"""`retinue heartbeat`: when agents wake up by themselves, and what came of it."""
+"""`retinue heartbeat`: heartbeat schedule and history."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def heartbeat() -> None:
-    """See when agents wake up by themselves. Hearts beat while the gateway runs."""
+    """Show heartbeats and run one now. Heartbeats run only while the gateway is running."""
 
 
 @heartbeat.command()
 @pass_invocation
 def status(invocation: Invocation) -> None:
-    """Show every agent's heartbeat: how often, when next, and the last one."""
+    """Show each agent's heartbeat: interval, next run and last result."""
     import anyio
 
     from retinue.runtime.foundation import lay_foundation
@@ -34,10 +34,10 @@ def status(invocation: Invocation) -> None:
 
 
 @heartbeat.command()
-@click.option("--agent", "agent_id", metavar="ID", help="Which agent (default: the default one).")
+@click.option("--agent", "agent_id", metavar="ID", help="Agent (default: the default agent).")
 @pass_invocation
 def run(invocation: Invocation, agent_id: str | None) -> None:
-    """Wake an agent now, and tell what came of it."""
+    """Run a heartbeat now and print its result."""
     import anyio
 
     from retinue.automation.beatbook import describe_beat
@@ -51,11 +51,11 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
 
 
 @heartbeat.command("log")
-@click.option("--agent", "agent_id", metavar="ID", help="Only this agent's.")
-@click.option("--limit", default=20, show_default=True, help="How many.")
+@click.option("--agent", "agent_id", metavar="ID", help="Only jobs of this agent.")
+@click.option("--limit", default=20, show_default=True, help="Maximum number of entries.")
 @pass_invocation
 def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
-    """Show the latest heartbeats, newest first: why each came and what it did."""
+    """Show the most recent heartbeats with their reason and result."""
     from retinue.automation.beatbook import BeatBook, describe_beat
     from retinue.runtime.foundation import lay_foundation
 
@@ -64,7 +64,7 @@ def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     with open_state(foundation) as database:
         found = BeatBook(database, foundation.clock).log(agent, limit)
     rows = [(spell_time(beat.at), beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found]
-    invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "No heartbeat yet.")
+    invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "There are no heartbeats yet.")
 
 
 def _spell(row: dict[str, Any]) -> tuple[str, ...]:

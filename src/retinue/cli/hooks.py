@@ -1,4 +1,4 @@
-"""`retinue hooks`: programs that are told what happens, and the hooks that Retinue brings."""
+"""`retinue hooks`: hook folders and bundled hooks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def hooks() -> None:
-    """See hook folders and the hooks that come with Retinue; switch them on and off."""
+    """List, enable and disable hooks; explain why one is disabled."""
 
 
 @hooks.command("list")
 @pass_invocation
 def list_(invocation: Invocation) -> None:
-    """List every hook, whether it is on, and whose it is."""
+    """List hooks with their state and origin."""
     found = _survey(invocation)
     rows = [(known.name, _state(known), known.source, _description(known)) for known in found]
     invocation.show([_describe(known) for known in found], lambda: table(rows, header=("hook", "state", "from", "")))
@@ -31,7 +31,7 @@ def list_(invocation: Invocation) -> None:
 @click.argument("name")
 @pass_invocation
 def info(invocation: Invocation, name: str) -> None:
-    """Show one hook: its events, where it is, and what it says about itself."""
+    """Show one hook: its events, location and description."""
     from retinue.storage.frontmatter import split_front_matter
 
     known = _find(invocation, name)
@@ -50,7 +50,7 @@ def info(invocation: Invocation, name: str) -> None:
 @click.argument("name")
 @pass_invocation
 def enable(invocation: Invocation, name: str) -> None:
-    """Switch a hook on."""
+    """Enable a hook."""
     _switch(invocation, name, on=True)
 
 
@@ -58,19 +58,19 @@ def enable(invocation: Invocation, name: str) -> None:
 @click.argument("name")
 @pass_invocation
 def disable(invocation: Invocation, name: str) -> None:
-    """Switch a hook off."""
+    """Disable a hook."""
     _switch(invocation, name, on=False)
 
 
 @hooks.command()
 @pass_invocation
 def check(invocation: Invocation) -> int:
-    """Say which hooks are on and cannot be used, and why; exit code 1 where there are any."""
+    """List enabled hooks that cannot be used, with the reason; exit code 1 if there are any."""
     found = _survey(invocation)
     broken = [known for known in found if known.enabled and known.problems]
     ready = sum(known.runs for known in found)
     lines = [f"{known.name}: {problem}" for known in broken for problem in known.problems]
-    summary = f"{ready} of {len(found)} hooks are on and ready."
+    summary = f"{ready} of {len(found)} hooks are enabled and ready."
     data = {"ready": ready, "hooks": len(found), "broken": [_describe(known) for known in broken]}
     invocation.show(data, "\n".join((*lines, summary)))
     return 1 if broken else 0
@@ -101,7 +101,7 @@ def _switch(invocation: Invocation, name: str, *, on: bool) -> None:
     edited = set_value(invocation.home, key, "true" if on else "false", os.environ)
     for problem in (*edited.problems, *(known.problems if on else ())):
         invocation.note(f"warning: {problem}")
-    text = f"{name} is {'on' if on else 'off'}. A running gateway takes it up by itself."
+    text = f"{name} is {'on' if on else 'off'}. A running gateway applies the change by itself."
     invocation.show({"name": name, "enabled": on, "changed": edited.changed}, text)
 
 

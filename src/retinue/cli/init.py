@@ -1,4 +1,4 @@
-"""`retinue init`: make the home folder and the default agent's workspace."""
+"""`retinue init`: create the home folder and the default agent's workspace."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from retinue.cli.common import Command, Invocation, ask_is_possible, pass_invoca
 
 
 @click.command(cls=Command)
-@click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
-@click.option("--agent", metavar="ID", help="The agent whose workspace is made (default: the default agent).")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--agent", metavar="ID", help="Agent whose workspace is created (default: the default agent).")
 @pass_invocation
 def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
     """Create the home folder and an agent's workspace.
 
-    Nothing that exists is changed, so it is safe to repeat.
+    Existing files are not changed, so it is safe to repeat.
     """
     from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.rooms import NOT_OURS, is_trusted, locate_workspace, seed_agent
@@ -24,7 +24,7 @@ def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
     chosen = foundation.agent_id(agent)
     path = locate_workspace(foundation, chosen)
     if not yes and not invocation.as_json and not path.exists() and ask_is_possible():
-        click.confirm(f"Make a workspace for agent '{chosen}' at {path}?", default=True, abort=True, err=True)
+        click.confirm(f"Create a workspace for agent '{chosen}' at {path}?", default=True, abort=True, err=True)
     make_private_dir(foundation.home.path)
     report = seed_agent(foundation, chosen)
     for note in (*report.notes, *([] if is_trusted(foundation, chosen) else [NOT_OURS])):
@@ -41,5 +41,5 @@ def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
         },
         f"{'Made' if report.created else 'Found'} the workspace of agent '{chosen}' at {path}"
         + (f"\nNew files: {', '.join(report.created)}" if report.created else "")
-        + "\nNext: `retinue up` starts the assistant, `retinue prompt show` prints what it will read.",
+        + "\nNext: `retinue up` starts the assistant, `retinue prompt show` prints its system prompt.",
     )

@@ -1,4 +1,4 @@
-"""What Ctrl-C does while an agent works: it stops the turn, not the program."""
+"""Ctrl-C handling during a turn: it stops the turn, not the program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 
 @asynccontextmanager
 async def interruptible(stop: Callable[[], object], *, once: bool = False) -> AsyncIterator[None]:
-    """While inside, Ctrl-C calls `stop` instead of ending the program; with `once` the second one ends it."""
+    """Inside the block, Ctrl-C calls `stop` instead of ending the program; with `once`, the second Ctrl-C ends it."""
 
     usual = signal.getsignal(signal.SIGINT)
 

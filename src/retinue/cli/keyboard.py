@@ -1,4 +1,4 @@
-"""One keyboard, several readers: the line of a chat, and questions, which come first."""
+"""Keyboard input shared by the chat prompt and approval questions, which have priority."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class _Interrupted(Exception):
-    """A question needs the keyboard."""
+    """Raised to interrupt the prompt when a question needs the keyboard."""
 
 
 class Keyboard:
-    """Who reads what is typed at this terminal; one reader at a time."""
+    """Serialises readers of this terminal."""
 
     def __init__(self) -> None:
         self._reading = anyio.Lock()
         self._reader: PromptSession[str] | None = None
 
     async def read(self, reader: PromptSession[str], prompt: str) -> str:
-        """Read a line; where a question comes in between, what was typed so far is there again after it."""
+        """Read a line; if a question interrupts, the text typed so far is restored after it."""
         from prompt_toolkit.patch_stdout import patch_stdout
 
         draft = ""
@@ -42,7 +42,7 @@ class Keyboard:
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
-        """Have the keyboard for oneself, also where somebody is typing a line."""
+        """Take exclusive use of the keyboard, interrupting the prompt if necessary."""
         reader = self._reader
         if reader is not None and reader.app.is_running and not reader.app.is_done:
             reader.app.erase_when_done = True

@@ -1,4 +1,4 @@
-"""`retinue logs`: what the program wrote down about its work."""
+"""`retinue logs`: show log records."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 @click.command(cls=Command)
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
-@click.option("--lines", "-n", type=click.IntRange(0, 100_000), default=50, show_default=True, help="How many records.")
-@click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only this level and worse ones.")
-@click.option("--session", metavar="KEY", help="Only records of this session (a part of its key will do) or run.")
+@click.option("--follow", "-f", is_flag=True, help="Follow new records until Ctrl-C.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(0, 100_000), default=50, show_default=True, help="Maximum number of records."
+)
+@click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), help="Minimum level.")
+@click.option("--session", metavar="KEY", help="Only records of this session (or a part of its key) or run.")
 @pass_invocation
 def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, session: str | None) -> None:
-    """Show the newest records of the log. With --json and --follow, one JSON object per line."""
+    """Show log records, most recent last. With --json and --follow, one JSON object per line."""
     from retinue.audit.logbook import Follower, make_filter, read_last
     from retinue.runtime.foundation import lay_foundation
     from retinue.storage.file_errors import explained
@@ -36,7 +38,7 @@ def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, se
         exists = _can_be_read(path)
     if not follow:
         found = read_last(path, lines, wanted)
-        none = f"Nothing in {path}." if exists else f"There is no log yet at {path}."
+        none = f"No matching records in {path}." if exists else f"There is no log yet at {path}."
         invocation.show([_describe(record) for record in found], lambda: "\n".join(map(_spell, found)) or none)
         return
     if not exists:
@@ -56,7 +58,7 @@ def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, se
 
 
 def _can_be_read(path: Path) -> bool:
-    """Whether there is a log; raises `OSError` where there is one that may not be read."""
+    """Return whether the log exists; raises `OSError` if it cannot be read."""
     try:
         path.open("rb").close()
     except FileNotFoundError:
@@ -88,7 +90,7 @@ def _describe(record: Record) -> dict[str, Any]:
 
 
 def _spell(record: Record) -> str:
-    """The record without anything that would change how the terminal shows the rest."""
+    """Remove terminal control sequences from a record."""
     from retinue.tools.commands import show_exactly
 
     return show_exactly(record.raw.replace("\t", "    "))

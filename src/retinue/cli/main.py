@@ -1,4 +1,4 @@
-"""The entry point. `--version` and `--help` import nothing but click: each command is loaded when it is run."""
+"""The entry point. `--version` and `--help` import only click; each command is loaded when it runs."""
 
 from __future__ import annotations
 
@@ -20,36 +20,39 @@ from retinue.core.errors import RetinueError, StorageError, UsageError, first_ca
 
 COMMANDS = {
     "up": ("retinue.cli.up:up", "Set up what is missing and start the assistant."),
-    "chat": ("retinue.cli.chat:chat", "Talk with an agent in the terminal."),
-    "agent": ("retinue.cli.agent:agent", "Say one thing to an agent and print its answer."),
-    "gateway": ("retinue.cli.gateway:gateway", "Run the server that clients talk to; tokens and pairing."),
-    "status": ("retinue.cli.status:status", "Show the gateway, the agents and what waits, at a glance."),
-    "doctor": ("retinue.cli.doctor:doctor", "Look everything over, say what is wrong and what to do."),
-    "logs": ("retinue.cli.logs:logs", "Show what the program wrote down about its work."),
-    "agents": ("retinue.cli.agents:agents", "List agents and bindings; say where a message would go, and why."),
+    "chat": ("retinue.cli.chat:chat", "Chat with an agent in the terminal."),
+    "agent": ("retinue.cli.agent:agent", "Send one message to an agent and print the answer."),
+    "gateway": ("retinue.cli.gateway:gateway", "Run the gateway server; manage tokens and devices."),
+    "status": ("retinue.cli.status:status", "Show the state of the gateway, agents, queue and jobs."),
+    "doctor": ("retinue.cli.doctor:doctor", "Check the installation and report problems with their fixes."),
+    "logs": ("retinue.cli.logs:logs", "Show log records."),
+    "agents": ("retinue.cli.agents:agents", "List agents and bindings; explain how a message is routed."),
     "init": ("retinue.cli.init:init", "Create the home folder and the default agent's workspace."),
-    "prompt": ("retinue.cli.prompt:prompt", "Show the exact system prompt of an agent and its sizes."),
-    "config": ("retinue.cli.config:config", "Read, change, check and explain the configuration."),
-    "workspace": ("retinue.cli.workspace:workspace", "List, inspect and seed the agents' workspaces."),
-    "skills": ("retinue.cli.skills:skills", "List skills and say why one is off."),
+    "prompt": ("retinue.cli.prompt:prompt", "Show the system prompt of an agent and its size."),
+    "config": ("retinue.cli.config:config", "Read, change, validate and explain the configuration."),
+    "workspace": ("retinue.cli.workspace:workspace", "List, inspect, seed and trust the agents' workspaces."),
+    "skills": ("retinue.cli.skills:skills", "List skills and explain why one is disabled."),
     "memory": ("retinue.cli.memory:memory", "Index, search and read an agent's notes."),
-    "sessions": ("retinue.cli.sessions:sessions", "List, show, export, reset, check and tidy conversations."),
-    "subagents": ("retinue.cli.subagents:subagents", "See what sub-agents do and did, and end them."),
-    "heartbeat": ("retinue.cli.heartbeat:heartbeat", "See when agents wake up by themselves, and wake one now."),
-    "cron": ("retinue.cli.cron:cron", "Let agents do things at set times."),
-    "hooks": ("retinue.cli.hooks:hooks", "List hooks, say why one is off, and switch them."),
-    "plugins": ("retinue.cli.plugins:plugins", "List plugins, say why one is off, and switch them."),
-    "models": ("retinue.cli.models:models", "List, test and pull models; keep credentials."),
-    "tools": ("retinue.cli.tools:tools", "List a session's tools and say why something may or may not be done."),
-    "sandbox": ("retinue.cli.sandbox:sandbox", "Say what confines commands; list and prune sandboxes."),
-    "approvals": ("retinue.cli.approvals:approvals", "Answer what agents ask to do; list what they may do unasked."),
-    "security": ("retinue.cli.security:security", "Read the audit log; see how text from outside is marked."),
+    "sessions": ("retinue.cli.sessions:sessions", "List, show, export, reset, check and prune sessions."),
+    "subagents": ("retinue.cli.subagents:subagents", "List, show and cancel sub-agents."),
+    "heartbeat": (
+        "retinue.cli.heartbeat:heartbeat",
+        "Show heartbeats and run one now. Heartbeats run only while the gateway is running.",
+    ),
+    "cron": ("retinue.cli.cron:cron", "Schedule jobs for agents. Jobs run only while the gateway is running."),
+    "hooks": ("retinue.cli.hooks:hooks", "List, enable and disable hooks; explain why one is disabled."),
+    "plugins": ("retinue.cli.plugins:plugins", "List, enable and disable plugins; explain why one is disabled."),
+    "models": ("retinue.cli.models:models", "List, test, choose and download models; store credentials."),
+    "tools": ("retinue.cli.tools:tools", "List a session's tools and explain policy decisions."),
+    "sandbox": ("retinue.cli.sandbox:sandbox", "Explain, list and prune sandboxes."),
+    "approvals": ("retinue.cli.approvals:approvals", "Approve or deny what agents request; list and edit allow rules."),
+    "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
 }
-"""Every command: where it is, and its summary, which is all that `--help` needs."""
+"""Every command with its target and its summary, which is all that `--help` needs."""
 
 
 class LazyGroup(Group):
-    """A group that knows its commands by name and summary, and imports one only to run it."""
+    """A group that imports a command only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -91,7 +94,7 @@ def cli() -> None: ...
 def main() -> NoReturn:
     """Run the command line and end the process with its exit code.
 
-    Importing makes many objects that all stay; looking for garbage among them would cost a tenth of a second.
+    Importing creates many objects that are never freed; collecting among them would cost a tenth of a second.
     """
     gc.disable()
     sys.excepthook = _report_crash
@@ -100,14 +103,14 @@ def main() -> NoReturn:
 
 
 def _allow_any_letter() -> None:
-    """Print a question mark for what the terminal's encoding lacks, instead of failing."""
+    """Replace characters that the terminal's encoding lacks instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of a mistake in the program, without the secrets that were in its hands."""
+    """Print the traceback of a bug without secrets."""
     import traceback
 
     from retinue.security.redaction import redact_everything
@@ -116,7 +119,7 @@ def _report_crash(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; errors become a message and an exit code: 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run one command line; errors become a message and an exit code: 1 failure, 2 wrong usage, 130 interrupted."""
     invocation = Invocation()
     try:
         result: Any = cli.main(arguments, prog_name="retinue", standalone_mode=False, obj=invocation)
@@ -129,7 +132,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _end(error: Exception, invocation: Invocation, *, as_json: bool) -> int:
-    """Tell why a command failed; returns its exit code."""
+    """Report why a command failed; returns the exit code."""
     match error:
         case click.ClickException():
             if as_json:
@@ -152,7 +155,7 @@ def _end(error: Exception, invocation: Invocation, *, as_json: bool) -> int:
 
 
 def _log(error: OSError, invocation: Invocation) -> None:
-    """Keep for the log where the system refused something, because the message cannot tell that."""
+    """Log the traceback of a system error, since the message does not show its location."""
     import logging
 
     try:
@@ -163,7 +166,7 @@ def _log(error: OSError, invocation: Invocation) -> None:
 
 
 def _drop_output() -> None:
-    """Let what is left to print go nowhere where standard output does not take it."""
+    """Discard remaining output if standard output cannot take it."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -171,13 +174,13 @@ def _drop_output() -> None:
 
 
 def _explain(error: OSError) -> RetinueError:
-    """What the system refused, as an error with a message for people."""
+    """Convert a system error into an error with a readable message."""
     from retinue.storage.file_errors import explain
 
     if isinstance(error.filename, str):
         folder, name = os.path.split(error.filename)
         return explain(error, name, Path(folder))
-    return StorageError(f"The system refused: {(error.strerror or str(error)).lower()}.")
+    return StorageError(f"System error: {(error.strerror or str(error)).lower()}.")
 
 
 def _report(invocation: Invocation, error: RetinueError) -> None:

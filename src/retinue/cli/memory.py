@@ -1,4 +1,4 @@
-"""`retinue memory`: what an agent's memory holds, and what a search finds in it and why."""
+"""`retinue memory`: index, search and read an agent's memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_AGENT = click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+_AGENT = click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
 _SHOWN_PROBLEMS = 20
 
 
@@ -38,7 +38,7 @@ def memory() -> None:
 @_AGENT
 @pass_invocation
 def status(invocation: Invocation, agent: str | None) -> None:
-    """Show what is indexed and whether it is up to date."""
+    """Show what is indexed and whether it is current."""
 
     async def look(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
         from retinue.memory.index import MemoryIndex
@@ -99,10 +99,10 @@ async def _status_of_qmd(room: AgentRoom, memory: QmdMemory) -> dict[str, Any]:
 
 @memory.command()
 @_AGENT
-@click.option("--force", is_flag=True, help="Read every note again and make the index anew.")
+@click.option("--force", is_flag=True, help="Rebuild the index from all notes.")
 @pass_invocation
 def index(invocation: Invocation, agent: str | None, force: bool) -> None:
-    """Bring the index up to date."""
+    """Update the index."""
 
     async def bring(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
         from retinue.memory.bulk import Use
@@ -142,8 +142,8 @@ def _search_options(command: Any) -> Any:
     for option in (
         click.argument("query"),
         _AGENT,
-        click.option("--max", "most", type=click.IntRange(1, 50), help="How many hits."),
-        click.option("--min-score", type=click.FloatRange(0, 1), help="The score that a hit needs."),
+        click.option("--max", "most", type=click.IntRange(1, 50), help="Maximum number of results."),
+        click.option("--min-score", type=click.FloatRange(0, 1), help="Minimum score."),
     ):
         command = option(command)
     return command
@@ -156,7 +156,7 @@ def _search_options(command: Any) -> Any:
 def search(
     invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None, explain: bool
 ) -> None:
-    """Find notes about QUERY."""
+    """Search notes for QUERY."""
     found = _search(invocation, query, agent, most, min_score)
     _show_hits(invocation, found, explain=explain)
 
@@ -165,7 +165,7 @@ def search(
 @_search_options
 @pass_invocation
 def explain(invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None) -> None:
-    """Find notes about QUERY and say why each was found."""
+    """Search notes for QUERY and explain each score."""
     found = _search(invocation, query, agent, most, min_score)
     _show_hits(invocation, found, explain=True)
 
@@ -173,8 +173,8 @@ def explain(invocation: Invocation, query: str, agent: str | None, most: int | N
 @memory.command("get")
 @click.argument("path")
 @_AGENT
-@click.option("--from", "start", type=click.IntRange(1), default=1, help="The first line.")
-@click.option("--lines", type=click.IntRange(1), help="How many lines.")
+@click.option("--from", "start", type=click.IntRange(1), default=1, help="First line.")
+@click.option("--lines", type=click.IntRange(1), help="Maximum number of lines.")
 @pass_invocation
 def get_note(invocation: Invocation, path: str, agent: str | None, start: int, lines: int | None) -> None:
     """Print lines of a note."""
@@ -194,7 +194,7 @@ def get_note(invocation: Invocation, path: str, agent: str | None, start: int, l
     data = _with_memory(invocation, agent, read)
     invocation.show(data, data["text"], exact=True)
     if "nextFrom" in data:
-        invocation.note(f"There is more: --from {data['nextFrom']}")
+        invocation.note(f"More lines follow: --from {data['nextFrom']}")
 
 
 def _with_memory(invocation: Invocation, agent: str | None, work: Callable[[AgentRoom, AnyMemory], Awaitable[T]]) -> T:
@@ -209,7 +209,9 @@ def _with_memory(invocation: Invocation, agent: str | None, work: Callable[[Agen
         foundation = lay_foundation(invocation.home)
         with open_room(foundation, foundation.agent_id(agent)) as room:
             if not room.settings.memory_search.enabled:
-                raise UsageError(f"Agent '{room.id}' has no memory search. Set agents.defaults.memorySearch.enabled.")
+                raise UsageError(
+                    f"Agent '{room.id}' has memory search disabled. Set agents.defaults.memorySearch.enabled."
+                )
             async with open_memory(room) as opened:
                 return await work(room, opened)
 
@@ -234,9 +236,7 @@ def _search(
 
 def _show_hits(invocation: Invocation, found: SearchResult, *, explain: bool) -> None:
     data = [_describe(hit, explain=explain) for hit in found.hits]
-    invocation.show(
-        data, lambda: "\n\n".join(_spell_hit(hit, explain=explain) for hit in found.hits) or "Nothing was found."
-    )
+    invocation.show(data, lambda: "\n\n".join(_spell_hit(hit, explain=explain) for hit in found.hits) or "No results.")
     if found.reason:
         is_about_words = found.mode == "text" and found.instead_of is None
         invocation.note(f"Words only: {found.reason}" if is_about_words else found.reason)
@@ -288,7 +288,7 @@ def _note_problems(invocation: Invocation, problems: list[dict[str, str]]) -> No
 
 
 class _Bar:
-    """A progress bar on the terminal, for work that takes long enough to see one."""
+    """Show a progress bar on the terminal for long work."""
 
     def __init__(self, invocation: Invocation) -> None:
         self._visible = not invocation.quiet and not invocation.as_json and is_terminal(sys.stderr)

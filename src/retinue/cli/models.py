@@ -1,4 +1,4 @@
-"""`retinue models`: which model answers and why, whether it does, and how to have another."""
+"""`retinue models`: show, test, choose and download models."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ ANSWER_SHOWN = 60
 
 @click.group(cls=Group)
 def models() -> None:
-    """Say which model answers, try it, choose another, pull one, store keys."""
+    """List, test, choose and download models; store credentials."""
 
 
 models.add_command(auth)
 
 
 @models.command("list")
-@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
-@click.option("--all", "everything", is_flag=True, help="Also models of providers that have no key yet.")
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
+@click.option("--all", "everything", is_flag=True, help="Include models of providers without a key.")
 @pass_invocation
 def list_models(invocation: Invocation, agent: str | None, everything: bool) -> None:
-    """Show which model would answer and why, and which ones can be chosen."""
+    """Show the selected model with the reason, and the models that can be chosen."""
     import anyio
 
     found = anyio.run(_survey, invocation.lay_foundation(), agent, everything)
@@ -96,9 +96,9 @@ def _spell_survey(found: dict[str, Any]) -> str:
 
     chosen = found["chosen"]
     if chosen:
-        head = f"{chosen['model']} answers for agent '{found['agent']}': {chosen['because']}."
+        head = f"{chosen['model']} is selected for agent '{found['agent']}': {chosen['because']}."
         if found["fallbacks"]:
-            head += f"\nWhen it fails: {', then '.join(found['fallbacks'])}."
+            head += f"\nFallbacks: {', then '.join(found['fallbacks'])}."
         head += f"\nChange it: {chosen['howToChange']}"
     else:
         head = NO_MODEL
@@ -122,12 +122,12 @@ def _spell_survey(found: dict[str, Any]) -> str:
 
 @models.command()
 @click.argument("ref", required=False)
-@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
 @pass_invocation
 def test(invocation: Invocation, ref: str | None, agent: str | None) -> int:
-    """Ask the model, or REF, for one word and say how that went.
+    """Send a short request to the model, or to REF, and report the result.
 
-    Without REF the configured fallbacks are asked too, as in a conversation. The exit code is 1 when none answered.
+    Without REF the configured fallbacks are tried too. The exit code is 1 if no model answered.
     """
     import anyio
 
@@ -198,7 +198,7 @@ def _spell_trial(trial: Trial) -> str:
 @click.argument("ref")
 @pass_invocation
 def set_model(invocation: Invocation, ref: str) -> None:
-    """Let REF, a provider/model or an alias, answer from now on."""
+    """Select REF, a provider/model or an alias, as the default model."""
     import anyio
 
     from retinue.config.edit import set_value
@@ -216,17 +216,17 @@ def set_model(invocation: Invocation, ref: str) -> None:
         invocation.note(remark)
     for entry in foundation.config.agents.entries:
         if entry.model and entry.model.primary:
-            invocation.note(f"Agent '{entry.id}' has a model of its own, {entry.model.primary}, and keeps it.")
+            invocation.note(f"Agent '{entry.id}' has its own model, {entry.model.primary}, which is not changed.")
     invocation.show(
         {"model": str(chosen), "key": edited.path, "file": str(edited.file), "changed": edited.changed},
-        f"{chosen} answers from now on ({edited.path} in {edited.file})."
+        f"{chosen} is now the default model ({edited.path} in {edited.file})."
         if edited.changed
-        else f"{chosen} was the model already.",
+        else f"{chosen} is already the default model.",
     )
 
 
 async def _check_choice(foundation: Foundation, text: str) -> tuple[ModelRef, str]:
-    """The model that a person means, and what is still missing before it can answer."""
+    """Resolve a model and report what is missing before it can be used."""
     from retinue.providers.gguf import find_model_file
     from retinue.runtime.access import open_access
 
@@ -241,9 +241,9 @@ async def _check_choice(foundation: Foundation, text: str) -> tuple[ModelRef, st
 
 
 def _resolve(access: ModelAccess, text: str) -> ModelRef:
-    """The model that a person means; raises `UsageError` also where nothing is known of its provider.
+    """Resolve a model; raises `UsageError` if its provider is unknown.
 
-    The usual short names count even before there is a key: which one is missing is then said.
+    The usual short names work without a key; the missing key is then reported.
     """
     from retinue.core.errors import UsageError
     from retinue.providers.resolve import BUILT_IN_ALIASES, resolve_ref
@@ -260,10 +260,10 @@ def _resolve(access: ModelAccess, text: str) -> ModelRef:
 
 @models.command()
 @click.argument("name", default=SMALLEST)
-@click.option("--list", "only_list", is_flag=True, help="Show what can be pulled.")
+@click.option("--list", "only_list", is_flag=True, help="List the models that can be downloaded.")
 @pass_invocation
 def pull(invocation: Invocation, name: str, only_list: bool) -> None:
-    """Get a model that runs inside Retinue; without NAME the smallest one."""
+    """Download a model that runs inside Retinue (default: the smallest)."""
     from importlib.util import find_spec
 
     import anyio
@@ -274,7 +274,7 @@ def pull(invocation: Invocation, name: str, only_list: bool) -> None:
     pulled = anyio.run(pull_showing, invocation, name)
     ref = f"local/{pulled.path.stem}"
     runs = find_spec("xllamacpp") is not None
-    missing = "" if runs else "\nTo run it, install the extra first: pip install 'retinue[local]'"
+    missing = "" if runs else "\nTo run it, install the extra: pip install 'retinue[local]'"
     invocation.show(
         {"model": ref, "path": str(pulled.path), "sha256": pulled.sha256, "canRun": runs},
         f"{pulled.path}\nUse it: retinue models set {ref}{missing}",

@@ -1,4 +1,4 @@
-"""`retinue models auth`: the keys by which an agent speaks to its providers. No key is ever shown, or an argument."""
+"""`retinue models auth`: provider keys of an agent. A key is never printed and never an argument."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from retinue.security.secrets import Secret
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_AGENT = click.option("--agent", metavar="ID", help="Whose (default: the default agent's).")
+_AGENT = click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
 
 
 @click.group(cls=Group)
 def auth() -> None:
     """Add, list and remove the keys of providers.
 
-    The keys of the agent `main` stand behind those of every other agent.
+    Every agent falls back to the keys of the agent `main`.
     """
 
 
 @auth.command(context_settings={"allow_extra_args": True})
 @click.argument("provider")
-@click.option("--name", metavar="NAME", default="default", help="Tells several keys of a provider apart.")
+@click.option("--name", metavar="NAME", default="default", help="Name that distinguishes several keys of a provider.")
 @click.option("--key-stdin", is_flag=True, help="Read the key from standard input.")
-@click.option("--env", "variable", metavar="VAR", help="Store no key but the variable that holds it.")
-@click.option("--keyring", is_flag=True, help="Keep the key in the desktop's keyring and only its name in the file.")
+@click.option("--env", "variable", metavar="VAR", help="Store the name of the environment variable that holds the key.")
+@click.option("--keyring", is_flag=True, help="Store the key in the desktop keyring and only its name in the file.")
 @_AGENT
 @click.pass_context
 @pass_invocation
@@ -49,7 +49,7 @@ def add(
     keyring: bool,
     agent: str | None,
 ) -> None:
-    """Store a key for PROVIDER; on a terminal it is asked for and not shown."""
+    """Store a key for PROVIDER; on a terminal it is asked for without echo."""
     from retinue.core.errors import UsageError
     from retinue.providers.profiles import Profile
     from retinue.security.secrets import describe_secret
@@ -57,8 +57,8 @@ def add(
 
     if context.args:
         raise UsageError(
-            "A key is not given as an argument: other programs and the shell's history would see it. "
-            "Leave it out to be asked, pipe it in with --key-stdin, or name a variable with --env."
+            "A key must not be an argument: other processes and the shell history would see it. "
+            "Omit it to be asked, pipe it in with --key-stdin, or name a variable with --env."
         )
     access = _open(invocation, agent)
     owner = access.settings.id
@@ -94,8 +94,8 @@ def _check_provider(providers: Providers, text: str) -> str:
         )
     endpoint = providers.endpoint(provider)
     if endpoint.auth == "none":
-        hint = f" If your server wants one, set `models.providers.{provider}.auth` to 'api-key' first."
-        raise UsageError(f"'{provider}' is asked without a key.{hint if endpoint.base_url else ''}")
+        hint = f" If your server needs one, set `models.providers.{provider}.auth` to 'api-key' first."
+        raise UsageError(f"'{provider}' is used without a key.{hint if endpoint.base_url else ''}")
     return provider
 
 
@@ -112,17 +112,19 @@ def _ask_secret(invocation: Invocation, provider: str, *, key_stdin: bool, varia
         if not _VARIABLE.fullmatch(variable):
             raise UsageError(f"'{Redactor().redact(variable)}' is not the name of an environment variable.")
         if not os.environ.get(variable):
-            invocation.note(f"{variable} is not set now; it must be when the model is asked.")
+            invocation.note(f"{variable} is not set. It must be set when the model is used.")
         return EnvSecret("env", variable)
     if key_stdin:
         key = sys.stdin.read()
     elif ask_is_possible():
         key = click.prompt(f"Key for {provider}", hide_input=True, err=True)
     else:
-        raise UsageError("There is no terminal to ask on. Pipe the key in with --key-stdin, or name a variable: --env.")
+        raise UsageError(
+            "There is no terminal to ask for the key. Pipe it in with --key-stdin, or name a variable with --env."
+        )
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise UsageError("That is no key: it is empty, or holds spaces, line breaks or unusual characters.")
+        raise UsageError("The key is not valid: it is empty or contains spaces, line breaks or control characters.")
     invocation.keep_quiet(str(key))
     return str(key)
 
@@ -139,17 +141,17 @@ def _store_in_keyring(key: str, name: str) -> Secret:
 @_AGENT
 @pass_invocation
 def list_keys(invocation: Invocation, agent: str | None) -> None:
-    """List the keys an agent can use, by their names."""
+    """List the names of the keys an agent can use."""
     rows = _open(invocation, agent).credentials.listed()
     invocation.show(
         [_describe(row) for row in rows],
         lambda: (
             table(
                 [(row.id, row.origin, row.where, _when(row), _state(row)) for row in rows],
-                header=("key", "from", "kept as", "last used", ""),
+                header=("key", "from", "stored as", "last used", ""),
             )
             if rows
-            else "There are no keys. Add one: retinue models auth add PROVIDER"
+            else "There are no keys. Add one with `retinue models auth add PROVIDER`."
         ),
     )
 
@@ -175,7 +177,7 @@ def _when(row: ProfileSummary) -> str:
 
 def _state(row: ProfileSummary) -> str:
     rests = [f"{rest.model} until {rest.until.astimezone():%H:%M} ({rest.reason})" for rest in row.resting]
-    return f"rests for {', '.join(rests)}" if rests else ""
+    return f"cooling down for {', '.join(rests)}" if rests else ""
 
 
 @auth.command()
@@ -194,7 +196,7 @@ def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa:
         elsewhere = next((row for row in credentials.listed() if row.id == id), None)
         if elsewhere is not None:
             raise UsageError(f"'{id}' is not stored for this agent: {_say_origin(elsewhere)}")
-        known = f"Stored are: {', '.join(own)}." if own else "None is stored."
+        known = f"Stored keys: {', '.join(own)}." if own else "No key is stored."
         raise UsageError(f"There is no key '{id}'. {known}")
     _forget(credentials, id)
     credentials.remove(id)
@@ -206,7 +208,7 @@ def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa:
 
 
 def _forget(credentials: Credentials, profile_id: str) -> None:
-    """Take a key that we put into the keyring out of it again."""
+    """Remove a key that Retinue stored in the keyring."""
     from retinue.security.secret_sources import SERVICE, remove_from_keyring
     from retinue.security.secrets import KeyringSecret
 
@@ -223,7 +225,7 @@ def _say_origin(row: ProfileSummary) -> str:
             return "it belongs to the agent 'main'. Add --agent main."
         case "config":
             return (
-                f"it stands in the configuration. See `retinue config explain models.providers.{row.provider}.apiKey`."
+                f"it is set in the configuration. See `retinue config explain models.providers.{row.provider}.apiKey`."
             )
         case _:
             return f"it is the {row.where}. Unset that."

@@ -1,4 +1,4 @@
-"""`retinue plugins`: which plugins there are, what each brings, and why one is off."""
+"""`retinue plugins`: list, enable and disable plugins."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def plugins() -> None:
-    """List plugins, say why one is off, and switch them."""
+    """List, enable and disable plugins; explain why one is disabled."""
 
 
 @plugins.command("list")
 @pass_invocation
 def list_(invocation: Invocation) -> int:
-    """List every plugin that is found; exit code 1 where one that should be used is not."""
+    """List the plugins found; exit code 1 if an enabled one cannot be loaded."""
     registry = invocation.lay_foundation().registry
     rows = [(known.name, known.state, known.origin, known.because) for known in registry.plugins]
-    none = "No plugins are installed. docs/plugins.md tells how to write one."
+    none = "No plugins are installed. See docs/plugins.md for how to write one."
     invocation.show(
         [_describe(known) for known in registry.plugins],
         lambda: table(rows, header=("plugin", "state", "from", "")) if rows else none,
@@ -35,7 +35,7 @@ def list_(invocation: Invocation) -> int:
 @click.argument("name")
 @pass_invocation
 def info(invocation: Invocation, name: str) -> None:
-    """Show one plugin: where it comes from, whether it is used, and what it registers."""
+    """Show one plugin: its origin, state and what it registers."""
     from retinue.cli.wording import label, spell
 
     details = _describe(_find(invocation.lay_foundation().registry, name))
@@ -46,7 +46,7 @@ def info(invocation: Invocation, name: str) -> None:
 @click.argument("name")
 @pass_invocation
 def enable(invocation: Invocation, name: str) -> None:
-    """Use a plugin."""
+    """Enable a plugin."""
     _switch(invocation, name, on=True)
 
 
@@ -54,12 +54,12 @@ def enable(invocation: Invocation, name: str) -> None:
 @click.argument("name")
 @pass_invocation
 def disable(invocation: Invocation, name: str) -> None:
-    """Do not use a plugin any more."""
+    """Disable a plugin."""
     _switch(invocation, name, on=False)
 
 
 def _switch(invocation: Invocation, name: str, *, on: bool) -> None:
-    """Write the wish down, and tell what became of the plugin: another key may stand against it."""
+    """Record the setting and report the plugin's state, which another key may override."""
     import json
     import os
 
@@ -79,7 +79,7 @@ def _find(registry: Registry, name: str) -> PluginFacts:
     for known in registry.plugins:
         if known.name == name:
             return known
-    names = ", ".join(dict.fromkeys(known.name for known in registry.plugins)) or "none is installed"
+    names = ", ".join(dict.fromkeys(known.name for known in registry.plugins)) or "none installed"
     raise UsageError(f"There is no plugin '{name}'. Plugins: {names}.")
 
 

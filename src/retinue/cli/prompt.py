@@ -1,4 +1,4 @@
-"""`retinue prompt`: the exact prompt of an agent, its sizes, and what moved."""
+"""`retinue prompt`: the system prompt of an agent, its size and its changes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ PARTS = click.Choice(["stable", "session", "turn", "all"])
 
 @click.group(cls=Group)
 def prompt() -> None:
-    """Show the exact system prompt of an agent and its sizes."""
+    """Show the system prompt of an agent and its size."""
 
 
 def _which(command: Any) -> Any:
-    """The options that say which prompt is meant."""
+    """Add the options that select a prompt."""
     for option in (
-        click.option("--session", metavar="KEY", help="The session (default: the agent's main one)."),
-        click.option("--mode", type=MODES, default="full", help="What the main agent, a sub-agent or neither gets."),
-        click.option("--agent", metavar="ID", help="Which agent (default: the default agent)."),
+        click.option("--session", metavar="KEY", help="Session (default: the agent's main session)."),
+        click.option(
+            "--mode", type=MODES, default="full", help="Prompt mode: full (main agent), minimal (sub-agent) or none."
+        ),
+        click.option("--agent", metavar="ID", help="Agent (default: the default agent)."),
     ):
         command = option(command)
     return command
@@ -37,10 +39,10 @@ def _which(command: Any) -> Any:
 
 @prompt.command()
 @_which
-@click.option("--part", type=PARTS, default="all", help="Which part of the prompt.")
+@click.option("--part", type=PARTS, default="all", help="Part of the prompt.")
 @pass_invocation
 def show(invocation: Invocation, agent: str | None, mode: str, session: str | None, part: str) -> None:
-    """Print the prompt as the model reads it, and nothing else."""
+    """Print the prompt exactly as the model receives it."""
     built, _ = _build(invocation, agent, session, mode)
     texts = {"stable": built.system.stable, "session": built.system.session, "turn": built.turn.text}
     chosen = texts if part == "all" else {part: texts[part]}
@@ -62,7 +64,7 @@ def show(invocation: Invocation, agent: str | None, mode: str, session: str | No
 @_which
 @pass_invocation
 def sizes(invocation: Invocation, agent: str | None, mode: str, session: str | None) -> None:
-    """Show how large each section, file, skill and tool is."""
+    """Show the size of each section, file, skill and tool."""
     built, tools = _build(invocation, agent, session, mode)
     report = _measure(built, tools)
     invocation.show(report.to_json(), lambda: _spell_sizes(report))
@@ -73,9 +75,9 @@ def sizes(invocation: Invocation, agent: str | None, mode: str, session: str | N
 @click.argument("after", default=".")
 @pass_invocation
 def diff(invocation: Invocation, before: str | None, after: str) -> None:
-    """Compare two prompts and name the section that moves the provider's cache.
+    """Compare two prompts and name the first section that invalidates the provider's cache.
 
-    Without BEFORE they are the last two that the main session was sent; without AFTER the other one is built now.
+    Without BEFORE, the last two prompts of the main session are compared; without AFTER, the second is built now.
 
     BEFORE and AFTER are each one of: a session, whose prompt is built now; SESSION#N, the N-th prompt that the session
     was sent (#-1 is the last one; a new one is kept whenever something changed); a file written by `retinue prompt
@@ -119,14 +121,16 @@ def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:
 
 
 def _last_two(invocation: Invocation) -> tuple[PromptReport, PromptReport]:
-    """The last two prompts of the main session that differ; the same one twice where no other was sent."""
+    """Return the last two different prompts of the main session, or the same one twice."""
     from retinue.core.errors import UsageError
     from retinue.runtime.records import sent_prompts
 
     foundation = invocation.lay_foundation()
     reports = sent_prompts(foundation, foundation.session_key(None, None))
     if not reports:
-        raise UsageError("The main session was sent no prompt yet. Say something first, or name two to compare.")
+        raise UsageError(
+            "The main session has no recorded prompt yet. Send a message first, or name two prompts to compare."
+        )
     return reports[-2:][0], reports[-1]
 
 
@@ -149,7 +153,7 @@ def _operand(invocation: Invocation, text: str) -> PromptReport:
 
 
 def _sent(invocation: Invocation, text: str) -> PromptReport:
-    """A prompt that a session was sent, by its number."""
+    """Return a recorded prompt of a session by number."""
     from retinue.core.errors import UsageError
     from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.records import sent_prompts
@@ -162,7 +166,7 @@ def _sent(invocation: Invocation, text: str) -> PromptReport:
         return reports[at if at < 0 else at - 1]
     except (ValueError, IndexError):
         raise UsageError(
-            f"'{text}' names no prompt: {len(reports)} were kept for '{name}'. They are SESSION#1 to #{len(reports)}."
+            f"'{text}' does not name a prompt: {len(reports)} are recorded for '{name}', SESSION#1 to #{len(reports)}."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Getting a model, with its progress on the terminal or as lines."""
+"""Download a model with progress on the terminal or as lines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from retinue.providers.pull import OnProgress, Progress, Pulled
 
 SMALLEST = "smollm2-135m"
-"""The model that needs neither key nor server."""
+"""The smallest downloadable model."""
 STEP_PERCENT = 10
 
 
 async def pull_showing(invocation: Invocation, name: str) -> Pulled:
-    """Get a model into the home and show how far it is."""
+    """Download a model into the home and show progress."""
     from functools import partial
 
     from retinue.providers.pull import HUB, pull_model
@@ -49,7 +49,7 @@ def _show_on(bar: Bar) -> OnProgress:
 
 
 class _PlainProgress:
-    """A line per stage, and one per ten percent."""
+    """Print a line per stage and per ten percent."""
 
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation

@@ -1,4 +1,4 @@
-"""Showing a turn in a terminal while it happens."""
+"""Render a turn in the terminal while it runs."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 ARGUMENTS_SHOWN = 100
 RESULT_LINES_SHOWN = {"off": 4, "on": 20, "full": 1_000_000}
-"""How much of a tool's result is shown, by what `/verbose` chose."""
+"""Lines of a tool result that are shown, by `/verbose` level."""
 SECONDS_WORTH_TELLING = 0.5
 DRAWINGS_PER_SECOND = 15
 TELLING = ("command", "path", "url", "query", "pattern")
-"""Arguments that say by themselves what a call does."""
+"""Arguments that summarise a call."""
 _NOTHING_FOLLOWS = (Spoken, Thought, ApprovalAsked, Answered, TurnFinished)
-"""Events that need no sign that more is to come: words are one, and after the others nothing comes, or a question."""
+"""Events after which no activity indicator is shown."""
 
 
 def split_blocks(text: str) -> tuple[str, str]:
     """Split Markdown into the part whose blocks are complete and the block that may still grow.
 
-    A block ends at a blank line outside a code fence, so a finished part renders the same whatever follows.
+    A block ends at a blank line outside a code fence, so the finished part does not change with later text.
     """
     fence: str | None = None
     end = position = 0
@@ -63,7 +63,7 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 
 class Growing:
-    """A block that is still being written; it becomes Markdown only when it is drawn."""
+    """A block that is still growing; it is parsed as Markdown only when drawn."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -73,7 +73,7 @@ class Growing:
 
 
 class TerminalView:
-    """Prints a turn: finished Markdown blocks for good, the growing one live below them."""
+    """Prints a turn: finished Markdown blocks permanently, the growing one live below them."""
 
     def __init__(
         self, console: Console, *, show_thinking: bool = False, verbose: str = "off", shows_waiting: bool = False
@@ -88,7 +88,7 @@ class TerminalView:
         self._after_block = False
         self._live: Live | None = None
         self.shown = False
-        """Whether any words of the answer were shown."""
+        """Whether any text of the answer was shown."""
         self.shown_error = False
 
     async def emit(self, event: TurnEvent) -> None:
@@ -100,7 +100,7 @@ class TerminalView:
             self._draw(Spinner("dots", style="dim"))
 
     def close(self) -> None:
-        """Leave the terminal as it was, also where a turn ends without a word."""
+        """Restore the terminal, also if a turn ends without text."""
         self._settle()
 
     def _show(self, event: TurnEvent) -> None:
@@ -154,9 +154,9 @@ class TerminalView:
             self._draw(Growing(self._pending))
 
     def _draw(self, picture: Growing | Spinner) -> None:
-        """Show something below what is printed for good, until that goes on.
+        """Show a live block below the permanent output.
 
-        It is drawn a few times a second: doing it for every word would take longer than the model does.
+        It is redrawn a few times a second, because drawing every word would be slower than the model.
         """
         from rich.live import Live
 
@@ -171,7 +171,7 @@ class TerminalView:
         self._live.update(picture)
 
     def _settle(self) -> None:
-        """Print what is still growing for good."""
+        """Print the growing block permanently."""
         self._stop_live()
         if self._pending.strip():
             self._print_block(self._pending)
@@ -179,7 +179,7 @@ class TerminalView:
         self._after_block = False
 
     def _print_block(self, markdown: str) -> None:
-        """Print a finished block for good, one blank line after the block before it."""
+        """Print a finished block permanently, separated by one blank line."""
         from rich.text import Text
 
         with self._console.capture() as rendered:
@@ -210,14 +210,14 @@ class TerminalView:
 
 
 def _to_markdown(text: str) -> Markdown:
-    """Markdown as the terminal shows it; where a link leads is written out, because its words may say otherwise."""
+    """Markdown for the terminal; link targets are printed, because the link text may be misleading."""
     from rich.markdown import Markdown
 
     return Markdown(tame(text), hyperlinks=False)
 
 
 def _brief(arguments: Mapping[str, Any]) -> str:
-    """The arguments of a call on one line."""
+    """Format the arguments of a call on one line."""
     telling = next((arguments[name] for name in TELLING if name in arguments), None)
     if telling is not None or len(arguments) == 1:
         value = telling if telling is not None else next(iter(arguments.values()))

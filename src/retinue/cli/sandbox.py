@@ -1,4 +1,4 @@
-"""`retinue sandbox`: what confines commands, and what sandboxes keep."""
+"""`retinue sandbox`: explain, list and prune sandboxes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def sandbox() -> None:
-    """Explain, list and prune the sandboxes that commands run in."""
+    """Explain, list and prune sandboxes."""
 
 
 @sandbox.command()
-@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
 @which_session
 @pass_invocation
 def explain(invocation: Invocation, agent: str | None, session: str | None) -> None:
-    """Say whether a session is confined, by what, and what its commands see."""
+    """Explain whether a session is sandboxed, by which backend, and what its commands can access."""
     from retinue.runtime.confinement import explain_sandbox
     from retinue.runtime.foundation import lay_foundation
 
@@ -32,7 +32,7 @@ def explain(invocation: Invocation, agent: str | None, session: str | None) -> N
 
 
 def _spell(found: dict[str, Any]) -> str:
-    confined = "confined" if found["confined"] else "not confined"
+    confined = "confined" if found["confined"] else "not sandboxed"
     lines = [f"{found['session']} is {confined}: {found['because']}.", ""]
     if found["refused"]:
         return "\n".join([*lines, found["refused"]])
@@ -47,12 +47,12 @@ def _spell(found: dict[str, Any]) -> str:
         ("network", _spell_network(found)),
         *(("limit", f"{name} {value:,}") for name, value in found["limits"].items()),
     ]
-    heading = [] if found["confined"] else ["If it were confined:"]
+    heading = [] if found["confined"] else ["If it were sandboxed:"]
     return "\n".join([*lines, *heading, table(rows, indent="  ")])
 
 
 def _praise(candidate: dict[str, Any], found: dict[str, Any]) -> str:
-    return "works" if candidate["name"] == found["backend"] else "works, and is not needed"
+    return "works" if candidate["name"] == found["backend"] else "works, not needed"
 
 
 def _spell_network(found: dict[str, Any]) -> str:
@@ -81,10 +81,10 @@ def list_sandboxes(invocation: Invocation) -> None:
 
 
 @sandbox.command()
-@click.option("--all", "everything", is_flag=True, help="Also those that were used lately.")
+@click.option("--all", "everything", is_flag=True, help="Include recently used sandboxes.")
 @pass_invocation
 def prune(invocation: Invocation, everything: bool) -> None:
-    """Remove unused sandboxes with all that is in them; one that a command runs in stays."""
+    """Remove unused sandboxes with their contents; a sandbox in use is kept."""
     from retinue.runtime.confinement import make_sandboxes
     from retinue.runtime.foundation import lay_foundation
     from retinue.sandbox.folders import remove
@@ -93,7 +93,7 @@ def prune(invocation: Invocation, everything: bool) -> None:
     sandboxes = make_sandboxes(foundation)
     agents = foundation.config.agents.ids
     if everything:
-        removed = [(kept, "asked for") for kept in sandboxes.kept(agents) if remove(kept)]
+        removed = [(kept, "requested") for kept in sandboxes.kept(agents) if remove(kept)]
     else:
         removed = [found for agent in agents for found in sandboxes.prune(agent)]
     rows = [{"name": kept.name, "path": str(kept.path), "because": why} for kept, why in removed]

@@ -1,4 +1,4 @@
-"""`retinue security`: what was done that somebody may want to know, and how text from outside is marked."""
+"""`retinue security`: the audit log and the marking of untrusted text."""
 
 from __future__ import annotations
 
@@ -20,21 +20,28 @@ SOURCES = ("email", "webhook", "api", "browser", "channel_metadata", "web_search
 
 @click.group(cls=Group)
 def security() -> None:
-    """Read the audit log, and see how text from outside is marked for the model."""
+    """Read the audit log; preview how untrusted text is marked."""
 
 
 @security.command()
 @click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Only entries of this kind; may be repeated.")
-@click.option("--since", metavar="WHEN", help="Only newer entries: a date, a time, or an age such as 30m, 12h or 7d.")
 @click.option(
-    "--limit", metavar="N", type=click.IntRange(1), default=MOST_SHOWN, show_default=True, help="Only the newest N."
+    "--since", metavar="WHEN", help="Only entries after a date or time, or newer than an age such as 30m, 12h or 7d."
 )
 @click.option(
-    "--verify", is_flag=True, help="Check that no line was changed or removed; the exit code is 1 if one was."
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1),
+    default=MOST_SHOWN,
+    show_default=True,
+    help="Maximum number of entries.",
+)
+@click.option(
+    "--verify", is_flag=True, help="Verify that no entry was changed or removed; the exit code is 1 if one was."
 )
 @pass_invocation
 def log(invocation: Invocation, kinds: tuple[str, ...], since: str | None, limit: int, verify: bool) -> int:
-    """Print the audit log: approvals, refusals, elevated use, and changes of the configuration and of prompts."""
+    """Print the audit log: approvals, refusals, elevated use, configuration and prompt changes."""
     from retinue.core.clock import SystemClock
     from retinue.storage.auditlog import AuditLog
 
@@ -49,7 +56,7 @@ def log(invocation: Invocation, kinds: tuple[str, ...], since: str | None, limit
         invocation.note(f"The newest {limit} of {len(found)} entries; `--limit N` shows more.")
     invocation.show(
         {"file": str(audit.path), "entries": shown},
-        lambda: "\n".join(map(_spell, shown)) or "There are no such entries.",
+        lambda: "\n".join(map(_spell, shown)) or "There are no matching entries.",
     )
     return 0
 
@@ -64,7 +71,7 @@ def _verify(invocation: Invocation, audit: Any) -> int:
             "intact": not damages,
             "damage": [{"line": damage.line, "what": damage.what} for damage in damages],
         },
-        lambda: "\n".join(map(str, damages)) or f"All {count} entries are as they were written.",
+        lambda: "\n".join(map(str, damages)) or f"All {count} entries are intact.",
     )
     return 1 if damages else 0
 
@@ -78,7 +85,9 @@ def _parse_since(text: str, now: datetime) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
-        raise UsageError(f"'{text}' is no moment. Use 2026-03-01, 2026-03-01T12:00, or an age such as 12h.") from None
+        raise UsageError(
+            f"'{text}' is not a valid time. Use 2026-03-01, 2026-03-01T12:00, or an age such as 12h."
+        ) from None
 
 
 def _fits(entry: dict[str, Any], kinds: tuple[str, ...], after: datetime | None) -> bool:
@@ -110,14 +119,12 @@ def _spell(entry: dict[str, Any]) -> str:
 
 
 @security.command()
-@click.option(
-    "--source", type=click.Choice(SOURCES), default="unknown", show_default=True, help="Where the text came from."
-)
-@click.option("--sender", metavar="TEXT", help="Who sent it.")
-@click.option("--subject", metavar="TEXT", help="What it is about.")
+@click.option("--source", type=click.Choice(SOURCES), default="unknown", show_default=True, help="Source of the text.")
+@click.option("--sender", metavar="TEXT", help="Sender of the text.")
+@click.option("--subject", metavar="TEXT", help="Subject of the text.")
 @pass_invocation
 def wrap(invocation: Invocation, source: str, sender: str | None, subject: str | None) -> None:
-    """Show how the text on standard input would be marked as data for the model."""
+    """Show how the text on standard input would be marked as untrusted for the model."""
     from retinue.core.clock import random_id
     from retinue.security.content import Source, suspicious, wrap_untrusted
 

@@ -1,4 +1,4 @@
-"""The files with which systemd and launchd keep a gateway running."""
+"""Service files for systemd and launchd."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def service_name(home: Home) -> str:
 
 
 def gateway_command(home: Home) -> list[str]:
-    """The command that runs the gateway of a home, with this Python."""
+    """Return the command that runs the gateway of a home with this Python."""
     return [sys.executable, "-m", "retinue", "gateway", "run", "--home", str(home.path)]
 
 
 def service_file(home: Home, system: str, user_home: Path) -> tuple[Path, str, str]:
-    """Where the file goes, what is in it, and how to switch the service on."""
+    """Return the path and content of the service file, and the command that enables it."""
     name = service_name(home)
     if system == "darwin":
         label = f"retinue.{name}"
@@ -33,7 +33,7 @@ def service_file(home: Home, system: str, user_home: Path) -> tuple[Path, str, s
 
 
 def systemd_unit(home: Home) -> str:
-    """A user unit. The gateway drains on SIGTERM, so it gets more time than that takes."""
+    """Render a user unit. The gateway drains on SIGTERM, so the stop timeout is longer than the drain."""
     command = " ".join(_quote_for_systemd(word) for word in gateway_command(home))
     return f"""\
 [Unit]

@@ -1,4 +1,4 @@
-"""The sessions that a person names on the command line."""
+"""Resolve session names given on the command line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from retinue.sessions.session import Session
     from retinue.sessions.store import SessionStore
 
-AGENT = click.option("--agent", metavar="ID", help="The agent of a session named without one.")
+AGENT = click.option("--agent", metavar="ID", help="Return the agent of a session that is named without one.")
 
 
 def find_session(
     invocation: Invocation, foundation: Foundation, text: str, agent: str | None
 ) -> tuple[Session, SessionStore]:
-    """The session that a person names; raises `UsageError` where there is none, and creates nothing."""
+    """Resolve a session name; raises `UsageError` if there is no such session, and creates nothing."""
     from retinue.core.errors import UsageError
     from retinue.runtime.records import open_sessions
 
@@ -36,16 +36,16 @@ def _near(key: SessionKey, known: tuple[Session, ...]) -> str:
     from difflib import get_close_matches
 
     if not known:
-        return f"The agent '{key.agent}' has none yet."
+        return f"The agent '{key.agent}' has no sessions yet."
     # What all keys of an agent begin with would make any two of them look alike.
     start = f"agent:{key.agent}:"
     by_name = {str(session.key).removeprefix(start): str(session.key) for session in known}
     near = [by_name[name] for name in get_close_matches(str(key).removeprefix(start), by_name)]
-    return f"Did you mean {' or '.join(near)}?" if near else f"Used last: {', '.join([*by_name.values()][:5])}."
+    return f"Did you mean {' or '.join(near)}?" if near else f"Most recent: {', '.join([*by_name.values()][:5])}."
 
 
 def list_sessions_of(store: SessionStore) -> tuple[Session, ...]:
-    """The sessions; looking at an agent that never spoke makes no folder for it."""
+    """List sessions without creating a folder for an agent that has none."""
     return store.list() if store.folder.is_dir() else ()
 
 

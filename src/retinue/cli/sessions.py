@@ -1,6 +1,6 @@
-"""`retinue sessions`: list conversations, read them, write them to a file, start them afresh.
+"""`retinue sessions`: list, show, export and reset sessions.
 
-What keeps them in order is in `sessions_upkeep`.
+Maintenance commands are in `sessions_maintenance`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ STDOUT = "-"
 
 @click.group(cls=Group)
 def sessions() -> None:
-    """List conversations, read them, export them, start them afresh, keep them in order.
+    """List, show, export, reset, check and prune sessions.
 
-    A KEY is the name of a session, as in `main` or `ideas`, or its full key, as in agent:main:ideas.
+    A KEY is a session name such as `main` or `ideas`, or a full key such as agent:main:ideas.
     """
 
 
@@ -38,10 +38,10 @@ for _command in (compact, restore, import_sessions, check, prune):
 
 
 @sessions.command("list")
-@click.option("--agent", metavar="ID", help="Only the sessions of this agent.")
+@click.option("--agent", metavar="ID", help="Only sessions of this agent.")
 @pass_invocation
 def list_sessions(invocation: Invocation, agent: str | None) -> None:
-    """List the sessions, the one last used first."""
+    """List sessions, most recently used first."""
     from retinue.runtime.records import open_sessions
 
     foundation = invocation.lay_foundation()
@@ -53,7 +53,7 @@ def list_sessions(invocation: Invocation, agent: str | None) -> None:
 
 
 def _with_models(invocation: Invocation, store: SessionStore) -> list[tuple[Session, str | None]]:
-    """The sessions of an agent, each with the model that answered last."""
+    """List the sessions of an agent with their most recent model."""
     found = list_sessions_of(store)
     answered = {record.session_id: record.model for record in store.usage()} if found else {}
     tell_notes(invocation, store)
@@ -61,7 +61,7 @@ def _with_models(invocation: Invocation, store: SessionStore) -> list[tuple[Sess
 
 
 def _summarise(session: Session, answered: str | None) -> dict[str, Any]:
-    """A session as a row; its model is the one a person chose, else the one that answered last."""
+    """Format a session as a row; its model is the selected one, otherwise the most recent."""
     usage = session.usage
     return {
         "key": str(session.key),
@@ -110,10 +110,17 @@ def _spell_rows(rows: list[dict[str, Any]]) -> str:
 @sessions.command()
 @click.argument("key")
 @AGENT
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="How many.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=SHOWN,
+    show_default=True,
+    help="Maximum number of entries.",
+)
 @pass_invocation
 def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> None:
-    """Print the last messages of a session; secrets in them are left out."""
+    """Print the last messages of a session; secrets are redacted."""
     import json
 
     from retinue.security.literals import passage
@@ -136,7 +143,7 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
 
 
 def _last_messages(entries: tuple[Entry, ...], limit: int) -> tuple[Entry, ...]:
-    """The entries from the `limit`-th last message on."""
+    """Return the entries from the `limit`-th last message on."""
     from retinue.sessions.entries import MessageAdded
 
     places = [at for at, entry in enumerate(entries) if isinstance(entry.body, MessageAdded)]
@@ -147,11 +154,11 @@ def _last_messages(entries: tuple[Entry, ...], limit: int) -> tuple[Entry, ...]:
 @click.argument("key")
 @AGENT
 @click.option("--format", "form", type=click.Choice(["md", "json"]), default="md", help="Markdown or JSON.")
-@click.option("--output", metavar="FILE", default=STDOUT, help="Where to; `-`, the default, is standard output.")
-@click.option("--force", is_flag=True, help="Replace FILE where it exists.")
+@click.option("--output", metavar="FILE", default=STDOUT, help="Output file; `-`, the default, is standard output.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @pass_invocation
 def export(invocation: Invocation, key: str, agent: str | None, form: str, output: str, force: bool) -> None:
-    """Write a whole session to FILE or standard output; secrets in it are left out."""
+    """Write a session to FILE or standard output; secrets are redacted."""
     import json
 
     from retinue.sessions.export import export_json, export_markdown
@@ -172,7 +179,7 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
 
 
 def _mend(text: str) -> str:
-    """Text that can be written out: of half a character, which models do write, a question mark is left."""
+    """Replace lone surrogates, which models can produce, so that the text can be encoded."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -182,11 +189,11 @@ def _write_new(path: Path, text: str, *, force: bool) -> Path:
 
     path = path.expanduser().absolute()
     if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent}. Make it first, or choose another file.")
+        raise UsageError(f"There is no folder {path.parent}. Create it first, or choose another file.")
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file in it.")
     if path.exists() and not force:
-        raise UsageError(f"{path} exists already. Choose another file, or replace it with --force.")
+        raise UsageError(f"{path} already exists. Choose another file, or replace it with --force.")
     write_atomic(path, text.encode())
     return path
 
@@ -196,7 +203,7 @@ def _write_new(path: Path, text: str, *, force: bool) -> Path:
 @AGENT
 @pass_invocation
 def reset(invocation: Invocation, key: str, agent: str | None) -> None:
-    """Archive a session and start a new one under its key; choices such as its model stay."""
+    """Archive a session and start a new one under its key; its settings, such as the model, are kept."""
     session, store = find_session(invocation, invocation.lay_foundation(), key, agent)
     new = store.reset(session.key)
     kept = max(store.folder.glob(f"{store.path_of(session.id).name}.reset.*"))
@@ -207,7 +214,7 @@ def reset(invocation: Invocation, key: str, agent: str | None) -> None:
             "archivedSessionId": session.id,
             "archived": str(kept),
         },
-        f"{session.key} starts afresh. What was said is kept in {kept}",
+        f"{session.key} was reset. The old transcript is kept in {kept}",
     )
 
 

@@ -1,4 +1,4 @@
-"""`retinue sessions compact|restore|import|check|prune`: keeping conversations in order."""
+"""`retinue sessions compact|restore|import|check|prune`: session maintenance."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("key")
 @AGENT
-@click.option("--focus", metavar="TEXT", default="", help="What the summary should look at first.")
+@click.option("--focus", metavar="TEXT", default="", help="What the summary should focus on.")
 @pass_invocation
 def compact(invocation: Invocation, key: str, agent: str | None, focus: str) -> None:
-    """Sum up the older part of a session now; needs a model.
+    """Compact the older part of a session now; needs a model.
 
-    Nothing is taken out of the transcript, and `restore` undoes it.
+    Nothing is removed from the transcript, and `restore` undoes it.
     """
     import anyio
 
@@ -64,10 +64,17 @@ async def _compact(invocation: Invocation, foundation: Foundation, key: SessionK
 @click.command(cls=Command)
 @click.argument("key")
 @AGENT
-@click.option("--to", "count", metavar="N", type=click.IntRange(min=1), default=1, help="Undo the last N (default: 1).")
+@click.option(
+    "--to",
+    "count",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Number of compactions to undo (default: 1).",
+)
 @pass_invocation
 def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> None:
-    """Undo the last compaction: the model reads again what its summary had replaced."""
+    """Undo the last compaction: the model receives the original messages again."""
     from retinue.sessions.restoring import undo_compactions
 
     foundation = invocation.lay_foundation()
@@ -84,22 +91,22 @@ def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> 
             "messagesBefore": restored.messages_before,
             "messagesAfter": restored.messages_after,
         },
-        f"{undone} undone. The model reads {restored.messages_after} messages of {session.key} again; "
-        f"it read {restored.messages_before}.",
+        f"{undone} undone. The model now receives {restored.messages_after} messages of {session.key} "
+        f"instead of {restored.messages_before}.",
     )
-    invocation.note("Where that is more than the model can hold, the next turn sums it up anew.")
+    invocation.note("If they exceed the context window, the next turn compacts them again.")
 
 
 @click.command("import", cls=Command)
 @click.argument("source", metavar="FILE|DIR", type=click.Path(path_type=Path))
-@click.option("--agent", metavar="ID", help="Give everything to this agent.")
-@click.option("--session", metavar="KEY", help="The key of a single transcript.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be imported.")
+@click.option("--agent", metavar="ID", help="Import everything for this agent.")
+@click.option("--session", metavar="KEY", help="Session key for a single transcript.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be imported.")
 @pass_invocation
 def import_sessions(invocation: Invocation, source: Path, agent: str | None, session: str | None, dry_run: bool) -> int:
-    """Take over conversations of OpenClaw; the files there stay untouched.
+    """Import sessions of OpenClaw; the source files are not changed.
 
-    DIR is a folder of transcripts, an agent's folder or a whole home. What was imported before is not imported again.
+    DIR is a folder of transcripts, an agent's folder or a whole home. Sessions that were imported before are skipped.
     """
     from retinue.core.errors import UsageError
     from retinue.runtime.records import open_sessions
@@ -121,7 +128,7 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     invocation.show(data, lambda: _spell_imported(done, dry_run=dry_run))
     for each in done:
         for problem in each.problems:
-            invocation.note(f"{each.path.name}: a line was left out, {problem}")
+            invocation.note(f"{each.path.name}: a line was skipped, {problem}")
     good = [each for each in done if each.outcome in (Outcome.IMPORTED, Outcome.ALREADY)]
     failed = any(each.outcome is Outcome.FAILED for each in done)
     return 1 if failed or not good else 0
@@ -148,12 +155,14 @@ def _spell_imported(done: list[Imported], *, dry_run: bool) -> str:
 @click.command(cls=Command)
 @click.argument("key", required=False)
 @AGENT
-@click.option("--fix", is_flag=True, help="Put right what costs nothing: permissions, index, torn ends, open turns.")
+@click.option(
+    "--fix", is_flag=True, help="Fix what loses no data: permissions, index, incomplete last lines, open turns."
+)
 @pass_invocation
 def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool) -> int:
-    """Look over the transcripts of all sessions, or of one.
+    """Check the transcripts of all sessions, or of one.
 
-    Without --fix nothing is changed. The exit code is 1 where a problem is left.
+    Without --fix nothing is changed. The exit code is 1 if a problem remains.
     """
     from retinue.core.errors import UsageError
     from retinue.runtime.records import open_sessions
@@ -221,18 +230,18 @@ def _spell_check(reports: list[Report], fixed: list[str]) -> str:
 
 
 @click.command(cls=Command)
-@click.option("--agent", metavar="ID", help="Only the sessions of this agent.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--agent", metavar="ID", help="Only sessions of this agent.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @pass_invocation
 def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
-    """Tidy up as `session.maintenance` says: archive old sessions, remove the oldest archives where room is short."""
+    """Apply `session.maintenance`: archive old sessions, remove the oldest archives if over the disk budget."""
     from retinue.runtime.records import open_sessions
     from retinue.sessions.maintenance import maintain
 
     foundation = invocation.lay_foundation()
     settings = foundation.config.session.maintenance
     if settings.mode == "warn" and not dry_run:
-        invocation.note("session.maintenance.mode is `warn`, so nothing is done.")
+        invocation.note("session.maintenance.mode is `warn`, so nothing is changed.")
     if dry_run:
         settings = settings.model_copy(update={"mode": "warn"})
     keep_logs(invocation.home)
@@ -266,7 +275,7 @@ def _spell_pruned(done: list[tuple[Plan, Tidied]], *, did: bool) -> str:
         lines += [f"{key}: {verbs[0]}, {plan.reasons[key.text]}" for key in archived]
         lines += [f"{name}: {verbs[1]}, {plan.reasons[name]}" for name in removed]
         lines += [*tidied.skipped, *plan.remarks]
-    return "\n".join(lines) or "There is nothing to tidy up."
+    return "\n".join(lines) or "There is nothing to prune."
 
 
 def _agents(foundation: Foundation, one: AgentId | None) -> tuple[AgentId, ...]:

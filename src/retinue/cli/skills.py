@@ -1,4 +1,4 @@
-"""`retinue skills`: which skills an agent has, and why one is off."""
+"""`retinue skills`: the skills of an agent, and why one is disabled."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ DESCRIPTION_SHOWN = 60
 
 @click.group(cls=Group)
 def skills() -> None:
-    """List skills and say why one is off."""
+    """List skills and explain why one is disabled."""
 
 
 def _which(command: Any) -> Any:
-    """The options that say whose skills are meant."""
+    """Add the options that select an agent's skills."""
     for option in (
-        click.option("--agent", metavar="ID", help="Which agent (default: the default agent)."),
+        click.option("--agent", metavar="ID", help="Agent (default: the default agent)."),
         click.option(
             "--skill",
             "paths",
             metavar="PATH",
             multiple=True,
             type=click.Path(path_type=Path),
-            help="Look at this skill too; may be repeated.",
+            help="Include this skill; may be repeated.",
         ),
     ):
         command = option(command)
@@ -49,10 +49,10 @@ def _which(command: Any) -> Any:
 
 @skills.command("list")
 @_which
-@click.option("--eligible", is_flag=True, help="Only those that can be used.")
+@click.option("--eligible", is_flag=True, help="Only skills that can be used.")
 @pass_invocation
 def list_skills(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], eligible: bool) -> None:
-    """List the skills an agent finds."""
+    """List the skills of an agent."""
     with _open(invocation, agent, paths) as room:
         judged = [item for item in room.skills() if item.gate.eligible or not eligible]
     invocation.show(
@@ -73,7 +73,7 @@ def list_skills(invocation: Invocation, agent: str | None, paths: tuple[Path, ..
 @_which
 @pass_invocation
 def info(invocation: Invocation, name: str, agent: str | None, paths: tuple[Path, ...]) -> None:
-    """Show everything a skill says about itself."""
+    """Show the details of a skill."""
     with _open(invocation, agent, paths) as room:
         details = _describe(_find(room.skills(), name))
     invocation.show(
@@ -84,10 +84,10 @@ def info(invocation: Invocation, name: str, agent: str | None, paths: tuple[Path
 
 @skills.command()
 @_which
-@click.option("--strict", is_flag=True, help="Exit with 1 where a skill could not be read or a limit was hit.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if a skill could not be read or a limit was reached.")
 @pass_invocation
 def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], strict: bool) -> int:
-    """Say for every skill whether it can be used, and if not, why."""
+    """Report for every skill whether it can be used, and if not, why."""
     with _open(invocation, agent, paths) as room:
         judged, found, catalog = room.skills(), room.library.load(), room.skill_catalog()
     invocation.show(_check_data(judged, found, catalog), lambda: _check_text(judged, found, catalog))
@@ -204,7 +204,7 @@ def _check_text(judged: tuple[Judged, ...], found: Discovery, catalog: Catalog) 
 
 
 def _state(item: Judged) -> tuple[str, str]:
-    """Whether a skill can be used, with what it is for, or why it cannot."""
+    """Format the state of a skill: its purpose, or why it cannot be used."""
     return ("ready", _shorten(item.skill.description)) if item.gate.eligible else ("off", item.gate.reasons[0])
 
 

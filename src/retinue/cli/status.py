@@ -1,6 +1,6 @@
-"""`retinue status`: everything at a glance, whether or not a gateway runs.
+"""`retinue status`: summary of the home, whether or not the gateway runs.
 
-It must answer at once: nothing is opened for work, no model is asked, and the gateway gets a moment to answer.
+It must answer quickly: no database is opened for writing, no model is used, and the gateway has a short timeout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_ERROR = 200
 @click.command(cls=Command)
 @pass_invocation
 def status(invocation: Invocation) -> None:
-    """Show the gateway, the agents and what waits, at a glance."""
+    """Show the state of the gateway, agents, queue and jobs."""
     from retinue.runtime.foundation import lay_foundation
 
     foundation = lay_foundation(invocation.home)
@@ -40,7 +40,7 @@ def status(invocation: Invocation) -> None:
 
 
 def describe_home(foundation: Foundation) -> dict[str, Any]:
-    """A home as plain data."""
+    """Collect the state of a home as plain data."""
     import anyio
 
     from retinue.audit.glance import count_approvals, count_messages, next_jobs
@@ -67,9 +67,9 @@ def describe_home(foundation: Foundation) -> dict[str, Any]:
 
 
 def ask_gateway(home: Home, instance: InstanceFacts, seconds: float = ANSWER_SECONDS) -> dict[str, Any] | None:
-    """What the running gateway says about itself; None where it does not answer in a moment.
+    """Ask the running gateway for its status; None if it does not answer quickly.
 
-    Plain HTTP from the standard library: the client of the socket takes longer to import than the answer takes.
+    It uses the standard library, because importing the WebSocket client takes longer than the answer.
     """
     import http.client
     import json
@@ -140,7 +140,7 @@ async def _describe_agent(foundation: Foundation, agent: AgentId) -> dict[str, A
 
 
 async def _ask_nobody(_url: str) -> tuple[str, ...]:
-    """A server that is not asked: whether one runs, a turn finds out."""
+    """A model server that is not contacted here; a turn finds out whether it runs."""
     return ()
 
 
@@ -161,12 +161,12 @@ def _spell(data: dict[str, Any]) -> str:
         sessions = "sessions unreadable" if agent["sessions"] is None else count(agent["sessions"], "session")
         memory = agent["memory"]
         notes = f"{memory['state']}, {count(memory['files'], 'file')}" if "files" in memory else memory["state"]
-        model = agent["model"] or "no model configured (looked for at the first message)"
+        model = agent["model"] or "no model configured (detected at the first message)"
         rows.append((f"agent {agent['id']}", f"{model}; {sessions}; memory {notes}"))
     if data["waitingMessages"]:
-        rows.append(("messages", f"{data['waitingMessages']} not answered yet"))
+        rows.append(("messages", f"{data['waitingMessages']} unanswered"))
     if data["pendingApprovals"]:
-        rows.append(("approvals", f"{data['pendingApprovals']} wait for you: `retinue approvals list`"))
+        rows.append(("approvals", f"{data['pendingApprovals']} pending: `retinue approvals list`"))
     rows += [("next job", f"{job['name']} at {_spell_due(job['at'])} ({job['agent']})") for job in data["nextJobs"]]
     rows += [("error", f"{error['time']} {error['message']}") for error in data["lastErrors"]]
     return table(rows)
@@ -180,21 +180,21 @@ def _spell_due(at: str | None) -> str:
 
 def _spell_home(data: dict[str, Any]) -> str:
     if not data["exists"]:
-        return f"{data['home']} (not made yet: `retinue up` or `retinue init`)"
+        return f"{data['home']} (not created yet: run `retinue up` or `retinue init`)"
     errors = data["config"]["errors"]
     return str(data["home"]) + (f" ({count(errors, 'error')} in the configuration: `retinue doctor`)" if errors else "")
 
 
 def _spell_gateway(gateway: dict[str, Any]) -> str:
     if "remote" in gateway:
-        return f"elsewhere, at {gateway['remote'] or 'an address that is not set'}; gateway.mode is remote"
+        return f"remote, at {gateway['remote'] or 'an address that is not set'}; gateway.mode is remote"
     if not gateway["running"]:
         return "not running; `retinue gateway start` starts it"
     if not gateway["url"]:
         return f"starting (pid {gateway['pid']})"
     where = f"{gateway['url']} (pid {gateway['pid']})"
     if not gateway["answers"]:
-        return f"{where}, does not answer: `retinue doctor`"
+        return f"{where}, not answering: see `retinue doctor`"
     uptime = spell_span(gateway.get("uptimeSeconds", 0))
     active = count(gateway.get("sessionsActive", 0), "session")
     return f"{where}, up {uptime}, {active} active, {count(gateway.get('turnsRunning', 0), 'turn')} running"

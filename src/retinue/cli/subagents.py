@@ -1,4 +1,4 @@
-"""`retinue subagents`: what agents delegated, and what came of it."""
+"""`retinue subagents`: list, show and cancel sub-agents."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def subagents() -> None:
-    """See what sub-agents do and did."""
+    """List, show and cancel sub-agents."""
 
 
 @subagents.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also those that ended and were told.")
+@click.option("--all", "everything", is_flag=True, help="Include sub-agents that ended.")
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
-    """List sub-agents, the newest first."""
+    """List sub-agents, most recent first."""
     from retinue.dispatch.childbook import describe_child
 
     with _opened(invocation) as (_, book):
         found = book.all() if everything else book.active()
         none = (
-            "There was no sub-agent yet." if everything else "No sub-agent is at work. `--all` lists those that ended."
+            "There are no sub-agents yet."
+            if everything
+            else "No sub-agent is running. `--all` includes those that ended."
         )
         invocation.show([describe_child(child) for child in found], lambda: _spell(found) or none)
 
@@ -41,7 +43,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
 @click.argument("run")
 @pass_invocation
 def show(invocation: Invocation, run: str) -> None:
-    """Show a sub-agent's task and result by its run id, whatever became of it."""
+    """Show the task and result of a sub-agent by its run id."""
     from retinue.dispatch.childbook import describe_child
 
     with _opened(invocation) as (_, book):
@@ -57,7 +59,7 @@ def show(invocation: Invocation, run: str) -> None:
 @click.argument("run")
 @pass_invocation
 def cancel(invocation: Invocation, run: str) -> None:
-    """End a sub-agent that is at work; its parent is told."""
+    """Cancel a running sub-agent and notify its parent."""
     from dataclasses import replace
 
     from retinue.dispatch.subagents import ChildState

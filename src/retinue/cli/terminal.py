@@ -1,4 +1,4 @@
-"""Text on a terminal: lines that fit, and nothing in them that the terminal would obey."""
+"""Terminal output: wrapped lines without control sequences."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _WORD = re.compile(r"\s*\S+")
 
 
 def tame(text: str) -> str:
-    """The text without what would drive a terminal; what a web page says could otherwise reach the clipboard."""
+    """Remove terminal control sequences; untrusted text could otherwise write to the clipboard."""
     plain = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
     return _CONTROL.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", plain)
 
 
 def fit(text: str, columns: int) -> str:
-    """The text with its long lines broken between words; what goes on stands below where its column began."""
+    """Wrap long lines between words; continuation lines are indented to their column."""
     return "\n".join(piece for line in text.split("\n") for piece in _fold(line, columns))
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True, exact: bool = False) -> None:
-    """Print for whoever reads: a person's terminal gets tame lines that fit, a program gets the text as it is.
+    """Print text: wrapped and without control sequences on a terminal, unchanged otherwise.
 
-    `exact` keeps the lines of documents, which people copy, as they are.
+    `exact` keeps the lines of documents, which people copy, unwrapped.
     """
     stream = sys.stderr if err else sys.stdout
     if is_terminal(stream):
@@ -41,12 +41,12 @@ def echo(text: str, *, err: bool = False, nl: bool = True, exact: bool = False) 
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream is there and somebody sits at it."""
+    """Return whether a stream exists and is a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def width(text: str) -> int:
-    """Columns that a text takes in a terminal, near enough for tables: wide characters count double."""
+    """Return the approximate width of a text in columns; wide characters count double."""
     return len(text) + sum(1 for char in text if ord(char) > 0x2E7F and not 0xFE00 <= ord(char) <= 0xFE0F)
 
 
@@ -74,7 +74,7 @@ def _fold(line: str, columns: int) -> Iterator[str]:
 
 
 def _hang(line: str, columns: int) -> int:
-    """Where the rest of a line goes on: below its last column that leaves room, else below its beginning."""
+    """Return the indent of continuation lines: the last column that leaves room, otherwise the start."""
     margin = len(line) - len(line.lstrip())
     starts = (width(line[: gap.end()]) for gap in _COLUMN.finditer(line))
     return max((start for start in starts if start <= columns * 2 // 3), default=margin)

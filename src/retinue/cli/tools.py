@@ -1,4 +1,4 @@
-"""`retinue tools`: which tools a session has, and why something may or may not be done; nothing is run."""
+"""`retinue tools`: list a session's tools and explain policy decisions without running anything."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def tools() -> None:
-    """List a session's tools and say why something may or may not be done."""
+    """List a session's tools and explain policy decisions."""
 
 
 def _which(command: Any) -> Any:
-    """The options that say for whom is asked."""
+    """Add the options that select session, sender and model."""
     for option in (
-        click.option("--sender", metavar="CHANNEL:ID", help="For a message of this sender (default: the owner)."),
-        click.option("--model", metavar="REF", help="With this model (default: the one the session would use)."),
-        click.option("--session", metavar="KEY", help="In this session (default: the agent's main one)."),
-        click.option("--agent", metavar="ID", help="Which agent (default: the default agent)."),
+        click.option("--sender", metavar="CHANNEL:ID", help="Sender of the message (default: the owner)."),
+        click.option("--model", metavar="REF", help="Model (default: the session's model)."),
+        click.option("--session", metavar="KEY", help="Session (default: the agent's main session)."),
+        click.option("--agent", metavar="ID", help="Agent (default: the default agent)."),
     ):
         command = option(command)
     return command
@@ -42,7 +42,7 @@ def _which(command: Any) -> Any:
 def list_tools(
     invocation: Invocation, agent: str | None, session: str | None, model: str | None, sender: str | None
 ) -> None:
-    """List the tools of a session, and those it does not have with the reason."""
+    """List the tools of a session, and the missing ones with the reason."""
     from retinue.runtime.explaining import every_tool
 
     standing = _stand(invocation, agent, session, model, sender, needs_model=True)
@@ -88,15 +88,15 @@ def _spell_list(given: list[tuple[Tool[Any], Decision]], denied: list[tuple[Tool
 @tools.command()
 @click.argument("tool")
 @_which
-@click.option("--command", "line", metavar="TEXT", help="Whether `exec` would run this command.")
+@click.option("--command", "line", metavar="TEXT", help="Decide whether `exec` would run this command.")
 @click.option(
     "--commands-file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="The same for one command a line, as JSON lines; `-` reads standard input.",
+    help="The same for one command per line, as JSON lines; `-` reads standard input.",
 )
-@click.option("--url", metavar="URL", help="Whether `web_fetch` would fetch this URL; its host is looked up.")
-@click.option("--path", metavar="PATH", help="Whether `read` or `write` would use this file.")
+@click.option("--url", metavar="URL", help="Decide whether `web_fetch` would fetch this URL; resolves its host.")
+@click.option("--path", metavar="PATH", help="Decide whether `read` or `write` may access this file.")
 @pass_invocation
 def explain(
     invocation: Invocation,
@@ -108,14 +108,14 @@ def explain(
     sender: str | None,
     **about: str | None,
 ) -> None:
-    """Show what every layer of the policy says of TOOL, or what would become of one call of it."""
+    """Show the decision of every policy layer for TOOL, or the decision for one call."""
     from retinue.core.errors import UsageError
     from retinue.tools.names import canonical
 
     name = canonical(tool)
     given = {option: value for option, value in about.items() if value is not None}
     if len(given) > 1:
-        raise UsageError("Ask about one thing: --command, --commands-file, --url or --path.")
+        raise UsageError("Use only one of --command, --commands-file, --url and --path.")
     standing = _stand(invocation, agent, session, model, sender)
     if not given:
         _explain_layers(invocation, name, standing)
@@ -146,7 +146,7 @@ def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> No
         raise UsageError(f"There is no tool '{name}'. {hint}")
     decision = standing.judge_tool(name, owner_only=found.owner_only if found else False)
     findings = [{"layer": f.layer, "decision": f.effect, "because": f.because} for f in decision.findings]
-    absent = "" if found else f" ('{name}' does not exist yet; this is what would hold.)"
+    absent = "" if found else f" ('{name}' does not exist yet; this is the decision it would get.)"
     invocation.show(
         {
             "tool": name,
@@ -218,14 +218,14 @@ def _stand(
 
         chosen = anyio.run(choose_model, foundation, key, model)
     if chosen is not None and not chosen.tools:
-        invocation.note(f"The model {chosen.ref} calls no tools, so a turn with it gets none.")
+        invocation.note(f"The model {chosen.ref} does not support tools, so a turn with it has none.")
     return take_stand(
         foundation, key, model=chosen.ref if chosen else None, sender=_read_sender(foundation, key, sender)
     )
 
 
 def _read_sender(foundation: Foundation, key: SessionKey, text: str | None) -> Inbound | None:
-    """A message of the sender that a person named; whoever the configuration calls the owner is the owner."""
+    """Build a message of the named sender; the configuration decides whether it is the owner."""
     from retinue.core.envelope import Inbound
     from retinue.core.errors import UsageError
 
@@ -233,6 +233,6 @@ def _read_sender(foundation: Foundation, key: SessionKey, text: str | None) -> I
         return None
     channel, colon, name = text.partition(":")
     if not colon or not channel or not name:
-        raise UsageError(f"'{text}' is no sender. Write channel and id, as in telegram:12345.")
+        raise UsageError(f"'{text}' is not a valid sender. Use channel and id, for example telegram:12345.")
     owners = {entry.strip().lower() for entry in foundation.config.commands.owner_allow_from}
     return Inbound("", key, sender=name, channel=channel.lower(), owner=text.strip().lower() in owners)

@@ -29,9 +29,9 @@ FIRST_QUESTION = "Hello! Who are you, in one sentence?"
 @which_session
 @pass_invocation
 def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int:
-    """Start the assistant: seed a home where there is none, find a model, start the gateway, open the chat.
+    """Set up what is missing and start the assistant.
 
-    Without a terminal it asks one question, prints the answer and ends.
+    Without a terminal it sends one message, prints the answer and exits.
     """
     from retinue.cli.agent import Question, ask_once
     from retinue.cli.assistant import Wanted
@@ -60,11 +60,11 @@ def _ensure_workspace(invocation: Invocation, foundation: Foundation, agent_id: 
 
     agent = foundation.agent_id(agent_id)
     if seed_agent(foundation, agent).created:
-        invocation.note(f"Made a workspace for agent '{agent}' at {locate_workspace(foundation, agent)}")
+        invocation.note(f"Created a workspace for agent '{agent}' at {locate_workspace(foundation, agent)}")
 
 
 def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
-    """Start the gateway where none runs, and say how to open its page; the chat works without one, too."""
+    """Start the gateway if none runs and print how to open its page; the chat also works without it."""
     from retinue.cli.access import make_pairing_code
     from retinue.cli.gateway import start_gateway
     from retinue.core.errors import RetinueError, UsageError
@@ -72,19 +72,19 @@ def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
     try:
         url = start_gateway(invocation.home).url
     except RetinueError as error:
-        invocation.note(f"{error}\nThe chat goes on without it.")
+        invocation.note(f"{error}\nThe chat continues without it.")
         return
     try:
-        how = f"sign in with {make_pairing_code(invocation.home, ('admin',))}; it works once, for ten minutes"
+        how = f"sign in with {make_pairing_code(invocation.home, ('admin',))}; it can be used once within ten minutes"
     except UsageError as error:
         # The page is there all the same; only another code is not to be had right now.
-        how = f"no new code: {error} Until then the page can ask to be let in"
+        how = f"no new code: {error} Until then the page can request access"
     page = f"{url}{prefix}/" if prefix else url
     invocation.note(f"The same chat in a browser: {page}\n  ({how})")
 
 
 async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:
-    """Say which model answers; where there is none at all, get the small one that needs neither key nor server."""
+    """Print the selected model; if there is none, download the small built-in one."""
     from retinue.cli.pulling import SMALLEST, pull_showing
     from retinue.core.errors import RetinueError
     from retinue.runtime.runtime import open_runtime
@@ -93,7 +93,7 @@ async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:
         access = runtime.model_access(foundation.agent_id(None))
         choice = await access.choose()
         if choice is None:
-            invocation.note(f"No model was found, so a small one is fetched to start with ({SMALLEST}, 94 MB) …")
+            invocation.note(f"No model was found, so a small one is downloaded to start with ({SMALLEST}, 94 MB) …")
             try:
                 await pull_showing(invocation, SMALLEST)
             except RetinueError as error:

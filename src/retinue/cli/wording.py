@@ -1,4 +1,4 @@
-"""How values read in what commands print: one wording for numbers, times and names of fields."""
+"""Formatting of numbers, times and field names in command output."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things: `1 file`, `1,200 files`."""
+    """Format a count: `1 file`, `1,200 files`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def spell_time(moment: datetime) -> str:
-    """A moment in the time of this machine."""
+    """Format a time in the local time zone."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
 def spell_span(seconds: float) -> str:
-    """A time that passed, as exactly as one cares."""
+    """Format a duration with suitable precision."""
     if seconds < 60:
         return f"{int(seconds)} s"
     minutes = int(seconds) // 60
@@ -26,18 +26,18 @@ def spell_span(seconds: float) -> str:
 
 
 def spell_place(path: str) -> str:
-    """A path with `~` for the person's own folder."""
+    """Format a path with `~` for the user's home folder."""
     own = str(Path.home())
     return f"~{path.removeprefix(own)}" if path == own or path.startswith(f"{own}/") else path
 
 
 def label(key: str) -> str:
-    """The name of a field in words: `lastSync` is `last sync`."""
+    """Format a field name: `lastSync` becomes `last sync`."""
     return "".join(f" {char.lower()}" if char.isupper() else char for char in key)
 
 
 def spell(value: Any) -> str:
-    """A value of such a field in words."""
+    """Format the value of a field."""
     match value:
         case bool():
             return "yes" if value else "no"

@@ -21,7 +21,7 @@ def workspace() -> None:
 @workspace.command("list")
 @pass_invocation
 def list_workspaces(invocation: Invocation) -> None:
-    """List every agent's folder."""
+    """List the workspaces of all agents."""
     from retinue.runtime.foundation import lay_foundation
 
     foundation = lay_foundation(invocation.home)
@@ -65,14 +65,14 @@ def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
 def _state(row: dict[str, Any]) -> str:
     marks = ["default"] if row["default"] else []
     doubts = [] if row["trusted"] else ["not trusted"]
-    return ", ".join([*marks, "ready" if row["exists"] else "not made yet", *doubts])
+    return ", ".join([*marks, "ready" if row["exists"] else "not created yet", *doubts])
 
 
 @workspace.command()
-@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
 @pass_invocation
 def status(invocation: Invocation, agent: str | None) -> None:
-    """Show an agent's files, what of them the model reads, and what is wrong."""
+    """Show an agent's files, how much of them is in the prompt, and problems."""
     from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.inspection import inspect_workspace
     from retinue.runtime.rooms import open_room
@@ -98,10 +98,10 @@ def status(invocation: Invocation, agent: str | None) -> None:
 
 
 @workspace.command()
-@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
 @pass_invocation
 def seed(invocation: Invocation, agent: str | None) -> None:
-    """Make an agent's folder and the files that it lacks; changes nothing that exists."""
+    """Create an agent's workspace and missing files; existing files are not changed."""
     from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.rooms import locate_workspace, seed_agent
 
@@ -111,7 +111,7 @@ def seed(invocation: Invocation, agent: str | None) -> None:
     for note in report.notes:
         invocation.note(note)
     path = locate_workspace(foundation, chosen)
-    made = ", ".join(report.created) or "nothing, all files are there"
+    made = ", ".join(report.created) or "nothing, all files exist"
     invocation.show(
         {"agent": chosen, "workspace": str(path), "created": report.created, "kept": report.kept},
         f"{path}\nNew: {made}",
@@ -119,21 +119,21 @@ def seed(invocation: Invocation, agent: str | None) -> None:
 
 
 @workspace.command()
-@click.option("--agent", metavar="ID", help="Which agent (default: the default agent).")
-@click.option("--revoke", is_flag=True, help="Take it back.")
+@click.option("--agent", metavar="ID", help="Agent (default: the default agent).")
+@click.option("--revoke", is_flag=True, help="Revoke the trust.")
 @pass_invocation
 def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
-    """Vouch for a folder that Retinue did not make, such as a cloned repository.
+    """Trust a folder that Retinue did not create, such as a cloned repository.
 
-    Until then the agent reads its files as data, and uses none of its skills and hooks.
+    Until then its files are untrusted data, and its skills and hooks are disabled.
     """
     from retinue.runtime.rooms import change_trust
 
     foundation = invocation.lay_foundation()
     chosen = foundation.agent_id(agent)
     path, trusted = change_trust(foundation, chosen, trusted=not revoke)
-    what = "The agent's own: its files are read as they are meant, its skills and hooks can be used."
-    instead = "Not trusted: its files are data, its skills and hooks are off."
+    what = "Trusted: its files are instructions, and its skills and hooks can be used."
+    instead = "Not trusted: its files are data, and its skills and hooks are disabled."
     invocation.show(
         {"agent": chosen, "workspace": str(path), "trusted": trusted}, f"{path}\n{what if trusted else instead}"
     )
