@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from retinue.cli.assistant import check_url
+from retinue.cli.connect import check_url
 from retinue.core.errors import UsageError
 from retinue.testing.modelserver import running_server
 from tests.cli.conftest import RunCommand
@@ -47,7 +47,7 @@ def test_a_home_that_uses_a_gateway_elsewhere_says_so(home: Path, retinue: RunCo
     assert (refused.code, "gateway.mode is remote" in refused.err) == (2, True)
     assert not [each for each in retinue("doctor", "--json").data["findings"] if each["what"] == "No gateway runs."]
     (home / "retinue.json").write_text('{gateway: {mode: "remote"}}')
-    assert "gateway.remote.url does not say where" in retinue("agent", "-m", "hi").err
+    assert "gateway.remote.url is not set" in retinue("agent", "-m", "hi").err
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from retinue.cli.render import TerminalView, split_blocks
+from retinue.cli.turn_view import TerminalView, split_blocks
 from retinue.core.events import (
     Accepted,
     Answered,

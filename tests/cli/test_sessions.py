@@ -322,7 +322,7 @@ def test_restore_without_a_compaction_or_beside_a_running_turn_is_refused(retinu
         assert "in use by another process" in retinue("sessions", "restore", "main").err
     assert "only 1 compactions" in retinue("sessions", "restore", "main", "--to", "2").err
     ran = retinue("sessions", "restore", "main", "--to", "1")
-    assert "The model reads 2 messages of agent:main:main again; it read 0." in ran.out
+    assert "The model now receives 2 messages of agent:main:main instead of 0." in ran.out
 
 
 def openclaw(path: Path) -> Path:

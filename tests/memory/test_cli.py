@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from retinue.cli.init import init
 from retinue.cli.memory import memory
+from retinue.cli.workspace import init
 from retinue.core.clock import SystemClock
 from retinue.core.errors import OutsideRoot
 from retinue.core.keys import DEFAULT_AGENT

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from click.testing import CliRunner
 
-from retinue.cli.init import init
+from retinue.cli.workspace import init
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
 from retinue.memory.qmd import cycles

@@ -12,8 +12,8 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from retinue.cli.init import init
 from retinue.cli.memory import memory as memory_command
+from retinue.cli.workspace import init
 from retinue.core.errors import OutsideRoot
 from retinue.core.trust import Trust
 from retinue.memory.bulk import Use

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from retinue.cli.init import init
 from retinue.cli.memory import memory as memory_command
+from retinue.cli.workspace import init
 from retinue.core.clock import SystemClock
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from retinue.cli.init import init
+from retinue.cli.workspace import init
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
 from retinue.runtime.foundation import lay_foundation

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.assistant import Wanted, open_assistant
 from retinue.cli.common import (
     Command,
     Invocation,
@@ -22,6 +21,7 @@ from retinue.cli.common import (
     which_gateway,
     which_session,
 )
+from retinue.cli.connect import ConnectOptions, open_assistant
 from retinue.cli.terminal import echo, is_terminal
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def agent(
     approvals: str | None,
     no_stream: bool,
 ) -> int:
-    """Send one message to an agent and print the answer.
-
-    The exit code is 0 when it answered, 1 when it could not.
-    """
+    """The exit code is 0 when it answered, 1 when it could not."""
     import anyio
 
     from retinue.core.errors import UsageError
@@ -70,13 +67,13 @@ def agent(
     text = message if message is not None else read_piped()
     if not text.strip():
         raise UsageError("The message is empty. Use -m TEXT, or pipe the text in.")
-    question = Question(text, agent_id, session, model)
-    wanted = Wanted("retinue agent", skills)
+    question = TurnRequest(text, agent_id, session, model)
+    wanted = ConnectOptions("retinue agent", skills)
     return anyio.run(ask_once, invocation, question, wanted, no_stream, approvals)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TurnRequest:
     """A message and its target: agent, session and optional model."""
 
     text: str
@@ -87,8 +84,8 @@ class Question:
 
 async def ask_once(
     invocation: Invocation,
-    question: Question,
-    wanted: Wanted,
+    question: TurnRequest,
+    wanted: ConnectOptions,
     no_stream: bool = False,
     approvals: str | None = None,
 ) -> int:
@@ -119,7 +116,7 @@ async def _say(assistant: Assistant, inbound: Inbound, printer: _Printer, ask: A
     """Answer one message; Ctrl-C stops the turn, as in a chat."""
     import anyio
 
-    from retinue.cli.interrupt import interruptible
+    from retinue.cli.keyboard import interruptible
 
     async with (
         anyio.create_task_group() as stops,
@@ -171,7 +168,7 @@ async def _hear_out(household: Household, outbound: Outbound, printer: _Printer)
 
 def _choose_ask(approvals: str | None) -> Ask:
     """Choose who answers approval requests: the person at this terminal, or what the option says."""
-    from retinue.cli.approval import deny_everything, terminal_ask, wait_elsewhere
+    from retinue.cli.approval_prompt import deny_everything, terminal_ask, wait_elsewhere
     from retinue.core.approval import nobody_to_ask
 
     if approvals == "deny":

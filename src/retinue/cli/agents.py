@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def agents() -> None:
-    """List agents and bindings; explain how a message is routed."""
+    pass
 
 
 @agents.command("list")
@@ -81,7 +81,7 @@ def bindings(invocation: Invocation) -> None:
         (
             f"[{row['index']}]",
             row["tier"],
-            _spell_match(config.bindings[row["index"]].match),
+            _format_match(config.bindings[row["index"]].match),
             f"{row['agent']}{'' if row['known'] else ' (no such agent)'}",
             row["comment"] or "",
         )
@@ -91,7 +91,7 @@ def bindings(invocation: Invocation) -> None:
     invocation.show(rows, "\n".join(filter(None, (table(spelled), default))))
 
 
-def _spell_match(match: BindingMatch) -> str:
+def _format_match(match: BindingMatch) -> str:
     peer = match.peer
     facts = (
         ("channel", match.channel),
@@ -133,7 +133,7 @@ def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts:
         roles=roles,
     )
     found = find_destination(lay_foundation(invocation.home).config, origin)
-    invocation.show(_describe(found), lambda: _spell_route(found, origin))
+    invocation.show(_describe(found), lambda: _format_route(found, origin))
 
 
 def _describe(found: Destination) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def _describe(found: Destination) -> dict[str, Any]:
     }
 
 
-def _spell_route(found: Destination, origin: Origin) -> str:
+def _format_route(found: Destination, origin: Origin) -> str:
     which = "no binding" if found.route.binding is None else f"bindings[{found.route.binding}]"
     writer = "the owner" if found.owner else "not the owner"
     commands = "allowed" if found.may_command else "refused"
@@ -162,13 +162,13 @@ def _spell_route(found: Destination, origin: Origin) -> str:
         ("agent", f"{found.route.agent} ({which}: {found.route.because})"),
         ("session", found.session),
         ("sender", f"{origin.writer or 'unknown'}, {writer}; commands {commands}"),
-        ("answered", _spell_admission(found)),
+        ("answered", _format_admission(found)),
     ]
     tried = [(f"  [{each.index}]", each.agent, each.why) for each in found.route.considered]
     return "\n".join([table(facts), *(["bindings", table(tried)] if tried else [])])
 
 
-def _spell_admission(found: Destination) -> str:
+def _format_admission(found: Destination) -> str:
     if found.refused is not None:
         return f"no: {found.refused}"
     return "when the agent is called" if found.needs_mention else "yes"

@@ -21,7 +21,7 @@ MOST_SHOWN = 50
 
 @click.group(cls=Group)
 def approvals() -> None:
-    """Approve or deny what agents request; list and edit allow rules."""
+    pass
 
 
 @approvals.command("list")

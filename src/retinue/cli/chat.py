@@ -13,8 +13,7 @@ import anyio
 import click
 from anyio.abc import TaskGroup
 
-from retinue.cli.approval import terminal_ask
-from retinue.cli.assistant import Wanted, open_assistant
+from retinue.cli.approval_prompt import terminal_ask
 from retinue.cli.common import (
     Command,
     Invocation,
@@ -26,10 +25,10 @@ from retinue.cli.common import (
     which_gateway,
     which_session,
 )
-from retinue.cli.interrupt import interruptible
-from retinue.cli.keyboard import Keyboard
+from retinue.cli.connect import ConnectOptions, open_assistant
+from retinue.cli.formatting import format_path
+from retinue.cli.keyboard import Keyboard, interruptible
 from retinue.cli.terminal import tame
-from retinue.cli.wording import spell_place
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -64,11 +63,11 @@ FAREWELLS = ("/quit", "/exit", "/bye")
 @which_gateway
 @pass_invocation
 def chat(invocation: Invocation, agent_id: str | None, session: str | None, skills: tuple[Path, ...]) -> int:
-    """Chat with an agent in the terminal. Ctrl-C stops a turn, /quit exits, /help lists commands."""
-    return anyio.run(hold_chat, invocation, Wanted("retinue chat", skills), agent_id, session)
+    """Ctrl-C stops a turn, /quit exits, /help lists commands."""
+    return anyio.run(hold_chat, invocation, ConnectOptions("retinue chat", skills), agent_id, session)
 
 
-async def hold_chat(invocation: Invocation, wanted: Wanted, agent_id: str | None, session: str | None) -> int:
+async def hold_chat(invocation: Invocation, wanted: ConnectOptions, agent_id: str | None, session: str | None) -> int:
     """Chat until the person exits, through the gateway if one runs, otherwise in this process."""
     from rich.console import Console
 
@@ -80,7 +79,7 @@ async def hold_chat(invocation: Invocation, wanted: Wanted, agent_id: str | None
     foundation = invocation.lay_foundation()
     async with open_assistant(invocation, replace(wanted, asks=True), foundation) as (assistant, _):
         key = await assistant.session_key(session, agent_id)
-        await Chat(assistant, foundation, key, Console()).hold()
+        await TerminalChat(assistant, foundation, key, Console()).hold()
     return 0
 
 
@@ -98,7 +97,7 @@ def find_mistyped(text: str, commands: Sequence[str]) -> str | None:
     return near[0] if near else None
 
 
-class Chat:
+class TerminalChat:
     """One chat on one terminal."""
 
     def __init__(self, assistant: Runtime | Client, foundation: Foundation, key: SessionKey, console: Console) -> None:
@@ -143,7 +142,7 @@ class Chat:
 
     async def _attend(self, tasks: TaskGroup) -> None:
         """Serve background messages in this process, or follow the gateway that serves them."""
-        from retinue.cli.render import TerminalView
+        from retinue.cli.turn_view import TerminalView
         from retinue.runtime.household import Household
         from retinue.runtime.runtime import Runtime
 
@@ -176,7 +175,7 @@ class Chat:
         from rich.text import Text
 
         greeting = await self._assistant.greet(self._key)
-        place = spell_place(greeting.workspace)
+        place = format_path(greeting.workspace)
         self._console.print(Text.assemble((tame(greeting.name), "bold"), "  ", (tame(place), "dim")))
         if greeting.model is None:
             self._print(greeting.advice)
@@ -259,7 +258,7 @@ class Chat:
 
     async def _exchange(self, inbound: Inbound, say: Say | None = None) -> None:
         """Send one message and show the turn; Ctrl-C ends the turn and keeps the chat open."""
-        from retinue.cli.render import TerminalView
+        from retinue.cli.turn_view import TerminalView
         from retinue.core.envelope import Source
         from retinue.core.events import TurnStatus
 

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def config() -> None:
-    """Read, change, validate and explain the configuration.
-
-    A KEY is a dotted path such as agents.defaults.workspace, agents.list[id=work].model or
+    """A KEY is a dotted path such as agents.defaults.workspace, agents.list[id=work].model or
     agents.defaults.models["openai/gpt-5"].alias.
     """
 
@@ -101,7 +99,7 @@ def validate(invocation: Invocation) -> int:
             "warnings": [_problem(problem) for problem in loaded.warnings],
             "pending": loaded.pending,
         },
-        lambda: _spell_validation(loaded),
+        lambda: _format_validation(loaded),
     )
     return 1 if loaded.errors else 0
 
@@ -116,7 +114,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _spell_validation(loaded: LoadedConfig) -> str:
+def _format_validation(loaded: LoadedConfig) -> str:
     lines = [f"error: {problem}" for problem in loaded.errors]
     lines += [f"warning: {problem}" for problem in loaded.warnings]
     if loaded.pending:
@@ -136,10 +134,10 @@ def explain(invocation: Invocation, key: str) -> None:
     from retinue.config.explain import explain as explain_key
 
     explanation = explain_key(_load(invocation), key)
-    invocation.show(explanation.as_dict(), lambda: _spell_explanation(explanation))
+    invocation.show(explanation.as_dict(), lambda: _format_explanation(explanation))
 
 
-def _spell_explanation(found: Explanation) -> str:
+def _format_explanation(found: Explanation) -> str:
     rows = [
         ("value", json.dumps(found.value, ensure_ascii=False)),
         ("from", found.origin),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.wording import spell_time
+from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
     from retinue.automation.drafting import JobFields
@@ -53,7 +53,7 @@ def _takes_fields(command: F) -> F:
 
 @click.group(cls=Group)
 def cron() -> None:
-    """Schedule jobs for agents. Jobs run only while the gateway is running."""
+    pass
 
 
 @cron.command("list")
@@ -66,7 +66,7 @@ def list_(invocation: Invocation, agent_id: str | None) -> None:
     with _opened(invocation) as (foundation, book):
         agent = foundation.agent_id(agent_id) if agent_id else None
         jobs = [job for job in book.all() if agent in (None, job.agent)]
-        invocation.show([describe_job(job) for job in jobs], lambda: _spell_jobs(jobs))
+        invocation.show([describe_job(job) for job in jobs], lambda: _format_jobs(jobs))
 
 
 @cron.command()
@@ -130,7 +130,7 @@ def runs(invocation: Invocation, job: str, limit: int) -> None:
         found = book.get(job)
         listed = book.runs(found.id, limit)
         none = f"{found.name} has not run yet."
-        invocation.show([describe_run(run) for run in listed], lambda: _spell_runs(listed) or none)
+        invocation.show([describe_run(run) for run in listed], lambda: _format_runs(listed) or none)
 
 
 @cron.command()
@@ -187,16 +187,18 @@ def _show_job(invocation: Invocation, job: Job, what: str) -> None:
     invocation.show(describe_job(job), f"{what} {job.id} ({job.name}): {job.schedule}, {when}.")
 
 
-def _spell_jobs(jobs: list[Job]) -> str:
+def _format_jobs(jobs: list[Job]) -> str:
     if not jobs:
         return "There are no jobs. See `retinue cron add --help`."
     rows = [
-        (job.id, job.name[:40], job.agent, job.schedule, spell_time(job.next_at) if job.next_at else "-")
+        (job.id, job.name[:40], job.agent, job.schedule, format_time(job.next_at) if job.next_at else "-")
         for job in jobs
     ]
     return table(rows, header=("id", "name", "agent", "when", "next"))
 
 
-def _spell_runs(listed: tuple[JobRun, ...]) -> str:
-    rows = [(spell_time(run.started_at), run.outcome, run.reason, " ".join(run.summary.split())[:80]) for run in listed]
+def _format_runs(listed: tuple[JobRun, ...]) -> str:
+    rows = [
+        (format_time(run.started_at), run.outcome, run.reason, " ".join(run.summary.split())[:80]) for run in listed
+    ]
     return table(rows)

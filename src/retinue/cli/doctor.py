@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Command, Invocation, pass_invocation
-from retinue.cli.wording import count
+from retinue.cli.formatting import count
 
 if TYPE_CHECKING:
     from retinue.audit.facts import GatewayFacts
@@ -24,10 +24,7 @@ SIGNS = {"problem": "✗", "warning": "!", "note": "·"}
 @click.option("--deep", is_flag=True, help="Also send a request to the models; needs the network and may cost money.")
 @pass_invocation
 def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
-    """Check the installation and report problems with their fixes.
-
-    Without --fix nothing is changed. The exit code is 1 if a problem remains.
-    """
+    """Without --fix nothing is changed. The exit code is 1 if a problem remains."""
     import anyio
 
     from retinue.audit.doctor import examine
@@ -53,7 +50,7 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
         "fixed": list(fixed),
         "findings": [_describe(finding) for finding in findings],
     }
-    invocation.show(data, lambda: _spell(findings, fixed, problems))
+    invocation.show(data, lambda: _format(findings, fixed, problems))
     return 1 if problems else 0
 
 
@@ -101,7 +98,7 @@ def _describe(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _spell(findings: tuple[Finding, ...], fixed: tuple[str, ...], problems: int) -> str:
+def _format(findings: tuple[Finding, ...], fixed: tuple[str, ...], problems: int) -> str:
     lines = list(fixed)
     for finding in findings:
         lines.append(f"{SIGNS[finding.severity]} {finding.area}: {finding.what}")

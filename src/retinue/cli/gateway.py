@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.access import devices, pair, token
 from retinue.cli.common import Group, Invocation, keep_logs, pass_invocation, table
+from retinue.cli.formatting import format_span, format_value, label
+from retinue.cli.gateway_access import devices, pair, token
 from retinue.cli.terminal import is_terminal
-from retinue.cli.wording import label, spell, spell_span
 
 if TYPE_CHECKING:
     from retinue.storage.home import Home
@@ -29,7 +29,7 @@ PORT_VARIABLE = "RETINUE_GATEWAY_PORT"
 
 @click.group(cls=Group)
 def gateway() -> None:
-    """Run the gateway server; manage tokens and devices."""
+    pass
 
 
 for _command in (token, pair, devices):
@@ -111,17 +111,17 @@ def status(invocation: Invocation) -> int:
     data: dict[str, Any] = {"running": True, "pid": facts.pid, "url": facts.url}
     if found is not None:
         data |= found.model_dump(mode="json", by_alias=True)
-    invocation.show(data, lambda: table(_spell_status(data, found)))
+    invocation.show(data, lambda: table(_format_status(data, found)))
     return 0
 
 
-def _spell_status(data: dict[str, Any], found: Status | None) -> list[tuple[str, str]]:
+def _format_status(data: dict[str, Any], found: Status | None) -> list[tuple[str, str]]:
     """Format the facts; times and durations in a readable form."""
     if found is None:
-        return [(label(name), spell(value)) for name, value in data.items()]
+        return [(label(name), format_value(value)) for name, value in data.items()]
     told = data | {"startedAt": found.started_at, "memoryMb": f"{found.memory_mb:.0f}"}
-    told["uptime"] = spell_span(told.pop("uptimeSeconds"))
-    return [(label(name), spell(value)) for name, value in told.items() if value not in ([], None)]
+    told["uptime"] = format_span(told.pop("uptimeSeconds"))
+    return [(label(name), format_value(value)) for name, value in told.items() if value not in ([], None)]
 
 
 @gateway.command()

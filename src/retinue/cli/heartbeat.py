@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, open_state, pass_invocation, table
-from retinue.cli.wording import spell_time
+from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
     from retinue.automation.beatbook import Beat
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def heartbeat() -> None:
-    """Show heartbeats and run one now. Heartbeats run only while the gateway is running."""
+    pass
 
 
 @heartbeat.command()
@@ -30,7 +30,7 @@ def status(invocation: Invocation) -> None:
     from retinue.runtime.foundation import lay_foundation
 
     found = anyio.run(_status, lay_foundation(invocation.home))
-    invocation.show(found, lambda: table(map(_spell, found), header=("agent", "every", "next", "last")))
+    invocation.show(found, lambda: table(map(_format, found), header=("agent", "every", "next", "last")))
 
 
 @heartbeat.command()
@@ -63,14 +63,14 @@ def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     agent = foundation.agent_id(agent_id) if agent_id else None
     with open_state(foundation) as database:
         found = BeatBook(database, foundation.clock).log(agent, limit)
-    rows = [(spell_time(beat.at), beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found]
+    rows = [(format_time(beat.at), beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found]
     invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "There are no heartbeats yet.")
 
 
-def _spell(row: dict[str, Any]) -> tuple[str, ...]:
+def _format(row: dict[str, Any]) -> tuple[str, ...]:
     moment, _, outcome = (row["last"] or "").partition(" ")
-    last = f"{spell_time(datetime.fromisoformat(moment))} {outcome}" if moment else "-"
-    following = spell_time(datetime.fromisoformat(row["next"])) if row["next"] else "never"
+    last = f"{format_time(datetime.fromisoformat(moment))} {outcome}" if moment else "-"
+    following = format_time(datetime.fromisoformat(row["next"])) if row["next"] else "never"
     return row["agent"], row["every"], following, last
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def hooks() -> None:
-    """List, enable and disable hooks; explain why one is disabled."""
+    pass
 
 
 @hooks.command("list")

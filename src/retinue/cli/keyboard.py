@@ -1,8 +1,9 @@
-"""Keyboard input shared by the chat prompt and approval questions, which have priority."""
+"""Keyboard input and Ctrl-C: shared by the chat prompt and approval questions, which have priority."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -49,3 +50,29 @@ class Keyboard:
             reader.app.exit(exception=_Interrupted())
         async with self._reading:
             yield
+
+
+@asynccontextmanager
+async def interruptible(stop: Callable[[], object], *, once: bool = False) -> AsyncIterator[None]:
+    """Inside the block, Ctrl-C calls `stop` instead of ending the program; with `once`, the second Ctrl-C ends it."""
+
+    usual = signal.getsignal(signal.SIGINT)
+
+    async def watch() -> None:
+        try:
+            with anyio.open_signal_receiver(signal.SIGINT) as signals:
+                async for _ in signals:
+                    stop()
+                    if once:
+                        return
+        finally:
+            # The receiver leaves the one that raises anywhere, in the middle of whatever runs.
+            signal.signal(signal.SIGINT, usual)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        await anyio.lowlevel.checkpoint()
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()

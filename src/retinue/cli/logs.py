@@ -28,7 +28,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 @click.option("--session", metavar="KEY", help="Only records of this session (or a part of its key) or run.")
 @pass_invocation
 def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, session: str | None) -> None:
-    """Show log records, most recent last. With --json and --follow, one JSON object per line."""
+    """The most recent record is last. With --json and --follow, one JSON object is printed per line."""
     from retinue.audit.logbook import Follower, make_filter, read_last
     from retinue.runtime.foundation import lay_foundation
     from retinue.storage.file_errors import explained
@@ -39,7 +39,7 @@ def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, se
     if not follow:
         found = read_last(path, lines, wanted)
         none = f"No matching records in {path}." if exists else f"There is no log yet at {path}."
-        invocation.show([_describe(record) for record in found], lambda: "\n".join(map(_spell, found)) or none)
+        invocation.show([_describe(record) for record in found], lambda: "\n".join(map(_format, found)) or none)
         return
     if not exists:
         invocation.note(f"There is no log yet at {path}; waiting for it.")
@@ -74,7 +74,7 @@ def _print(invocation: Invocation, record: Record) -> None:
 
         echo(json.dumps(redact_data(_describe(record)), ensure_ascii=False), exact=True)
     else:
-        echo(redact_everything(_spell(record)))
+        echo(redact_everything(_format(record)))
 
 
 def _describe(record: Record) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _describe(record: Record) -> dict[str, Any]:
     }
 
 
-def _spell(record: Record) -> str:
+def _format(record: Record) -> str:
     """Remove terminal control sequences from a record."""
     from retinue.tools.commands import show_exactly
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import io
 import os
 import sys
@@ -27,7 +28,7 @@ COMMANDS = {
     "doctor": ("retinue.cli.doctor:doctor", "Check the installation and report problems with their fixes."),
     "logs": ("retinue.cli.logs:logs", "Show log records."),
     "agents": ("retinue.cli.agents:agents", "List agents and bindings; explain how a message is routed."),
-    "init": ("retinue.cli.init:init", "Create the home folder and the default agent's workspace."),
+    "init": ("retinue.cli.workspace:init", "Create the home folder and the default agent's workspace."),
     "prompt": ("retinue.cli.prompt:prompt", "Show the system prompt of an agent and its size."),
     "config": ("retinue.cli.config:config", "Read, change, validate and explain the configuration."),
     "workspace": ("retinue.cli.workspace:workspace", "List, inspect, seed and trust the agents' workspaces."),
@@ -48,7 +49,11 @@ COMMANDS = {
     "approvals": ("retinue.cli.approvals:approvals", "Approve or deny what agents request; list and edit allow rules."),
     "security": ("retinue.cli.security:security", "Read the audit log; preview how untrusted text is marked."),
 }
-"""Every command with its target and its summary, which is all that `--help` needs."""
+"""Every command with its target and its summary.
+
+This is the only place for a summary: `--help` needs nothing else, and the help of the command begins with it. The
+docstring of a command holds the details that follow.
+"""
 
 
 class LazyGroup(Group):
@@ -63,6 +68,8 @@ class LazyGroup(Group):
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
+        summary, details = COMMANDS[cmd_name][1], command.callback.__doc__ if command.callback else None
+        command.help = f"{summary}\n\n{inspect.cleandoc(details)}" if details else summary
         return command
 
     def resolve_command(

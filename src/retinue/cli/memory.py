@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.formatting import count, format_value, label
 from retinue.cli.terminal import is_terminal
-from retinue.cli.wording import count, label, spell
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -31,7 +31,7 @@ _SHOWN_PROBLEMS = 20
 
 @click.group(cls=Group)
 def memory() -> None:
-    """Index, search and read an agent's notes."""
+    pass
 
 
 @memory.command()
@@ -49,7 +49,7 @@ def status(invocation: Invocation, agent: str | None) -> None:
     shown = {
         key: value for key, value in data.items() if key != "problems" and (value is not None or key == "lastSync")
     }
-    invocation.show(data, lambda: table([(label(key), spell(value)) for key, value in shown.items()]))
+    invocation.show(data, lambda: table([(label(key), format_value(value)) for key, value in shown.items()]))
     _note_problems(invocation, data["problems"])
 
 
@@ -236,7 +236,7 @@ def _search(
 
 def _show_hits(invocation: Invocation, found: SearchResult, *, explain: bool) -> None:
     data = [_describe(hit, explain=explain) for hit in found.hits]
-    invocation.show(data, lambda: "\n\n".join(_spell_hit(hit, explain=explain) for hit in found.hits) or "No results.")
+    invocation.show(data, lambda: "\n\n".join(_format_hit(hit, explain=explain) for hit in found.hits) or "No results.")
     if found.reason:
         is_about_words = found.mode == "text" and found.instead_of is None
         invocation.note(f"Words only: {found.reason}" if is_about_words else found.reason)
@@ -266,7 +266,7 @@ def _parts(hit: Hit) -> dict[str, float]:
     }
 
 
-def _spell_hit(hit: Hit, *, explain: bool) -> str:
+def _format_hit(hit: Hit, *, explain: bool) -> str:
     head = f"{hit.citation}  {hit.score:.2f}"
     if explain:
         parts = "  ".join(f"{name} {value:.2f}" for name, value in _parts(hit).items())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.model_download import SMALLEST, pull_showing
 from retinue.cli.models_auth import auth
-from retinue.cli.pulling import SMALLEST, pull_showing
 
 if TYPE_CHECKING:
     from retinue.core.model import ModelInfo, ModelRef
@@ -24,7 +24,7 @@ ANSWER_SHOWN = 60
 
 @click.group(cls=Group)
 def models() -> None:
-    """List, test, choose and download models; store credentials."""
+    pass
 
 
 models.add_command(auth)
@@ -39,7 +39,7 @@ def list_models(invocation: Invocation, agent: str | None, everything: bool) -> 
     import anyio
 
     found = anyio.run(_survey, invocation.lay_foundation(), agent, everything)
-    invocation.show(found, lambda: _spell_survey(found))
+    invocation.show(found, lambda: _format_survey(found))
 
 
 async def _survey(foundation: Foundation, agent: str | None, everything: bool) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _describe(info: ModelInfo, aliases: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _spell_survey(found: dict[str, Any]) -> str:
+def _format_survey(found: dict[str, Any]) -> str:
     from retinue.runtime.models import NO_MODEL
 
     chosen = found["chosen"]
@@ -132,7 +132,7 @@ def test(invocation: Invocation, ref: str | None, agent: str | None) -> int:
     import anyio
 
     trial = anyio.run(_try, invocation, ref, agent)
-    invocation.show(_describe_trial(trial), lambda: _spell_trial(trial))
+    invocation.show(_describe_trial(trial), lambda: _format_trial(trial))
     return 0 if trial.answer else 1
 
 
@@ -178,7 +178,7 @@ def _describe_trial(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _spell_trial(trial: Trial) -> str:
+def _format_trial(trial: Trial) -> str:
     from retinue.security.literals import literal
 
     lines = [f"{name}: {failed.reason}: {literal(failed.detail)}" for name, failed in trial.failures]

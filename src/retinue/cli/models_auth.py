@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, ask_is_possible, pass_invocation, table
-from retinue.cli.wording import spell_time
+from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
     from retinue.providers.credentials import Credentials
@@ -172,7 +172,7 @@ def _describe(row: ProfileSummary) -> dict[str, Any]:
 
 
 def _when(row: ProfileSummary) -> str:
-    return spell_time(row.last_used) if row.last_used else "never"
+    return format_time(row.last_used) if row.last_used else "never"
 
 
 def _state(row: ProfileSummary) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def plugins() -> None:
-    """List, enable and disable plugins; explain why one is disabled."""
+    pass
 
 
 @plugins.command("list")
@@ -36,10 +36,12 @@ def list_(invocation: Invocation) -> int:
 @pass_invocation
 def info(invocation: Invocation, name: str) -> None:
     """Show one plugin: its origin, state and what it registers."""
-    from retinue.cli.wording import label, spell
+    from retinue.cli.formatting import format_value, label
 
     details = _describe(_find(invocation.lay_foundation().registry, name))
-    invocation.show(details, lambda: table([(label(key), spell(value)) for key, value in details.items() if value]))
+    invocation.show(
+        details, lambda: table([(label(key), format_value(value)) for key, value in details.items() if value])
+    )
 
 
 @plugins.command()

@@ -21,7 +21,7 @@ PARTS = click.Choice(["stable", "session", "turn", "all"])
 
 @click.group(cls=Group)
 def prompt() -> None:
-    """Show the system prompt of an agent and its size."""
+    pass
 
 
 def _which(command: Any) -> Any:
@@ -67,7 +67,7 @@ def sizes(invocation: Invocation, agent: str | None, mode: str, session: str | N
     """Show the size of each section, file, skill and tool."""
     built, tools = _build(invocation, agent, session, mode)
     report = _measure(built, tools)
-    invocation.show(report.to_json(), lambda: _spell_sizes(report))
+    invocation.show(report.to_json(), lambda: _format_sizes(report))
 
 
 @prompt.command()
@@ -97,7 +97,7 @@ def diff(invocation: Invocation, before: str | None, after: str) -> None:
             "changed": found.changed,
             "moved": {"name": found.moved.name, "because": found.moved.because} if found.moved else None,
         },
-        lambda: _spell_diff(found),
+        lambda: _format_diff(found),
     )
 
 
@@ -170,7 +170,7 @@ def _sent(invocation: Invocation, text: str) -> PromptReport:
         ) from None
 
 
-def _spell_sizes(report: PromptReport) -> str:
+def _format_sizes(report: PromptReport) -> str:
     schemas = sum(tool.tokens for tool in report.tools)
     blocks = [
         table(
@@ -195,7 +195,7 @@ def _spell_sizes(report: PromptReport) -> str:
     return "\n\n".join(blocks)
 
 
-def _spell_diff(found: ReportDiff) -> str:
+def _format_diff(found: ReportDiff) -> str:
     lines = [
         f"{word}: {', '.join(names)}"
         for word, names in (("Added", found.added), ("Removed", found.removed), ("Changed", found.changed))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def sandbox() -> None:
-    """Explain, list and prune sandboxes."""
+    pass
 
 
 @sandbox.command()
@@ -28,10 +28,10 @@ def explain(invocation: Invocation, agent: str | None, session: str | None) -> N
 
     foundation = lay_foundation(invocation.home)
     found = explain_sandbox(foundation, foundation.session_key(session, agent))
-    invocation.show(found, lambda: _spell(found))
+    invocation.show(found, lambda: _format(found))
 
 
-def _spell(found: dict[str, Any]) -> str:
+def _format(found: dict[str, Any]) -> str:
     confined = "confined" if found["confined"] else "not sandboxed"
     lines = [f"{found['session']} is {confined}: {found['because']}.", ""]
     if found["refused"]:
@@ -44,7 +44,7 @@ def _spell(found: dict[str, Any]) -> str:
         *(("writable", path) for path in found["writable"]),
         *(("read-only", path) for path in found["readable"]),
         *(("hidden", path) for path in found["hidden"]),
-        ("network", _spell_network(found)),
+        ("network", _format_network(found)),
         *(("limit", f"{name} {value:,}") for name, value in found["limits"].items()),
     ]
     heading = [] if found["confined"] else ["If it were sandboxed:"]
@@ -55,7 +55,7 @@ def _praise(candidate: dict[str, Any], found: dict[str, Any]) -> str:
     return "works" if candidate["name"] == found["backend"] else "works, not needed"
 
 
-def _spell_network(found: dict[str, Any]) -> str:
+def _format_network(found: dict[str, Any]) -> str:
     if found["network"] == "off":
         return "off"
     return f"HTTP and HTTPS by the checked proxy, to {', '.join(found['hosts']) or 'every public host'}"

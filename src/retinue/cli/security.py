@@ -20,7 +20,7 @@ SOURCES = ("email", "webhook", "api", "browser", "channel_metadata", "web_search
 
 @click.group(cls=Group)
 def security() -> None:
-    """Read the audit log; preview how untrusted text is marked."""
+    pass
 
 
 @security.command()
@@ -56,7 +56,7 @@ def log(invocation: Invocation, kinds: tuple[str, ...], since: str | None, limit
         invocation.note(f"The newest {limit} of {len(found)} entries; `--limit N` shows more.")
     invocation.show(
         {"file": str(audit.path), "entries": shown},
-        lambda: "\n".join(map(_spell, shown)) or "There are no matching entries.",
+        lambda: "\n".join(map(_format, shown)) or "There are no matching entries.",
     )
     return 0
 
@@ -101,7 +101,7 @@ def _fits(entry: dict[str, Any], kinds: tuple[str, ...], after: datetime | None)
         return False
 
 
-def _spell(entry: dict[str, Any]) -> str:
+def _format(entry: dict[str, Any]) -> str:
     from retinue.security.literals import literal
 
     if "raw" in entry:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.formatting import format_time
 from retinue.cli.session_lookup import AGENT, find_session, list_sessions_of, tell_notes
-from retinue.cli.sessions_upkeep import check, compact, import_sessions, prune, restore
+from retinue.cli.sessions_maintenance import check, compact, import_sessions, prune, restore
 from retinue.cli.terminal import echo
-from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
     from retinue.sessions.entries import Entry, Header
@@ -27,10 +27,7 @@ STDOUT = "-"
 
 @click.group(cls=Group)
 def sessions() -> None:
-    """List, show, export, reset, check and prune sessions.
-
-    A KEY is a session name such as `main` or `ideas`, or a full key such as agent:main:ideas.
-    """
+    """A KEY is a session name such as `main` or `ideas`, or a full key such as agent:main:ideas."""
 
 
 for _command in (compact, restore, import_sessions, check, prune):
@@ -49,7 +46,7 @@ def list_sessions(invocation: Invocation, agent: str | None) -> None:
     found = [pair for each in agents for pair in _with_models(invocation, open_sessions(foundation, each))]
     found.sort(key=lambda pair: pair[0].updated_at, reverse=True)
     rows = [_summarise(session, answered) for session, answered in found]
-    invocation.show(rows, lambda: _spell_rows(rows) if rows else "There are no sessions yet.")
+    invocation.show(rows, lambda: _format_rows(rows) if rows else "There are no sessions yet.")
 
 
 def _with_models(invocation: Invocation, store: SessionStore) -> list[tuple[Session, str | None]]:
@@ -85,7 +82,7 @@ def _summarise(session: Session, answered: str | None) -> dict[str, Any]:
     }
 
 
-def _spell_rows(rows: list[dict[str, Any]]) -> str:
+def _format_rows(rows: list[dict[str, Any]]) -> str:
     from datetime import datetime
 
     from retinue.security.literals import literal
@@ -98,7 +95,7 @@ def _spell_rows(rows: list[dict[str, Any]]) -> str:
                 row["messages"],
                 f"{row['usage']['total']:,}",
                 f"${row['usage']['cost']:.4f}" if row["usage"]["cost"] else "-",
-                spell_time(datetime.fromisoformat(row["updatedAt"])),
+                format_time(datetime.fromisoformat(row["updatedAt"])),
                 literal(row["model"] or "-"),
             )
             for row in rows

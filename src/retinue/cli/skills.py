@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
-from retinue.cli.wording import label, spell
+from retinue.cli.formatting import format_value, label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ DESCRIPTION_SHOWN = 60
 
 @click.group(cls=Group)
 def skills() -> None:
-    """List skills and explain why one is disabled."""
+    pass
 
 
 def _which(command: Any) -> Any:
@@ -78,7 +78,9 @@ def info(invocation: Invocation, name: str, agent: str | None, paths: tuple[Path
         details = _describe(_find(room.skills(), name))
     invocation.show(
         details,
-        lambda: table([(label(key), spell(value)) for key, value in details.items() if value not in (None, (), [])]),
+        lambda: table(
+            [(label(key), format_value(value)) for key, value in details.items() if value not in (None, (), [])]
+        ),
     )
 
 

@@ -11,7 +11,7 @@ import click
 
 from retinue import __version__
 from retinue.cli.common import Command, Invocation, pass_invocation, table
-from retinue.cli.wording import count, spell_span, spell_time
+from retinue.cli.formatting import count, format_span, format_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,12 +31,11 @@ LONGEST_ERROR = 200
 @click.command(cls=Command)
 @pass_invocation
 def status(invocation: Invocation) -> None:
-    """Show the state of the gateway, agents, queue and jobs."""
     from retinue.runtime.foundation import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     data = describe_home(foundation)
-    invocation.show(data, lambda: _spell(data))
+    invocation.show(data, lambda: _format(data))
 
 
 def describe_home(foundation: Foundation) -> dict[str, Any]:
@@ -154,9 +153,9 @@ def _list_errors(log: Path) -> list[dict[str, str]]:
     ]
 
 
-def _spell(data: dict[str, Any]) -> str:
-    rows: list[tuple[object, object]] = [("retinue", data["version"]), ("home", _spell_home(data))]
-    rows.append(("gateway", _spell_gateway(data["gateway"])))
+def _format(data: dict[str, Any]) -> str:
+    rows: list[tuple[object, object]] = [("retinue", data["version"]), ("home", _format_home(data))]
+    rows.append(("gateway", _format_gateway(data["gateway"])))
     for agent in data["agents"]:
         sessions = "sessions unreadable" if agent["sessions"] is None else count(agent["sessions"], "session")
         memory = agent["memory"]
@@ -167,25 +166,25 @@ def _spell(data: dict[str, Any]) -> str:
         rows.append(("messages", f"{data['waitingMessages']} unanswered"))
     if data["pendingApprovals"]:
         rows.append(("approvals", f"{data['pendingApprovals']} pending: `retinue approvals list`"))
-    rows += [("next job", f"{job['name']} at {_spell_due(job['at'])} ({job['agent']})") for job in data["nextJobs"]]
+    rows += [("next job", f"{job['name']} at {_format_due(job['at'])} ({job['agent']})") for job in data["nextJobs"]]
     rows += [("error", f"{error['time']} {error['message']}") for error in data["lastErrors"]]
     return table(rows)
 
 
-def _spell_due(at: str | None) -> str:
+def _format_due(at: str | None) -> str:
     from datetime import datetime
 
-    return spell_time(datetime.fromisoformat(at)) if at else "no time"
+    return format_time(datetime.fromisoformat(at)) if at else "no time"
 
 
-def _spell_home(data: dict[str, Any]) -> str:
+def _format_home(data: dict[str, Any]) -> str:
     if not data["exists"]:
         return f"{data['home']} (not created yet: run `retinue up` or `retinue init`)"
     errors = data["config"]["errors"]
     return str(data["home"]) + (f" ({count(errors, 'error')} in the configuration: `retinue doctor`)" if errors else "")
 
 
-def _spell_gateway(gateway: dict[str, Any]) -> str:
+def _format_gateway(gateway: dict[str, Any]) -> str:
     if "remote" in gateway:
         return f"remote, at {gateway['remote'] or 'an address that is not set'}; gateway.mode is remote"
     if not gateway["running"]:
@@ -195,6 +194,6 @@ def _spell_gateway(gateway: dict[str, Any]) -> str:
     where = f"{gateway['url']} (pid {gateway['pid']})"
     if not gateway["answers"]:
         return f"{where}, not answering: see `retinue doctor`"
-    uptime = spell_span(gateway.get("uptimeSeconds", 0))
+    uptime = format_span(gateway.get("uptimeSeconds", 0))
     active = count(gateway.get("sessionsActive", 0), "session")
     return f"{where}, up {uptime}, {active} active, {count(gateway.get('turnsRunning', 0), 'turn')} running"

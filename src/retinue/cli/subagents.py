@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from retinue.cli.common import Group, Invocation, open_state, pass_invocation, table
-from retinue.cli.wording import spell_time
+from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
     from retinue.dispatch.childbook import ChildBook
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def subagents() -> None:
-    """List, show and cancel sub-agents."""
+    pass
 
 
 @subagents.command("list")
@@ -36,7 +36,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
             if everything
             else "No sub-agent is running. `--all` includes those that ended."
         )
-        invocation.show([describe_child(child) for child in found], lambda: _spell(found) or none)
+        invocation.show([describe_child(child) for child in found], lambda: _format(found) or none)
 
 
 @subagents.command()
@@ -81,12 +81,12 @@ def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, ChildBook]]:
         yield foundation, ChildBook(database, foundation.clock)
 
 
-def _spell(children: tuple[Child, ...]) -> str:
+def _format(children: tuple[Child, ...]) -> str:
     rows = [
         (
             child.run[:8],
             child.standing,
-            spell_time(child.asked_at),
+            format_time(child.asked_at),
             child.session.agent,
             child.name[:60],
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def tools() -> None:
-    """List a session's tools and explain policy decisions."""
+    pass
 
 
 def _which(command: Any) -> Any:
@@ -60,7 +60,7 @@ def list_tools(
             "tools": [_row(tool, decision) for tool, decision in given],
             "denied": [_row(tool, decision) for tool, decision in denied],
         },
-        lambda: _spell_list(given, denied),
+        lambda: _format_list(given, denied),
     )
 
 
@@ -76,7 +76,7 @@ def _row(tool: Tool[Any], decision: Decision) -> dict[str, Any]:
     }
 
 
-def _spell_list(given: list[tuple[Tool[Any], Decision]], denied: list[tuple[Tool[Any], Decision]]) -> str:
+def _format_list(given: list[tuple[Tool[Any], Decision]], denied: list[tuple[Tool[Any], Decision]]) -> str:
     rows = [(tool.name, tool.summary + (" (deferred)" if tool.deferred else "")) for tool, _ in given]
     text = table(rows) or "This session has no tools."
     if denied:

@@ -29,13 +29,10 @@ FIRST_QUESTION = "Hello! Who are you, in one sentence?"
 @which_session
 @pass_invocation
 def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int:
-    """Set up what is missing and start the assistant.
-
-    Without a terminal it sends one message, prints the answer and exits.
-    """
-    from retinue.cli.agent import Question, ask_once
-    from retinue.cli.assistant import Wanted
+    """Without a terminal it sends one message, prints the answer and exits."""
+    from retinue.cli.agent import TurnRequest, ask_once
     from retinue.cli.chat import hold_chat
+    from retinue.cli.connect import ConnectOptions
     from retinue.runtime.foundation import lay_foundation
     from retinue.storage.files import make_private_dir
 
@@ -49,10 +46,10 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     if ask_is_possible() and not invocation.as_json:
         if settings.mode == "local":
             _ensure_gateway(invocation, settings.control_ui.base_path.rstrip("/"))
-        return anyio.run(hold_chat, invocation, Wanted("retinue up"), agent_id, session)
+        return anyio.run(hold_chat, invocation, ConnectOptions("retinue up"), agent_id, session)
     question = read_piped().strip() or FIRST_QUESTION
     invocation.note(f"> {question}")
-    return anyio.run(ask_once, invocation, Question(question, agent_id, session), Wanted("retinue up"))
+    return anyio.run(ask_once, invocation, TurnRequest(question, agent_id, session), ConnectOptions("retinue up"))
 
 
 def _ensure_workspace(invocation: Invocation, foundation: Foundation, agent_id: str | None) -> None:
@@ -65,8 +62,8 @@ def _ensure_workspace(invocation: Invocation, foundation: Foundation, agent_id: 
 
 def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
     """Start the gateway if none runs and print how to open its page; the chat also works without it."""
-    from retinue.cli.access import make_pairing_code
     from retinue.cli.gateway import start_gateway
+    from retinue.cli.gateway_access import make_pairing_code
     from retinue.core.errors import RetinueError, UsageError
 
     try:
@@ -85,7 +82,7 @@ def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
 
 async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:
     """Print the selected model; if there is none, download the small built-in one."""
-    from retinue.cli.pulling import SMALLEST, pull_showing
+    from retinue.cli.model_download import SMALLEST, pull_showing
     from retinue.core.errors import RetinueError
     from retinue.runtime.runtime import open_runtime
 

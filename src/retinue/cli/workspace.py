@@ -1,4 +1,4 @@
-"""`retinue workspace`: list, inspect, seed and trust the agents' workspaces."""
+"""`retinue init` and `retinue workspace`: create, list, inspect and trust the agents' workspaces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retinue.cli.common import Group, Invocation, pass_invocation, table
+from retinue.cli.common import Command, Group, Invocation, ask_is_possible, pass_invocation, table
 
 if TYPE_CHECKING:
     from retinue.core.keys import AgentId
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def workspace() -> None:
-    """List, inspect, seed and trust the agents' workspaces."""
+    pass
 
 
 @workspace.command("list")
@@ -136,4 +136,39 @@ def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
     instead = "Not trusted: its files are data, and its skills and hooks are disabled."
     invocation.show(
         {"agent": chosen, "workspace": str(path), "trusted": trusted}, f"{path}\n{what if trusted else instead}"
+    )
+
+
+@click.command(cls=Command)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--agent", metavar="ID", help="Agent whose workspace is created (default: the default agent).")
+@pass_invocation
+def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
+    """Existing files are not changed, so it is safe to repeat."""
+    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.rooms import NOT_OURS, is_trusted, locate_workspace, seed_agent
+    from retinue.storage.files import make_private_dir
+
+    foundation = lay_foundation(invocation.home)
+    chosen = foundation.agent_id(agent)
+    path = locate_workspace(foundation, chosen)
+    if not yes and not invocation.as_json and not path.exists() and ask_is_possible():
+        click.confirm(f"Create a workspace for agent '{chosen}' at {path}?", default=True, abort=True, err=True)
+    make_private_dir(foundation.home.path)
+    report = seed_agent(foundation, chosen)
+    for note in (*report.notes, *([] if is_trusted(foundation, chosen) else [NOT_OURS])):
+        invocation.note(note)
+    invocation.show(
+        {
+            "home": str(foundation.home.path),
+            "agent": chosen,
+            "workspace": str(path),
+            "created": report.created,
+            "kept": report.kept,
+            "git": report.git_initialised,
+            "notes": report.notes,
+        },
+        f"{'Made' if report.created else 'Found'} the workspace of agent '{chosen}' at {path}"
+        + (f"\nNew files: {', '.join(report.created)}" if report.created else "")
+        + "\nNext: `retinue up` starts the assistant, `retinue prompt show` prints its system prompt.",
     )

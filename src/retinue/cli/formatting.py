@@ -12,12 +12,12 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def spell_time(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """Format a time in the local time zone."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
-def spell_span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """Format a duration with suitable precision."""
     if seconds < 60:
         return f"{int(seconds)} s"
@@ -25,7 +25,7 @@ def spell_span(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
-def spell_place(path: str) -> str:
+def format_path(path: str) -> str:
     """Format a path with `~` for the user's home folder."""
     own = str(Path.home())
     return f"~{path.removeprefix(own)}" if path == own or path.startswith(f"{own}/") else path
@@ -36,17 +36,17 @@ def label(key: str) -> str:
     return "".join(f" {char.lower()}" if char.isupper() else char for char in key)
 
 
-def spell(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format the value of a field."""
     match value:
         case bool():
             return "yes" if value else "no"
         case list() | tuple():
-            return "; ".join(map(spell, value)) or "none"
+            return "; ".join(map(format_value, value)) or "none"
         case None:
             return "never"
         case {"kind": kind, "target": target}:
             return f"{kind} {target}"
         case datetime():
-            return spell_time(value)
+            return format_time(value)
     return str(value)

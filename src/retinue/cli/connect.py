@@ -20,7 +20,7 @@ ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConnectOptions:
     """What a command needs from the assistant."""
 
     name: str
@@ -32,7 +32,7 @@ class Wanted:
 
 @asynccontextmanager
 async def open_assistant(
-    invocation: Invocation, wanted: Wanted, foundation: Foundation | None = None
+    invocation: Invocation, wanted: ConnectOptions, foundation: Foundation | None = None
 ) -> AsyncIterator[tuple[Runtime, Runtime] | tuple[Client, None]]:
     """Yield the assistant, and the runtime if it is one; with a gateway no runtime is imported."""
     from retinue.storage.instance import find_instance
@@ -59,7 +59,7 @@ async def open_assistant(
         yield runtime, runtime
 
 
-def find_door(invocation: Invocation, wanted: Wanted, foundation: Foundation | None) -> Door | None:
+def find_door(invocation: Invocation, wanted: ConnectOptions, foundation: Foundation | None) -> Door | None:
     """The remote gateway named on the command line or in the configuration, or None."""
     from retinue.client import Door
     from retinue.core.errors import ConfigError, UsageError

@@ -125,7 +125,7 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     )
     done = import_all(found, route, partial(open_sessions, foundation), dry_run=dry_run)
     data = {"dryRun": dry_run, "transcripts": [_describe_imported(each) for each in done]}
-    invocation.show(data, lambda: _spell_imported(done, dry_run=dry_run))
+    invocation.show(data, lambda: _format_imported(done, dry_run=dry_run))
     for each in done:
         for problem in each.problems:
             invocation.note(f"{each.path.name}: a line was skipped, {problem}")
@@ -147,7 +147,7 @@ def _describe_imported(each: Imported) -> dict[str, Any]:
     }
 
 
-def _spell_imported(done: list[Imported], *, dry_run: bool) -> str:
+def _format_imported(done: list[Imported], *, dry_run: bool) -> str:
     rows = [(each.path.name, each.outcome, each.key or "-", f"{each.messages} messages", each.reason) for each in done]
     return table(rows) + ("\nNothing was written." if dry_run else "")
 
@@ -189,7 +189,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
         "fixed": fixed,
         "problems": problems,
     }
-    invocation.show(data, lambda: _spell_check(reports, fixed))
+    invocation.show(data, lambda: _format_check(reports, fixed))
     return 1 if problems else 0
 
 
@@ -215,7 +215,7 @@ def _describe_finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _spell_check(reports: list[Report], fixed: list[str]) -> str:
+def _format_check(reports: list[Report], fixed: list[str]) -> str:
     lines = list(fixed)
     for report in reports:
         for finding in report.findings:
@@ -259,14 +259,14 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
         "skipped": [text for _, tidied in done for text in tidied.skipped],
         "remarks": [text for plan, _ in done for text in plan.remarks],
     }
-    invocation.show(data, lambda: _spell_pruned(done, did=settings.mode == "enforce"))
+    invocation.show(data, lambda: _format_pruned(done, did=settings.mode == "enforce"))
 
 
 def _step(plan: Plan, name: str) -> dict[str, str]:
     return {"name": name, "reason": plan.reasons[name]}
 
 
-def _spell_pruned(done: list[tuple[Plan, Tidied]], *, did: bool) -> str:
+def _format_pruned(done: list[tuple[Plan, Tidied]], *, did: bool) -> str:
     verbs = ("archived", "removed") if did else ("would be archived", "would be removed")
     lines = []
     for plan, tidied in done:
