@@ -14,16 +14,16 @@ import pytest
 from retinue.audit.doctor import examine
 from retinue.audit.facts import (
     AgentFacts,
-    Entry,
     Facts,
     GatewayFacts,
     MemoryFacts,
     ModelFacts,
     SandboxFacts,
+    StateFile,
     WorkspaceFacts,
 )
 from retinue.audit.finding import Finding, Severity
-from retinue.audit.glance import is_whole
+from retinue.audit.summary import is_whole
 from retinue.config.load import load_config
 from retinue.core.keys import AgentId
 from retinue.core.model import Failure
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {
     "changed audit log": (lambda f: replace(f, audit_damage=("line 2: x",)), Severity.PROBLEM, "line 2: x"),
     "no otel": (lambda f: replace(f, tracing_missing=True), Severity.WARNING, "diagnostics.otel"),
     "silent gateway": (lambda f: replace(f, gateway=asked(answers=False)), Severity.PROBLEM, "does not answer"),
-    "bad reload": (lambda f: replace(f, gateway=asked(problems=("x",))), Severity.PROBLEM, "did not take over"),
+    "bad reload": (lambda f: replace(f, gateway=asked(problems=("x",))), Severity.PROBLEM, "did not load"),
     "no local token": (lambda f: replace(f, gateway=asked(local_token=False)), Severity.WARNING, "is missing"),
     "old token": (lambda f: replace(f, gateway=asked(unused_tokens=("phone",))), Severity.NOTE, "'phone'"),
     "no sandbox": (
@@ -110,7 +110,7 @@ CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {
         Severity.NOTE,
         "changed since",
     ),
-    "words only": (lambda f: seen(f, memory=MemoryFacts(Path("/m"))), Severity.WARNING, "words alone"),
+    "words only": (lambda f: seen(f, memory=MemoryFacts(Path("/m"))), Severity.WARNING, "keywords only"),
     "ritual": (
         lambda f: seen(f, workspace=WorkspaceFacts(Path("/w"), leftover_ritual=True)),
         Severity.NOTE,
@@ -124,7 +124,7 @@ CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {
     "a clone": (
         lambda f: seen(f, workspace=WorkspaceFacts(Path("/w"), trusted=False)),
         Severity.WARNING,
-        "was not made by Retinue",
+        "was not created by Retinue",
     ),
 }
 
@@ -142,8 +142,11 @@ def test_each_fault_is_found_and_explained(sound: Facts, case: str) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"session": {"scope": "global"}, "channels": {"http": {}}}, "session.scope puts groups into the main session"),
-        ({"session": {"groupScope": "main"}, "channels": {"http": {}}}, "session.groupScope puts groups into"),
+        (
+            {"session": {"scope": "global"}, "channels": {"http": {}}},
+            "session.scope merges groups into the main session",
+        ),
+        ({"session": {"groupScope": "main"}, "channels": {"http": {}}}, "session.groupScope merges groups into"),
         (
             {
                 "gateway": {
@@ -154,9 +157,9 @@ def test_each_fault_is_found_and_explained(sound: Facts, case: str) -> None:
                     },
                 }
             },
-            "A proxy on this machine says who people are",
+            "A proxy on this machine asserts user identities",
         ),
-        ({"bindings": [{"agentId": "ghost", "match": {"channel": "http"}}]}, "leads to the agent 'ghost'"),
+        ({"bindings": [{"agentId": "ghost", "match": {"channel": "http"}}]}, "refers to the agent 'ghost'"),
         ({"hooks": {"enabled": True}}, "hooks.enabled is set without hooks.token"),
     ],
 )
@@ -182,12 +185,12 @@ def test_two_agents_with_one_fault_are_told_once(sound: Facts) -> None:
 def test_what_its_owner_may_not_use_is_a_problem(sound: Facts) -> None:
     home = sound.home.path
     entries = (
-        Entry(home, True, 0o500, True, 0, NOW),
-        Entry(home / "retinue.json", False, 0o000, True, 1, NOW),
-        Entry(home / "audit.jsonl", False, 0o400, True, 1, NOW),
+        StateFile(home, True, 0o500, True, 0, NOW),
+        StateFile(home / "retinue.json", False, 0o000, True, 1, NOW),
+        StateFile(home / "audit.jsonl", False, 0o400, True, 1, NOW),
     )
     (found,) = examine(replace(sound, entries=entries))
-    assert found.what == f"You may not use {home}, retinue.json yourself."
+    assert found.what == f"You have no access to {home}, retinue.json."
     assert "chmod -R u+rwX" in found.todo
 
 

@@ -174,7 +174,7 @@ def test_a_damaged_database_is_told_and_left_alone(sound: Path, retinue: RunComm
 
 def test_a_token_that_nobody_uses_is_told(sound: Path, retinue: RunCommand) -> None:
     retinue("gateway", "token", "create", "--name", "phone")
-    assert in_area(look(retinue), "gateway", "note")[-1]["what"] == "No gateway runs."
+    assert in_area(look(retinue), "gateway", "note")[-1]["what"] == "The gateway is not running."
     base = sqlite3.connect(sound / "state.sqlite")
     with base:
         base.execute("UPDATE gateway_tokens SET created_at = '2020-01-01T00:00:00.000000+00:00'")

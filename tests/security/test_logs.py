@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from retinue.audit.logbook import Record, parse_records
+from retinue.audit.log_reader import LogRecord, parse_records
 from retinue.core.errand import current_errand, on_errand
 from retinue.core.keys import RunId, SessionKey
 from retinue.security.logfile import LogFile
@@ -50,7 +50,7 @@ def written() -> Iterator[io.StringIO]:
     logging.getLogger("retinue").setLevel(before)
 
 
-def read(written: io.StringIO) -> list[Record]:
+def read(written: io.StringIO) -> list[LogRecord]:
     return list(parse_records(written.getvalue().splitlines()))
 
 

@@ -1,1 +1,1 @@
-"""Self-inspection: what is wrong with a home, why it matters and what to do. Nothing here changes anything."""
+"""Health checks of a home: problems, why they matter and what to do. Read-only."""

@@ -1,4 +1,4 @@
-"""What an inspection looks at, gathered before anything is judged."""
+"""Facts that the checks read, collected before anything is judged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from retinue.storage.instance import InstanceFacts
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A file of which the prompt holds only a part."""
+    """A file that is truncated in the prompt."""
 
     name: str
     raw: int
@@ -28,7 +28,7 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFacts:
-    """An agent's folder. `problem` is why it cannot be opened at all, `absent` that it is not there."""
+    """An agent's workspace. `problem` is why it cannot be opened; `absent` means that it does not exist."""
 
     path: Path
     problem: str | None = None
@@ -42,7 +42,7 @@ class WorkspaceFacts:
 
 @dataclass(frozen=True, slots=True)
 class SkillFacts:
-    """The skills an agent finds, and those that did not fit into its prompt."""
+    """The skills of an agent, and those that did not fit into its prompt."""
 
     judged: tuple[Judged, ...]
     found: Discovery
@@ -51,7 +51,7 @@ class SkillFacts:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Who answers for an agent. `failures` are attempts that did not work, where models were asked."""
+    """The model of an agent. `failures` are failed requests, if models were contacted."""
 
     chosen: str | None
     problem: str | None = None
@@ -81,7 +81,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class SandboxFacts:
-    """What was tried to confine an agent's sessions; `works` where something can, or nothing has to."""
+    """The sandbox backends tried for an agent; `works` if one works or none is required."""
 
     works: bool
     because: str = ""
@@ -103,7 +103,7 @@ class AgentFacts:
 
 @dataclass(frozen=True, slots=True)
 class GatewayFacts:
-    """The server: whether one runs and answers, and whether its port is somebody else's."""
+    """The gateway process: whether it runs and answers, and whether another program uses its port."""
 
     instance: InstanceFacts | None = None
     answers: bool = False
@@ -115,8 +115,8 @@ class GatewayFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A file or folder of Retinue's own state."""
+class StateFile:
+    """A file or folder of Retinue's state."""
 
     path: Path
     is_dir: bool
@@ -128,24 +128,24 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything about a home at one moment."""
+    """Everything the checks need to know about a home."""
 
     home: Home
     loaded: LoadedConfig
     now: datetime
     agents: tuple[AgentFacts, ...]
     gateway: GatewayFacts
-    entries: tuple[Entry, ...]
+    entries: tuple[StateFile, ...]
     dead_presences: tuple[Path, ...]
     free_bytes: int
     zone: str
-    """The time zone in effect, "" where neither the configuration nor the machine names one."""
+    """The time zone in effect, "" if neither the configuration nor the system sets one."""
     zone_known: bool = True
     tracing_missing: bool = False
-    """Whether traces are wanted and the packages that send them are not installed."""
+    """Whether tracing is enabled but its packages are not installed."""
     state_whole: bool = True
     """Whether `state.sqlite` can be read."""
     plugin_problems: tuple[str, ...] = ()
-    """Why plugins that should be used are not."""
+    """Why enabled plugins are not loaded."""
     audit_damage: tuple[str, ...] = ()
-    """What is wrong with the chain of the audit log."""
+    """Problems in the hash chain of the audit log."""

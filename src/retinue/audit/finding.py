@@ -1,4 +1,4 @@
-"""What an inspection found, and what could be done about it."""
+"""Findings of the checks, and their fixes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Severity(StrEnum):
     """How much a finding matters."""
 
     PROBLEM = "problem"
-    """Something does not work, or is not safe."""
+    """Something does not work or is not safe."""
     WARNING = "warning"
     """Something works less well than it could."""
     NOTE = "note"
-    """Good to know."""
+    """Information."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restrict:
-    """Take the permissions of others off a file or folder."""
+    """Remove other users' permissions from a file or folder."""
 
     path: Path
     mode: int
@@ -30,39 +30,39 @@ class Restrict:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Remove a file that nobody can need any more."""
+    """Delete a file that is no longer needed."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPresence:
-    """Remove what killed processes left in the folder of those that live."""
+    """Delete the presence files of dead processes."""
 
     folder: Path
 
 
 @dataclass(frozen=True, slots=True)
-class MendSessions:
-    """Put an agent's transcripts and their index right, as `retinue sessions check --fix` does."""
+class FixSessions:
+    """Fix an agent's transcripts and their index, as `retinue sessions check --fix` does."""
 
     agent: AgentId
 
 
 @dataclass(frozen=True, slots=True)
-class MakeWorkspace:
-    """Make an agent's folder with its first files, as `retinue init` does."""
+class CreateWorkspace:
+    """Create an agent's workspace with its first files, as `retinue init` does."""
 
     agent: AgentId
 
 
-Remedy = Restrict | Discard | SweepPresence | MendSessions | MakeWorkspace
-"""What can be done without asking: nothing of it loses a byte that somebody may want."""
+Remedy = Restrict | Discard | SweepPresence | FixSessions | CreateWorkspace
+"""Fixes that can be applied without asking, because none of them loses data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found: what it is, why it matters, and what a person can do."""
+    """One finding: what it is, why it matters, and what to do."""
 
     area: str
     severity: Severity

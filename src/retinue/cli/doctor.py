@@ -59,7 +59,7 @@ def see_gateway(foundation: Foundation) -> GatewayFacts:
     from datetime import timedelta
 
     from retinue.audit.facts import GatewayFacts
-    from retinue.audit.glance import list_idle_tokens
+    from retinue.audit.summary import list_idle_tokens
     from retinue.cli.status import ask_gateway
     from retinue.storage.instance import find_instance, read_local_token
 

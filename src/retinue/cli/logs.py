@@ -13,7 +13,8 @@ from retinue.cli.terminal import echo
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from retinue.audit.logbook import Record
+    from retinue.audit.log_reader import LogRecord
+
 
 POLL_SECONDS = 0.2
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -29,7 +30,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 @pass_invocation
 def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, session: str | None) -> None:
     """The most recent record is last. With --json and --follow, one JSON object is printed per line."""
-    from retinue.audit.logbook import Follower, make_filter, read_last
+    from retinue.audit.log_reader import LogFollower, make_filter, read_last
     from retinue.runtime.foundation import lay_foundation
     from retinue.storage.file_errors import explained
 
@@ -43,7 +44,7 @@ def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, se
         return
     if not exists:
         invocation.note(f"There is no log yet at {path}; waiting for it.")
-    follower = Follower(path)
+    follower = LogFollower(path)
     try:
         for record in read_last(path, lines, wanted):
             _print(invocation, record)
@@ -66,7 +67,7 @@ def _can_be_read(path: Path) -> bool:
     return True
 
 
-def _print(invocation: Invocation, record: Record) -> None:
+def _print(invocation: Invocation, record: LogRecord) -> None:
     from retinue.security.redaction import redact_data, redact_everything
 
     if invocation.as_json:
@@ -77,7 +78,7 @@ def _print(invocation: Invocation, record: Record) -> None:
         echo(redact_everything(_format(record)))
 
 
-def _describe(record: Record) -> dict[str, Any]:
+def _describe(record: LogRecord) -> dict[str, Any]:
     return {
         "time": record.time,
         "level": record.level,
@@ -89,7 +90,7 @@ def _describe(record: Record) -> dict[str, Any]:
     }
 
 
-def _format(record: Record) -> str:
+def _format(record: LogRecord) -> str:
     """Remove terminal control sequences from a record."""
     from retinue.tools.commands import show_exactly
 

@@ -42,7 +42,7 @@ def describe_home(foundation: Foundation) -> dict[str, Any]:
     """Collect the state of a home as plain data."""
     import anyio
 
-    from retinue.audit.glance import count_approvals, count_messages, next_jobs
+    from retinue.audit.summary import count_approvals, count_messages, next_jobs
     from retinue.storage.instance import find_instance
 
     home, loaded = foundation.home, foundation.loaded
@@ -109,7 +109,7 @@ def _describe_gateway(
 
 
 async def _describe_agent(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
-    from retinue.audit.glance import count_sessions, glance_at_memory
+    from retinue.audit.summary import count_sessions, summarise_memory
     from retinue.core.errors import RetinueError
     from retinue.providers.resolve import LocalServers
     from retinue.runtime.access import make_access
@@ -123,7 +123,7 @@ async def _describe_agent(foundation: Foundation, agent: AgentId) -> dict[str, A
     except RetinueError:
         model = settings.model.primary
     search = settings.memory_search
-    found = glance_at_memory(search.index_file(foundation.home.path, agent)) if search.enabled else None
+    found = summarise_memory(search.index_file(foundation.home.path, agent)) if search.enabled else None
     memory = "off" if not search.enabled else "without notes yet" if found is None else "ready"
     return {
         "id": agent,
@@ -144,7 +144,7 @@ async def _ask_nobody(_url: str) -> tuple[str, ...]:
 
 
 def _list_errors(log: Path) -> list[dict[str, str]]:
-    from retinue.audit.logbook import make_filter, read_last
+    from retinue.audit.log_reader import make_filter, read_last
 
     found = read_last(log, ERRORS_SHOWN, make_filter("error", None), files=1)
     return [

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import assert_never
 
-from retinue.audit.finding import Discard, Finding, MakeWorkspace, MendSessions, Remedy, Restrict, SweepPresence
+from retinue.audit.finding import CreateWorkspace, Discard, Finding, FixSessions, Remedy, Restrict, SweepPresence
 from retinue.core.errors import RetinueError
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.records import open_sessions
@@ -49,10 +49,10 @@ def _apply(foundation: Foundation, remedy: Remedy) -> Iterator[str]:
         case SweepPresence(folder):
             Presence(folder).sweep()
             yield f"Removed what killed processes left in {folder}."
-        case MendSessions(agent):
+        case FixSessions(agent):
             store = open_sessions(foundation, agent)
             yield from mend(check_folder(store.folder), store, partial(SessionLease, foundation.home))
-        case MakeWorkspace(agent):
+        case CreateWorkspace(agent):
             make_private_dir(foundation.home.path)
             seed_agent(foundation, agent)
             yield f"Made the workspace of agent '{agent}' at {locate_workspace(foundation, agent)}."

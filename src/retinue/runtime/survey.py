@@ -15,17 +15,17 @@ import anyio.to_thread
 
 from retinue.audit.facts import (
     AgentFacts,
-    Entry,
     Facts,
     GatewayFacts,
     MemoryFacts,
     ModelFacts,
     SandboxFacts,
     SkillFacts,
+    StateFile,
     Truncation,
     WorkspaceFacts,
 )
-from retinue.audit.glance import is_whole
+from retinue.audit.summary import is_whole
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.memory.index import MemoryIndex
@@ -76,7 +76,7 @@ async def survey_home(foundation: Foundation, gateway: GatewayFacts, *, deep: bo
     )
 
 
-def list_own(home: Path) -> Iterator[Entry]:
+def list_own(home: Path) -> Iterator[StateFile]:
     """Every file and folder of Retinue's own state; links are left out."""
     if not home.is_dir():
         return
@@ -89,7 +89,7 @@ def list_own(home: Path) -> Iterator[Entry]:
             yield from _walk(path)
 
 
-def _walk(folder: Path) -> Iterator[Entry]:
+def _walk(folder: Path) -> Iterator[StateFile]:
     for place, _, names in os.walk(folder):
         for path in (Path(place), *(Path(place, name) for name in sorted(names))):
             try:
@@ -100,8 +100,8 @@ def _walk(folder: Path) -> Iterator[Entry]:
                 yield _entry(path, status)
 
 
-def _entry(path: Path, status: os.stat_result) -> Entry:
-    return Entry(
+def _entry(path: Path, status: os.stat_result) -> StateFile:
+    return StateFile(
         path,
         stat.S_ISDIR(status.st_mode),
         stat.S_IMODE(status.st_mode),

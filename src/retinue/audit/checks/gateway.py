@@ -1,4 +1,4 @@
-"""The gateway: whether one runs and answers, and who can reach it."""
+"""Checks of the gateway and of plugins."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from retinue.audit.facts import Facts
 from retinue.audit.finding import Finding, Severity
 
-AREA = "gateway"
-
 
 def check_gateway(facts: Facts) -> Iterator[Finding]:
-    """The server as it runs, and as it is configured."""
+    """Report problems of the gateway process and of its configuration."""
     yield from _check_process(facts)
     yield from _check_access(facts)
 
@@ -22,43 +20,43 @@ def _check_process(facts: Facts) -> Iterator[Finding]:
         return
     if seen.instance is None:
         yield Finding(
-            AREA,
+            "gateway",
             Severity.NOTE,
-            "No gateway runs.",
-            "Jobs, heartbeats and channels need one; the chat works without.",
-            "`retinue gateway start` starts one.",
+            "The gateway is not running.",
+            "Jobs, heartbeats and channels need it; the chat works without.",
+            "`retinue gateway start` starts it.",
         )
         if seen.port_taken:
             yield Finding(
-                AREA,
+                "gateway",
                 Severity.PROBLEM,
                 f"Another program listens on port {seen.port}.",
-                "The gateway could not start there.",
-                "End that program, or set gateway.port.",
+                "The gateway cannot start on that port.",
+                "Stop that program, or set gateway.port.",
             )
     elif not seen.answers:
         yield Finding(
-            AREA,
+            "gateway",
             Severity.PROBLEM,
             f"The gateway (pid {seen.instance.pid}) does not answer.",
-            "Whoever talks to the assistant through it waits.",
-            "Look at `retinue logs`, then `retinue gateway stop` and `retinue gateway start`.",
+            "Clients that use it wait.",
+            "Check `retinue logs`, then `retinue gateway stop` and `retinue gateway start`.",
         )
     for problem in seen.problems:
         yield Finding(
-            AREA,
+            "gateway",
             Severity.PROBLEM,
-            f"The gateway did not take over the configuration: {problem}",
-            "It goes on with the one that it had.",
-            "Correct the configuration; the gateway reads it by itself.",
+            f"The gateway did not load the configuration: {problem}",
+            "It continues with the previous one.",
+            "Correct the configuration; the gateway reloads it by itself.",
         )
     if seen.instance is not None and not seen.local_token:
         yield Finding(
-            AREA,
+            "gateway",
             Severity.WARNING,
             "The token of this machine's command line is missing.",
             "Commands cannot reach the running gateway.",
-            "Restart the gateway; it makes a new one.",
+            "Restart the gateway, which creates a new one.",
         )
 
 
@@ -67,11 +65,11 @@ def _check_sharing(facts: Facts) -> Iterator[Finding]:
     shared = "session.scope" if session.scope == "global" else "session.groupScope"
     if facts.loaded.config.channels and (session.scope == "global" or session.group_scope == "main"):
         yield Finding(
-            AREA,
+            "gateway",
             Severity.WARNING,
-            f"{shared} puts groups into the main session.",
-            "What the assistant knows of the owner, and what was said elsewhere, can be read there.",
-            f"Take {shared} out, so that each group has a session of its own.",
+            f"{shared} merges groups into the main session.",
+            "Group members can read what the assistant knows about the owner, and other conversations.",
+            f"Remove {shared}, so that each group has its own session.",
         )
 
 
@@ -80,19 +78,19 @@ def _check_ways_in(facts: Facts) -> Iterator[Finding]:
     strangers = {binding.agent_id for binding in config.bindings} - set(config.agents.ids)
     for agent in sorted(strangers):
         yield Finding(
-            AREA,
+            "gateway",
             Severity.WARNING,
-            f"A binding leads to the agent '{agent}', which is not in agents.list.",
-            "Messages that it is for reach another agent.",
+            f"A binding refers to the agent '{agent}', which is not in agents.list.",
+            "Matching messages go to another agent.",
             "Add the agent, or correct the binding; `retinue agents bindings` lists them.",
         )
     if config.hooks.enabled and config.hooks.token is None:
         yield Finding(
-            AREA,
+            "gateway",
             Severity.WARNING,
             "hooks.enabled is set without hooks.token.",
             "Every webhook is refused.",
-            "Set hooks.token, and give it to whoever calls.",
+            "Set hooks.token, and configure it in the calling services.",
         )
 
 
@@ -101,36 +99,48 @@ def _check_access(facts: Facts) -> Iterator[Finding]:
     if settings.auth.mode == "none":
         is_open = settings.bind != "loopback"
         yield Finding(
-            AREA,
+            "gateway",
             Severity.PROBLEM if is_open else Severity.WARNING,
             "gateway.auth.mode is `none`.",
-            f"Everybody {'who reaches the port' if is_open else 'on this machine'} can use the assistant and its "
+            f"Everyone {'who can reach the port' if is_open else 'on this machine'} can use the assistant and its "
             "tools.",
             "Set gateway.auth.mode to `token`.",
         )
     elif settings.bind != "loopback":
         yield Finding(
-            AREA,
+            "gateway",
             Severity.NOTE,
             f"gateway.bind is `{settings.bind}`, so other machines can reach the port.",
-            "They need a token; what they send is not encrypted by the gateway.",
-            "Put a proxy with TLS in front, or use a tailnet.",
+            "They need a token; the gateway does not encrypt the traffic.",
+            "Use a TLS proxy or a tailnet.",
         )
     if settings.auth.mode == "trusted-proxy" and settings.auth.trusted_proxy.allow_loopback:
         yield Finding(
-            AREA,
+            "gateway",
             Severity.WARNING,
-            "A proxy on this machine says who people are (gateway.auth.trustedProxy.allowLoopback).",
-            "Every other program of this machine can say it too, and is then let in as the owner.",
-            "Run the proxy elsewhere, or sign in with tokens.",
+            "A proxy on this machine asserts user identities (gateway.auth.trustedProxy.allowLoopback).",
+            "Any other program on this machine can assert them too, and gets the owner's access.",
+            "Run the proxy on another machine, or use tokens.",
         )
     yield from _check_sharing(facts)
     yield from _check_ways_in(facts)
     for name in facts.gateway.unused_tokens:
         yield Finding(
-            AREA,
+            "gateway",
             Severity.NOTE,
             f"The token '{name}' was not used for 90 days.",
-            "A token that nobody needs can only be misused.",
-            f"`retinue gateway token revoke {name}` ends it.",
+            "An unused token is only a risk.",
+            f"`retinue gateway token revoke {name}` revokes it.",
+        )
+
+
+def check_plugins(facts: Facts) -> Iterator[Finding]:
+    """Report every enabled plugin that failed to load."""
+    for problem in facts.plugin_problems:
+        yield Finding(
+            "plugins",
+            Severity.PROBLEM,
+            problem,
+            "What it registers is not available.",
+            "Correct it, or disable it: `retinue plugins disable NAME`. `retinue logs` shows details.",
         )

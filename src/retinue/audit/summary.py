@@ -1,4 +1,4 @@
-"""A home at a glance: counts that are read without opening anything for work."""
+"""Counts for `retinue status`, read without opening anything for writing."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _SYNCED = "SELECT value FROM meta WHERE key = 'note.synced'"
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryGlance:
-    """An index: how much is in it, and when it was last brought up to date."""
+class MemorySummary:
+    """Size and last update of a memory index."""
 
     files: int
     chunks: int
@@ -44,7 +44,7 @@ class MemoryGlance:
 
 
 def count_sessions(home: Home, agent: AgentId) -> int | None:
-    """How many sessions an agent has; None where the index cannot be read."""
+    """Return the number of sessions of an agent; None if the index cannot be read."""
     try:
         return len(read_index(home.sessions(agent) / INDEX_NAME) or {})
     except (ValueError, RetinueError):
@@ -52,17 +52,17 @@ def count_sessions(home: Home, agent: AgentId) -> int | None:
 
 
 def count_approvals(home: Home, now: datetime) -> int:
-    """Questions that wait for a person."""
+    """Return the number of pending approval requests."""
     return _count(peek(home.path / STATE, _PENDING, (format_moment(now),)))
 
 
 def count_messages(home: Home) -> int:
-    """Messages that were accepted and are not answered yet."""
+    """Return the number of accepted messages without an answer."""
     return _count(peek(home.path / STATE, _UNDELIVERED))
 
 
 def next_jobs(home: Home, most: int) -> tuple[Job, ...]:
-    """The jobs that are due next, the soonest first; one that cannot be understood is left out."""
+    """Return the jobs that are due next, soonest first; unreadable ones are skipped."""
     found = []
     for (body,) in peek(home.path / STATE, _NEXT_JOBS, (most,)) or ():
         with suppress(ValueError, KeyError, TypeError, RetinueError):
@@ -71,29 +71,29 @@ def next_jobs(home: Home, most: int) -> tuple[Job, ...]:
 
 
 def list_idle_tokens(home: Home, now: datetime, since: datetime) -> tuple[str, ...]:
-    """The names of tokens that are valid and were not used since then."""
+    """Return the names of valid tokens that were not used since then."""
     rows = peek(home.path / STATE, _TOKENS, (format_moment(now), format_moment(since)))
     return tuple(name for (name,) in rows or ())
 
 
 def is_whole(database: Path) -> bool:
-    """Whether a database can be read from beginning to end.
+    """Return whether a database passes an integrity check.
 
-    One that is not there is, and so is one of which that cannot be said: reading needs a file beside the database.
+    A missing database passes, and so does one that cannot be checked: reading needs a writable folder.
     """
     if not os.access(database, os.R_OK) or not os.access(database.parent, os.W_OK):
         return True
     return peek(database, _WHOLE) == [("ok",)]
 
 
-def glance_at_memory(index: Path) -> MemoryGlance | None:
-    """What an index holds; None where there is none."""
+def summarise_memory(index: Path) -> MemorySummary | None:
+    """Return the size of an index; None if there is none."""
     counts = peek(index, _MEMORY)
     if not counts:
         return None
     files, chunks, waiting = counts[0]
     synced = peek(index, _SYNCED)
-    return MemoryGlance(files, chunks, waiting, synced[0][0] if synced else None)
+    return MemorySummary(files, chunks, waiting, synced[0][0] if synced else None)
 
 
 def _count(rows: list[tuple[int]] | None) -> int:

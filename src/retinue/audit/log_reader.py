@@ -1,4 +1,4 @@
-"""Reading the log back: the newest records, and those that are still being written."""
+"""Read log records back: the most recent ones, and new ones as they are written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO
 from retinue.security.logs import CONTINUATION
 
 ROTATED = 3
-MOST_READ = 8_000_000
+MAX_READ = 8_000_000
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 
 _HEAD = re.compile(
@@ -23,7 +23,7 @@ _HEAD = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LogRecord:
     """One record of the log. `raw` is all its lines; `message` includes a traceback."""
 
     raw: str
@@ -35,18 +35,18 @@ class Record:
     session: str | None = None
     run: str | None = None
 
-    def with_line(self, line: str) -> Record:
+    def with_line(self, line: str) -> LogRecord:
         return replace(self, raw=f"{self.raw}\n{line}", message=f"{self.message}\n{line.removeprefix(CONTINUATION)}")
 
 
-Wanted = Callable[[Record], bool]
+RecordFilter = Callable[[LogRecord], bool]
 
 
-def make_filter(level: str | None, session: str | None) -> Wanted:
-    """Records of at least a level, and of one session or run; a session may be named by a part of its key."""
+def make_filter(level: str | None, session: str | None) -> RecordFilter:
+    """Build a filter by minimum level and by session (or a part of its key) or run."""
     least = LEVELS[level.upper()] if level else 0
 
-    def wanted(record: Record) -> bool:
+    def wanted(record: LogRecord) -> bool:
         if LEVELS.get(record.level, 0) < least:
             return False
         if session is None:
@@ -56,9 +56,9 @@ def make_filter(level: str | None, session: str | None) -> Wanted:
     return wanted
 
 
-def parse_records(lines: Iterable[str]) -> Iterator[Record]:
-    """The records in some lines, of either format; lines before the first one belong to a record that is not here."""
-    current: Record | None = None
+def parse_records(lines: Iterable[str]) -> Iterator[LogRecord]:
+    """Parse records of either format; lines before the first record are skipped."""
+    current: LogRecord | None = None
     for line in lines:
         found = _parse(line)
         if found is not None:
@@ -71,9 +71,9 @@ def parse_records(lines: Iterable[str]) -> Iterator[Record]:
         yield current
 
 
-def read_last(path: Path, most: int, wanted: Wanted, *, files: int = 1 + ROTATED) -> list[Record]:
-    """The newest records that are wanted, oldest first; where one file is not enough, up to `files` are read."""
-    found: list[Record] = []
+def read_last(path: Path, most: int, wanted: RecordFilter, *, files: int = 1 + ROTATED) -> list[LogRecord]:
+    """Return the most recent matching records, oldest first; up to `files` rotated files are read."""
+    found: list[LogRecord] = []
     for file in (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, files))):
         if len(found) >= most:
             break
@@ -82,21 +82,21 @@ def read_last(path: Path, most: int, wanted: Wanted, *, files: int = 1 + ROTATED
     return found[-most:] if most else []
 
 
-class Follower:
-    """Gives what is added to a log, across rotations. It begins at the end."""
+class LogFollower:
+    """Follows a log across rotations, starting at its end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
         self._rest = b""
-        self._last: Record | None = None
+        self._last: LogRecord | None = None
         self._open(at_end=True)
 
-    def poll(self) -> list[Record]:
-        """What was written since the last time. A line alone that continues a record carries that record's marks."""
+    def poll(self) -> list[LogRecord]:
+        """Return the records written since the last call. A continuation line carries the marks of its record."""
         data = self._read()
         *lines, self._rest = (self._rest + data).split(b"\n")
-        found: list[Record] = []
+        found: list[LogRecord] = []
         for line in lines:
             text = line.decode("utf-8", "replace")
             record = _parse(text)
@@ -125,12 +125,12 @@ class Follower:
             self._file = path.open("rb")
             data += self._file.read()
         if self._file.tell() > os.fstat(self._file.fileno()).st_size:
-            self._file.seek(0)  # cut short in its place
+            self._file.seek(0)  # truncated in place
             data += self._file.read()
         return data
 
     def _newer(self) -> list[Path]:
-        """The files that took the place of the open one, oldest first."""
+        """Return the files that replaced the open one, oldest first."""
         assert self._file is not None
         mine = os.fstat(self._file.fileno()).st_ino
         newer: list[Path] = []
@@ -152,16 +152,16 @@ class Follower:
             self._file.seek(0, os.SEEK_END)
 
 
-def _parse(line: str) -> Record | None:
+def _parse(line: str) -> LogRecord | None:
     if line.startswith("{"):
         return _parse_json(line)
     match = _HEAD.fullmatch(line)
     if match is None:
         return None
-    return Record(line, **match.groupdict())
+    return LogRecord(line, **match.groupdict())
 
 
-def _parse_json(line: str) -> Record | None:
+def _parse_json(line: str) -> LogRecord | None:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
@@ -172,15 +172,15 @@ def _parse_json(line: str) -> Record | None:
     marks = {name: str(data[name]) for name in ("agent", "session", "run") if name in data}
     if "error" in data:
         fields["message"] += f"\n{data['error']}"
-    return Record(line, **fields, **marks)
+    return LogRecord(line, **fields, **marks)
 
 
 def _tail(path: Path) -> str:
-    """The end of a file, as far as one may want to read it; "" where there is none."""
+    """Return the end of a file; "" if there is none."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - MOST_READ))
-            return file.read(MOST_READ).decode("utf-8", "replace")
+            file.seek(max(0, size - MAX_READ))
+            return file.read(MAX_READ).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from retinue.audit.logbook import Follower, make_filter, read_last
+from retinue.audit.log_reader import LogFollower, make_filter, read_last
 
 HELLO = "2026-01-01 10:00:00,000 INFO retinue.a hello"
 BROKE = "2026-01-01 10:00:01,000 ERROR retinue.b [agent=main session=agent:main:main run=r1] it broke"
@@ -51,7 +51,7 @@ def test_older_files_fill_up_what_the_newest_lacks(tmp_path: Path) -> None:
 def test_following_begins_at_the_end_and_waits_for_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "retinue.log"
     path.write_text(f"{HELLO} before\n")
-    follower = Follower(path)
+    follower = LogFollower(path)
     with path.open("a") as file:
         file.write(f"{HELLO} one\n{HELLO} tw")
     assert [r.message for r in follower.poll()] == ["hello one"]
@@ -65,7 +65,7 @@ def test_following_begins_at_the_end_and_waits_for_whole_lines(tmp_path: Path) -
 def test_a_line_that_comes_late_keeps_the_marks_of_its_record(tmp_path: Path) -> None:
     path = tmp_path / "retinue.log"
     path.touch()
-    follower = Follower(path)
+    follower = LogFollower(path)
     with path.open("a") as file:
         file.write(f"{BROKE}\n")
     follower.poll()
@@ -79,7 +79,7 @@ def test_a_line_that_comes_late_keeps_the_marks_of_its_record(tmp_path: Path) ->
 def test_nothing_is_lost_or_doubled_by_rotations(tmp_path: Path) -> None:
     path = tmp_path / "retinue.log"
     path.write_text("")
-    follower = Follower(path)
+    follower = LogFollower(path)
     seen: list[str] = []
     for turn in range(5):
         for step in range(2):  # two rotations between two looks
@@ -98,7 +98,7 @@ def test_nothing_is_lost_or_doubled_by_rotations(tmp_path: Path) -> None:
 
 def test_a_log_that_begins_later_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "retinue.log"
-    follower = Follower(path)
+    follower = LogFollower(path)
     assert follower.poll() == []
     path.write_text(f"{HELLO}\n")
     assert [r.message for r in follower.poll()] == ["hello"]
@@ -108,7 +108,7 @@ def test_a_log_that_begins_later_is_followed(tmp_path: Path) -> None:
 def test_a_log_that_was_cut_short_is_read_from_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "retinue.log"
     path.write_text(f"{HELLO} a long line that is gone\n")
-    follower = Follower(path)
+    follower = LogFollower(path)
     path.write_text(f"{HELLO}\n")
     assert [r.message for r in follower.poll()] == ["hello"]
     follower.close()
