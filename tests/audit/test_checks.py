@@ -144,7 +144,7 @@ def test_each_fault_is_found_and_explained(sound: Facts, case: str) -> None:
     [
         (
             {"session": {"scope": "global"}, "channels": {"http": {}}},
-            "session.scope merges groups into the main session",
+            "session.scope merges groups into the main",
         ),
         ({"session": {"groupScope": "main"}, "channels": {"http": {}}}, "session.groupScope merges groups into"),
         (
