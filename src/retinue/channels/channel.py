@@ -20,7 +20,7 @@ class NotTaken(RetinueError):
 class Channel(Protocol):
     """One account of a place where people talk.
 
-    Bringing messages in is not its job: whoever listens there hands them to the gateway.
+    It only sends: the listener of the service passes incoming messages to the gateway.
     """
 
     @property
