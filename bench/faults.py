@@ -24,8 +24,8 @@ from bench.measure import PYTHON, Sheet
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import open_runtime
 from retinue.testing import dialects
 from retinue.testing.replies import Reply, says
 

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.measure import Sheet, median_ms
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobBook
 from retinue.automation.jobs import Job
 from retinue.automation.schedule import Cron
 from retinue.core.keys import DEFAULT_AGENT, RunId

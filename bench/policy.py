@@ -9,9 +9,9 @@ from pathlib import Path
 from bench.measure import Sheet, median_ms
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.model import ModelRef
-from retinue.runtime.explaining import every_tool, take_stand
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.policy import session_layers
+from retinue.runtime.agents.policy import session_layers
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.inspect.explain import every_tool, take_stand
 from retinue.storage.home import Home
 from retinue.tools.policy import Caller, decide
 

@@ -10,9 +10,9 @@ import anyio
 from bench.measure import PYTHON, Sheet, median_ms, process_cost
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.hooks.bus import Bus
-from retinue.runtime.foundation import Foundation, lay_foundation
-from retinue.runtime.prompting import AgentPrompt, PromptOrder, build_prompt
-from retinue.runtime.rooms import AgentRoom, open_room, seed_agent
+from retinue.runtime.agents.agent import AgentRoom, open_room, seed_agent
+from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt
+from retinue.runtime.home import Foundation, lay_foundation
 from retinue.storage.home import Home
 
 FILE_CHARS = 60_000

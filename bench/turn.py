@@ -20,8 +20,8 @@ from retinue.core.messages import AssistantMessage, Text, said
 from retinue.core.model import ModelEvent, ModelRef, ModelRequest
 from retinue.dispatch.inbox import Inbox
 from retinue.providers.failover import OnFallback
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import open_runtime
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
 from retinue.storage.home import Home

@@ -14,7 +14,7 @@ import pytest
 
 from retinue.automation.cron import WAITS, JobRunner
 from retinue.automation.job_codec import decode_job, encode_job
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobBook
 from retinue.automation.jobs import BACKOFF, MOST_RETRIES, Delivery, Job, Mode
 from retinue.automation.schedule import At, Cron, Every, Schedule
 from retinue.core.envelope import Inbound, Outbound, Source

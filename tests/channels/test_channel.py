@@ -13,7 +13,7 @@ from retinue.core.origin import Origin, PeerKind
 from retinue.core.parcel import Capabilities, Parcel
 from retinue.dispatch.outbox import LONGEST_PAUSE, pause_after
 from retinue.dispatch.settings import HumanDelay
-from retinue.runtime.courier import human_pauses
+from retinue.runtime.channels.delivery import human_pauses
 from tests.webserver import web_server
 
 pytestmark = pytest.mark.anyio

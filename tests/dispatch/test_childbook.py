@@ -11,7 +11,7 @@ import pytest
 
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import Usage
-from retinue.dispatch.childbook import MOST_LISTED, ChildBook
+from retinue.dispatch.subagent_store import MOST_LISTED, ChildBook
 from retinue.dispatch.subagents import Child, ChildState, is_stale, key_for_child, time_left
 from retinue.storage.database import Database
 from retinue.testing.clock import START, FrozenClock

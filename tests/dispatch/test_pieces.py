@@ -13,9 +13,9 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image
 from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.commands.triggers import as_command, as_meant
+from retinue.dispatch.debounce import PieceRules
+from retinue.dispatch.group_context import MOST_CHATS, MOST_REMARKS, Overheard
 from retinue.dispatch.inbox import Waiting
-from retinue.dispatch.overheard import MOST_CHATS, MOST_REMARKS, Overheard
-from retinue.dispatch.pieces import PieceRules
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, merge, next_batch
 from retinue.dispatch.settings import InboundSettings
 from retinue.testing.clock import START

@@ -26,8 +26,8 @@ from retinue.core.envelope import Inbound
 from retinue.core.errors import RetinueError
 from retinue.core.events import Accepted, TurnEvent
 from retinue.core.keys import SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import Runtime, open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import Runtime, open_runtime
 from retinue.storage.home import Home
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import Toolset

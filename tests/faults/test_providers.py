@@ -13,7 +13,7 @@ import pytest
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.open import Runtime
 from retinue.storage.home import Home
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, calls, refuses, says

@@ -16,8 +16,8 @@ from retinue.core.events import Notice, TurnEvent, TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, ToolResult, said
 from retinue.dispatch.inbox import Inbox
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import Runtime, open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import Runtime, open_runtime
 from retinue.sessions.entries import CallStarted, Compacted, MessageAdded
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript

@@ -23,7 +23,7 @@ from playwright.async_api import (
 
 from retinue.core.clock import SystemClock
 from retinue.gateway.server import Ending, run_gateway
-from retinue.runtime.foundation import lay_foundation
+from retinue.runtime.home import lay_foundation
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, wait_until_listening
 

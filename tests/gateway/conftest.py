@@ -22,7 +22,7 @@ from retinue.client import Client, Door, open_client
 from retinue.core.clock import SystemClock
 from retinue.gateway.server import Ending, run_gateway
 from retinue.gateway.tokens import TokenBook
-from retinue.runtime.foundation import lay_foundation
+from retinue.runtime.home import lay_foundation
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home import Home
 from retinue.storage.instance import find_instance, read_local_token

@@ -18,7 +18,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import SessionKey
-from retinue.dispatch.childbook import EVERY, ChildBook
+from retinue.dispatch.subagent_store import EVERY, ChildBook
 from retinue.dispatch.subagents import Child, ChildState
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home import Home

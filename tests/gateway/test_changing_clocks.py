@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobBook
 from retinue.automation.jobs import Delivery, Job, Mode
 from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client

@@ -14,8 +14,8 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import Accepted, ApprovalAsked, Spoken, ToolFinished, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.gateway.connection import MOST_STREAMS
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import open_runtime
 from retinue.testing.replies import Fault, Reply, calls, says
 from retinue.wire import system
 from retinue.wire.frames import Nothing

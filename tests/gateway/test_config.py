@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.keys import DEFAULT_AGENT
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.rooms import change_trust
+from retinue.runtime.agents.agent import change_trust
+from retinue.runtime.home import lay_foundation
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket
 

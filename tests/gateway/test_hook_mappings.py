@@ -12,8 +12,8 @@ import anyio
 import httpx2
 import pytest
 
-from retinue.automation.beatbook import BeatBook
-from retinue.automation.hookbook import HookBook
+from retinue.automation.wake_log import BeatBook
+from retinue.automation.webhook_store import HookBook
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.database import DATABASE_NAME, Database

@@ -10,8 +10,8 @@ import pytest
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import AgentId, SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import open_runtime
 from retinue.storage.instance import find_instance
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, gateway_process, open_hall, raw_socket

@@ -18,11 +18,11 @@ from retinue.memory.qmd import cycles
 from retinue.memory.qmd.cycles import keep_qmd_fresh
 from retinue.memory.qmd.memory import QmdMemory
 from retinue.memory.settings import QmdUpdate, SyncSettings
-from retinue.runtime.backends import open_memory
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.memories import Memories
-from retinue.runtime.records import open_sessions
-from retinue.runtime.rooms import AgentRoom, open_room
+from retinue.runtime.agents.agent import AgentRoom, open_room
+from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.memory.backend_choice import open_memory
+from retinue.runtime.memory.pool import Memories
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
 from retinue.storage.home import Home

@@ -17,11 +17,11 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
 from retinue.memory.qmd.index import QmdIndex
 from retinue.memory.qmd.memory import QmdMemory
-from retinue.runtime.backends import open_memory
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.memory import SessionNotebook, open_notebook
-from retinue.runtime.records import open_sessions
-from retinue.runtime.rooms import AgentRoom, open_room
+from retinue.runtime.agents.agent import AgentRoom, open_room
+from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.memory.backend_choice import open_memory
+from retinue.runtime.memory.notebook import SessionNotebook, open_notebook
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.home import Home
 from retinue.toolkit.memory import memory_tools

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from retinue.cli.init import init
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.memory import open_index
-from retinue.runtime.records import open_sessions
-from retinue.runtime.rooms import open_room
+from retinue.runtime.agents.agent import open_room
+from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.memory.notebook import open_index
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.home import Home
 

@@ -16,8 +16,8 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnEvent
 from retinue.core.extension import HookSpec
 from retinue.core.keys import SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import Runtime, open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import Runtime, open_runtime
 from retinue.storage.home import Home
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer

@@ -15,10 +15,10 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.dispatch.subagents import Child, SpawnOrder
-from retinue.runtime.company import HomeCompany
-from retinue.runtime.runtime import Runtime
-from retinue.runtime.spawning import Spawner, open_spawner
-from retinue.runtime.switchboard import Switchboard, open_switchboard
+from retinue.runtime.dispatcher.switchboard import Switchboard, open_switchboard
+from retinue.runtime.open import Runtime
+from retinue.runtime.subagents.runner import Spawner, open_spawner
+from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.storage.home import Home
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received

@@ -12,9 +12,9 @@ from retinue.automation.hook_folders import read_folder
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.trust import Trust
-from retinue.runtime.bundled_hooks import BUNDLED_HOOKS, find_files
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.hook_folders import BUNDLED, ON_BY_ITSELF, survey_hooks
+from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS, find_files
+from retinue.runtime.automation.hook_folders import BUNDLED, ON_BY_ITSELF, survey_hooks
+from retinue.runtime.home import lay_foundation
 from retinue.testing.replies import says
 from retinue.testing.scripted import ScriptedProvider
 from tests.runtime.conftest import Stage, staged

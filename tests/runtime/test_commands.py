@@ -12,8 +12,8 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.providers.profiles import Profile, ProfileFile
 from retinue.providers.resolve import LocalServers
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import open_runtime
 from retinue.testing.replies import says
 from tests.runtime.conftest import Stage
 

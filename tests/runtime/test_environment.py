@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retinue.runtime.foundation import Foundation, lay_foundation
+from retinue.runtime.home import Foundation, lay_foundation
 from retinue.runtime.login_shell import missing_keys
 from retinue.storage.home import Home
 from retinue.testing.replies import calls, says

@@ -11,7 +11,7 @@ from retinue.automation.heartbeat import Wake
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.origin import Origin, PeerKind
-from retinue.runtime.heartbeats import Heart
+from retinue.runtime.automation.heartbeats import Heart
 from retinue.storage.home import Home
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says

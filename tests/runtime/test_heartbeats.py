@@ -13,17 +13,17 @@ from typing import Any
 import anyio
 import pytest
 
-from retinue.automation.beatbook import Beat
 from retinue.automation.heartbeat import Skip, Wake
 from retinue.automation.jobs import Job
 from retinue.automation.schedule import At
+from retinue.automation.wake_log import Beat
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import UserMessage
 from retinue.core.trust import Trust
-from retinue.runtime.heartbeats import Heart, open_heart
-from retinue.runtime.jobs import open_job_runner
-from retinue.runtime.prompting import HEARTBEAT_PROMPT
+from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
+from retinue.runtime.automation.heartbeats import Heart, open_heart
+from retinue.runtime.automation.jobs import open_job_runner
 from retinue.storage.home import Home
 from retinue.testing.clock import START
 from retinue.testing.modelserver import ModelServer, Received

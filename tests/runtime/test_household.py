@@ -11,8 +11,8 @@ import pytest
 
 from retinue.core.approval import nobody_to_ask
 from retinue.core.envelope import Inbound
-from retinue.runtime.company import HomeCompany
-from retinue.runtime.household import Household
+from retinue.runtime.dispatcher.household import Household
+from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.storage.home import Home
 from retinue.testing.modelserver import ModelServer
 from retinue.toolkit.delegation import Asker, SpawnArguments

@@ -12,7 +12,7 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import AssistantMessage
 from retinue.core.model import Thought
 from retinue.dispatch.subagents import ChildState, SpawnOrder
-from retinue.runtime.inheritance import SpawnRefused
+from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.entries import Compacted
 from retinue.testing.modelserver import Received
 from retinue.testing.replies import Reply, refuses, says

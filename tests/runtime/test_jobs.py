@@ -12,17 +12,17 @@ from typing import Literal
 import pytest
 
 from retinue.automation.agenda import Agenda
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobBook
 from retinue.automation.jobs import Delivery, Job, JobRun, Mode
 from retinue.automation.schedule import At
 from retinue.core.clock import random_id
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.dispatch.childbook import ChildBook
+from retinue.dispatch.subagent_store import ChildBook
 from retinue.dispatch.subagents import ChildState
-from retinue.runtime.agent_jobs import AgentJobs
-from retinue.runtime.jobs import open_job_book, open_job_runner, put_away_runs
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.automation.agent_jobs import AgentJobs
+from retinue.runtime.automation.jobs import open_job_book, open_job_runner, put_away_runs
+from retinue.runtime.open import Runtime
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home import Home
 from retinue.testing.clock import START

@@ -13,9 +13,9 @@ import pytest
 from retinue.core.envelope import Source
 from retinue.core.errors import ConfigError, UsageError
 from retinue.core.keys import AgentId
-from retinue.runtime.approvals import Permissions, open_permissions
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.rulebook import ConfiguredRulebook
+from retinue.runtime.approvals.allow_rules import ConfiguredRulebook
+from retinue.runtime.approvals.approvals import Permissions, open_permissions
+from retinue.runtime.home import lay_foundation
 from retinue.storage.home import Home
 from retinue.testing.clock import FrozenClock
 from retinue.tools.allowlist import DEFAULT_SAFE_BINS, ArgvPattern, AskWhen, Security

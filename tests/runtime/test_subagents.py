@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
-from retinue.dispatch.childbook import ChildBook
+from retinue.dispatch.subagent_store import ChildBook
 from retinue.dispatch.subagents import (
     MOST_UNTOLD,
     Child,
@@ -21,7 +21,7 @@ from retinue.dispatch.subagents import (
     find_refusal,
     key_for_child,
 )
-from retinue.runtime.company import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.storage.home import Home
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
 from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments

@@ -16,7 +16,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.trust import Trust
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.open import Runtime
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
 from retinue.testing.clock import FrozenClock

@@ -10,12 +10,12 @@ import pytest
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.boot import boot_agents
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.hook_folders import load_hook_folders
-from retinue.runtime.household import open_private_switchboard
-from retinue.runtime.rooms import change_trust
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.agents.agent import change_trust
+from retinue.runtime.automation.boot import boot_agents
+from retinue.runtime.automation.hook_folders import load_hook_folders
+from retinue.runtime.dispatcher.household import open_private_switchboard
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import Runtime
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import Stage, staged
 from tests.runtime.test_hook_folders import entries, make_hook

@@ -12,8 +12,8 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound
 from retinue.core.events import Notice, Spoken, TurnStatus
 from retinue.core.keys import SessionKey
-from retinue.runtime.preview import preview_prompt
-from retinue.runtime.rooms import docs_folder
+from retinue.runtime.agents.agent import docs_folder
+from retinue.runtime.inspect.preview import preview_prompt
 from retinue.skills.sources import BUNDLED
 from retinue.testing.replies import Fault, Reply, calls, refuses, says
 from tests.runtime.conftest import APIS, Stage, staged
@@ -107,7 +107,7 @@ def _conversation(body: dict[str, Any]) -> list[Any]:
 
 async def test_what_prompt_show_prints_is_what_was_sent(stage: Stage) -> None:
     from retinue.context.prompt.inputs import Mode
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
 
     stage.server.push(says("hi"))
     await stage.ask("hello")

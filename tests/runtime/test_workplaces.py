@@ -10,9 +10,9 @@ import pytest
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.dispatch.subagents import Child, ChildState, SpawnOrder
-from retinue.runtime.company import HomeCompany
-from retinue.runtime.explaining import take_stand
-from retinue.runtime.inheritance import SpawnRefused
+from retinue.runtime.inspect.explain import take_stand
+from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.session import folder_of
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says

@@ -28,8 +28,8 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import Runtime, open_runtime
+from retinue.runtime.home import lay_foundation
+from retinue.runtime.open import Runtime, open_runtime
 from retinue.security.logs import LOG
 from retinue.storage.home import Home
 from retinue.testing.modelserver import ModelServer, Received

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import anyio
 from anyio.abc import TaskGroup
 
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobBook
 from retinue.automation.jobs import Job, JobRun, Mode
 from retinue.core.background import run_logged
 from retinue.core.clock import Clock, random_uuid

@@ -212,7 +212,7 @@ def _parse_scopes(scopes: tuple[str, ...]) -> list[Scope]:
 
 
 def _audit(invocation: Invocation, kind: str, record: TokenRecord) -> None:
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
 
     details = {"id": record.id, "name": record.name, "scopes": list(record.scopes)}
     lay_foundation(invocation.home).audit.record(kind, "the owner at the terminal", details)
@@ -249,7 +249,7 @@ def _describe_request(request: PairingRequest) -> dict[str, Any]:
 
 
 def _audit_request(invocation: Invocation, kind: str, request: PairingRequest, **more: object) -> None:
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
 
     details = {"id": request.id, "name": request.name, "address": request.address, **more}
     lay_foundation(invocation.home).audit.record(kind, "the owner at the terminal", details)

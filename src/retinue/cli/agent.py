@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from retinue.core.approval import ApprovalRequest, Ask
     from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import TurnEvent
-    from retinue.runtime.household import Household
-    from retinue.runtime.runtime import Runtime
+    from retinue.runtime.dispatcher.household import Household
+    from retinue.runtime.open import Runtime
 
 
 @click.command(cls=Command)
@@ -136,7 +136,7 @@ async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: 
     import anyio
 
     from retinue.core.errors import first_cause
-    from retinue.runtime.household import Household
+    from retinue.runtime.dispatcher.household import Household
 
     try:
         async with anyio.create_task_group() as tasks:

@@ -11,7 +11,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 if TYPE_CHECKING:
     from retinue.core.origin import Origin
     from retinue.dispatch.settings import BindingMatch
-    from retinue.runtime.routing import Destination
+    from retinue.runtime.channels.routing import Destination
 
 
 @click.group(cls=Group)
@@ -23,8 +23,8 @@ def agents() -> None:
 @pass_invocation
 def list_agents(invocation: Invocation) -> None:
     """List the agents."""
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import locate_workspace
+    from retinue.runtime.agents.agent import locate_workspace
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     config = foundation.config
@@ -63,7 +63,7 @@ def list_agents(invocation: Invocation) -> None:
 def bindings(invocation: Invocation) -> None:
     """List the bindings, the most specific first, as they are tried."""
     from retinue.dispatch.router import tier_of
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
 
     config = lay_foundation(invocation.home).config
     rows: list[dict[str, Any]] = [
@@ -118,8 +118,8 @@ def _spell_match(match: BindingMatch) -> str:
 def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts: str | None) -> None:
     """Say which agent and session a message would go to, and why."""
     from retinue.core.origin import Origin, PeerKind
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.routing import find_destination
+    from retinue.runtime.channels.routing import find_destination
+    from retinue.runtime.home import lay_foundation
 
     origin = Origin(
         channel=(facts["channel"] or "").lower(),

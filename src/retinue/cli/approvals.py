@@ -12,7 +12,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation
 
 if TYPE_CHECKING:
     from retinue.core.approval import Verdict
-    from retinue.runtime.approvals import Permissions
+    from retinue.runtime.approvals.approvals import Permissions
     from retinue.tools.approval_store import Approval
     from retinue.tools.approvals import Approver
 
@@ -125,7 +125,7 @@ def _person(permissions: Permissions) -> Approver:
 
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[Permissions]:
-    from retinue.runtime.approvals import open_permissions
+    from retinue.runtime.approvals.approvals import open_permissions
 
     foundation = invocation.lay_foundation()
     with open_permissions(foundation) as permissions:

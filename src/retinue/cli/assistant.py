@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from retinue.cli.common import Invocation
     from retinue.client import Client, Door
-    from retinue.runtime.foundation import Foundation
-    from retinue.runtime.runtime import Runtime
+    from retinue.runtime.home import Foundation
+    from retinue.runtime.open import Runtime
 
 ANSWER_SECONDS = 10.0
 """How long a gateway elsewhere may take to be there at all."""
@@ -52,7 +52,7 @@ async def open_assistant(
             yield client, None
         return
 
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.open import open_runtime
 
     assert foundation is not None
     async with open_runtime(foundation, extra_skills=wanted.skills) as runtime:

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import Emit
     from retinue.core.keys import SessionKey
-    from retinue.runtime.foundation import Foundation
-    from retinue.runtime.household import Household
-    from retinue.runtime.runtime import Runtime
+    from retinue.runtime.dispatcher.household import Household
+    from retinue.runtime.home import Foundation
+    from retinue.runtime.open import Runtime
 
     Say = Callable[[Emit, Ask], Awaitable[Outbound | None]]
 
@@ -144,8 +144,8 @@ class Chat:
     async def _attend(self, tasks: TaskGroup) -> None:
         """Do beside the talk what a gateway does for its clients, or follow the gateway that does it."""
         from retinue.cli.render import TerminalView
-        from retinue.runtime.household import Household
-        from retinue.runtime.runtime import Runtime
+        from retinue.runtime.dispatcher.household import Household
+        from retinue.runtime.open import Runtime
 
         emit = TerminalView(self._console).emit
         assistant = self._assistant

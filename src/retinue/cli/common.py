@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
     from retinue.security.redaction import Redactor
     from retinue.storage.database import Database
     from retinue.storage.home import Home
@@ -63,7 +63,7 @@ class Invocation:
 
     def lay_foundation(self) -> Foundation:
         """What everything of the home stands on; problems of its configuration are told."""
-        from retinue.runtime.foundation import lay_foundation
+        from retinue.runtime.home import lay_foundation
 
         foundation = lay_foundation(self.home)
         for problem in foundation.loaded.problems:

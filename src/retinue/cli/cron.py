@@ -13,9 +13,9 @@ from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
     from retinue.automation.drafting import JobFields
-    from retinue.automation.jobbook import JobBook
+    from retinue.automation.job_store import JobBook
     from retinue.automation.jobs import Job, JobRun
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -149,8 +149,8 @@ def run(invocation: Invocation, job: str) -> None:
 
 
 async def _run_now(foundation: Foundation, job: Job) -> JobRun:
-    from retinue.runtime.jobs import open_job_runner
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.automation.jobs import open_job_runner
+    from retinue.runtime.open import open_runtime
 
     async with open_runtime(foundation) as runtime, open_job_runner(runtime) as runner:
         return await runner.run_now(job)
@@ -158,8 +158,8 @@ async def _run_now(foundation: Foundation, job: Job) -> JobRun:
 
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, JobBook]]:
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.jobs import open_job_book
+    from retinue.runtime.automation.jobs import open_job_book
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     with open_job_book(foundation) as book:
@@ -173,7 +173,7 @@ def _read(fields: dict[str, Any]) -> JobFields:
 
 
 def _zone(foundation: Foundation) -> str:
-    from retinue.runtime.agent_jobs import zone_of
+    from retinue.runtime.automation.agent_jobs import zone_of
 
     return zone_of(foundation)
 

@@ -12,7 +12,7 @@ from retinue.cli.wording import count
 if TYPE_CHECKING:
     from retinue.audit.facts import GatewayFacts
     from retinue.audit.finding import Finding
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
 
 UNUSED_DAYS = 90
 PATIENCE_SECONDS = 3.0
@@ -32,9 +32,9 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
 
     from retinue.audit.doctor import examine
     from retinue.audit.finding import Severity
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.remedies import carry_out
-    from retinue.runtime.survey import survey_home
+    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.inspect.collect_facts import survey_home
+    from retinue.runtime.inspect.fix import carry_out
 
     async def look(foundation: Foundation) -> tuple[Finding, ...]:
         return examine(await survey_home(foundation, see_gateway(foundation), deep=deep))

@@ -11,9 +11,9 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
-    from retinue.automation.beatbook import Beat
+    from retinue.automation.wake_log import Beat
     from retinue.core.keys import AgentId
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
 
 
 @click.group(cls=Group)
@@ -27,7 +27,7 @@ def status(invocation: Invocation) -> None:
     """Show every agent's heartbeat: how often, when next, and the last one."""
     import anyio
 
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
 
     found = anyio.run(_status, lay_foundation(invocation.home))
     invocation.show(found, lambda: table(map(_spell, found), header=("agent", "every", "next", "last")))
@@ -40,8 +40,8 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
     """Wake an agent now, and tell what came of it."""
     import anyio
 
-    from retinue.automation.beatbook import describe_beat
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.automation.wake_log import describe_beat
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     beat = anyio.run(_run, foundation, foundation.agent_id(agent_id))
@@ -56,8 +56,8 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
 @pass_invocation
 def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     """Show the latest heartbeats, newest first: why each came and what it did."""
-    from retinue.automation.beatbook import BeatBook, describe_beat
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.automation.wake_log import BeatBook, describe_beat
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     agent = foundation.agent_id(agent_id) if agent_id else None
@@ -75,8 +75,8 @@ def _spell(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 async def _status(foundation: Foundation) -> list[dict[str, Any]]:
-    from retinue.runtime.heartbeats import open_heart
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.automation.heartbeats import open_heart
+    from retinue.runtime.open import open_runtime
     from retinue.settings import format_duration
 
     async with open_runtime(foundation) as runtime, open_heart(runtime) as heart:
@@ -97,8 +97,8 @@ async def _status(foundation: Foundation) -> list[dict[str, Any]]:
 
 async def _run(foundation: Foundation, agent: AgentId) -> Beat:
     from retinue.automation.heartbeat import Wake
-    from retinue.runtime.heartbeats import open_heart
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.automation.heartbeats import open_heart
+    from retinue.runtime.open import open_runtime
 
     async with open_runtime(foundation) as runtime, open_heart(runtime) as heart:
         return await heart.beat(agent, Wake.MANUAL)

@@ -16,8 +16,8 @@ def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
 
     Nothing that exists is changed, so it is safe to repeat.
     """
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import NOT_OURS, is_trusted, locate_workspace, seed_agent
+    from retinue.runtime.agents.agent import NOT_OURS, is_trusted, locate_workspace, seed_agent
+    from retinue.runtime.home import lay_foundation
     from retinue.storage.files import make_private_dir
 
     foundation = lay_foundation(invocation.home)

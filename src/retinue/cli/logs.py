@@ -28,7 +28,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, session: str | None) -> None:
     """Show the newest records of the log. With --json and --follow, one JSON object per line."""
     from retinue.audit.logbook import Follower, make_filter, read_last
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
     from retinue.storage.file_errors import explained
 
     path, wanted = lay_foundation(invocation.home).log_file, make_filter(level, session)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retinue.memory.index import MemoryIndex, SearchResult
     from retinue.memory.qmd.memory import QmdMemory
     from retinue.memory.ranking import Hit
-    from retinue.runtime.rooms import AgentRoom
+    from retinue.runtime.agents.agent import AgentRoom
 
     AnyMemory = MemoryIndex | QmdMemory
 
@@ -57,7 +57,7 @@ async def _status_of_index(room: AgentRoom, index: MemoryIndex) -> dict[str, Any
     import anyio.to_thread
 
     from retinue.memory.sync import make_plan
-    from retinue.runtime.memory import index_path
+    from retinue.runtime.memory.notebook import index_path
 
     found = await index.status()
     plan = await anyio.to_thread.run_sync(make_plan, index.store, index.library, 0)
@@ -201,9 +201,9 @@ def _with_memory(invocation: Invocation, agent: str | None, work: Callable[[Agen
     import anyio
 
     from retinue.core.errors import UsageError
-    from retinue.runtime.backends import open_memory
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import open_room
+    from retinue.runtime.agents.agent import open_room
+    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.memory.backend_choice import open_memory
 
     async def run() -> T:
         foundation = lay_foundation(invocation.home)

@@ -15,9 +15,9 @@ from retinue.cli.pulling import SMALLEST, pull_showing
 if TYPE_CHECKING:
     from retinue.core.model import ModelInfo, ModelRef
     from retinue.providers.resolve import Choice
-    from retinue.runtime.access import Trial
-    from retinue.runtime.foundation import Foundation
-    from retinue.runtime.models import ModelAccess
+    from retinue.runtime.home import Foundation
+    from retinue.runtime.models.access import ModelAccess
+    from retinue.runtime.models.probe import Trial
 
 ANSWER_SHOWN = 60
 
@@ -43,7 +43,7 @@ def list_models(invocation: Invocation, agent: str | None, everything: bool) -> 
 
 
 async def _survey(foundation: Foundation, agent: str | None, everything: bool) -> dict[str, Any]:
-    from retinue.runtime.access import open_access
+    from retinue.runtime.models.probe import open_access
 
     chosen_agent = foundation.agent_id(agent)
     async with open_access(foundation, chosen_agent) as access:
@@ -92,7 +92,7 @@ def _describe(info: ModelInfo, aliases: dict[str, str]) -> dict[str, Any]:
 
 
 def _spell_survey(found: dict[str, Any]) -> str:
-    from retinue.runtime.models import NO_MODEL
+    from retinue.runtime.models.access import NO_MODEL
 
     chosen = found["chosen"]
     if chosen:
@@ -138,8 +138,8 @@ def test(invocation: Invocation, ref: str | None, agent: str | None) -> int:
 
 async def _try(invocation: Invocation, text: str | None, agent: str | None) -> Trial:
     from retinue.core.errors import ModelError
-    from retinue.runtime.access import open_access, try_models
-    from retinue.runtime.models import NO_MODEL
+    from retinue.runtime.models.access import NO_MODEL
+    from retinue.runtime.models.probe import open_access, try_models
 
     async def tell(notice: str) -> None:
         invocation.note(notice)
@@ -228,7 +228,7 @@ def set_model(invocation: Invocation, ref: str) -> None:
 async def _check_choice(foundation: Foundation, text: str) -> tuple[ModelRef, str]:
     """The model that a person means, and what is still missing before it can answer."""
     from retinue.providers.gguf import find_model_file
-    from retinue.runtime.access import open_access
+    from retinue.runtime.models.probe import open_access
 
     async with open_access(foundation, foundation.config.agents.default_id) as access:
         ref = _resolve(access, text)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retinue.providers.credentials import Credentials
     from retinue.providers.profiles import ProfileSummary
     from retinue.providers.registry import Providers
-    from retinue.runtime.models import ModelAccess
+    from retinue.runtime.models.access import ModelAccess
     from retinue.security.secrets import Secret
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -234,7 +234,7 @@ def _own_ids(credentials: Credentials) -> list[str]:
 
 
 def _open(invocation: Invocation, agent: str | None) -> ModelAccess:
-    from retinue.runtime.access import make_access
+    from retinue.runtime.models.probe import make_access
 
     foundation = invocation.lay_foundation()
     return make_access(foundation, foundation.agent_id(agent))

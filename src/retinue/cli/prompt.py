@@ -13,7 +13,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 if TYPE_CHECKING:
     from retinue.context.prompt.report import PromptReport, ReportDiff
     from retinue.core.model import ToolSpec
-    from retinue.runtime.prompting import AgentPrompt
+    from retinue.runtime.agents.prompting import AgentPrompt
 
 MODES = click.Choice(["full", "minimal", "none"])
 PARTS = click.Choice(["stable", "session", "turn", "all"])
@@ -105,7 +105,7 @@ def _build(
     import anyio
 
     from retinue.context.prompt.inputs import Mode
-    from retinue.runtime.preview import preview_prompt
+    from retinue.runtime.inspect.preview import preview_prompt
 
     foundation = invocation.lay_foundation()
     key = foundation.session_key(session, agent)
@@ -121,7 +121,7 @@ def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:
 def _last_two(invocation: Invocation) -> tuple[PromptReport, PromptReport]:
     """The last two prompts of the main session that differ; the same one twice where no other was sent."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.records import sent_prompts
+    from retinue.runtime.agents.records import sent_prompts
 
     foundation = invocation.lay_foundation()
     reports = sent_prompts(foundation, foundation.session_key(None, None))
@@ -151,8 +151,8 @@ def _operand(invocation: Invocation, text: str) -> PromptReport:
 def _sent(invocation: Invocation, text: str) -> PromptReport:
     """A prompt that a session was sent, by its number."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.records import sent_prompts
+    from retinue.runtime.agents.records import sent_prompts
+    from retinue.runtime.home import lay_foundation
 
     name, _, number = text.rpartition("#")
     foundation = lay_foundation(invocation.home)

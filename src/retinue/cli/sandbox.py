@@ -23,8 +23,8 @@ def sandbox() -> None:
 @pass_invocation
 def explain(invocation: Invocation, agent: str | None, session: str | None) -> None:
     """Say whether a session is confined, by what, and what its commands see."""
-    from retinue.runtime.confinement import explain_sandbox
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.agents.confinement import explain_sandbox
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     found = explain_sandbox(foundation, foundation.session_key(session, agent))
@@ -65,8 +65,8 @@ def _spell_network(found: dict[str, Any]) -> str:
 @pass_invocation
 def list_sandboxes(invocation: Invocation) -> None:
     """List the sandboxes on disk."""
-    from retinue.runtime.confinement import make_sandboxes
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.agents.confinement import make_sandboxes
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     rows = [_describe(kept) for kept in make_sandboxes(foundation).kept(foundation.config.agents.ids)]
@@ -85,8 +85,8 @@ def list_sandboxes(invocation: Invocation) -> None:
 @pass_invocation
 def prune(invocation: Invocation, everything: bool) -> None:
     """Remove unused sandboxes with all that is in them; one that a command runs in stays."""
-    from retinue.runtime.confinement import make_sandboxes
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.agents.confinement import make_sandboxes
+    from retinue.runtime.home import lay_foundation
     from retinue.sandbox.folders import remove
 
     foundation = lay_foundation(invocation.home)

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from retinue.cli.common import Invocation
     from retinue.core.keys import SessionKey
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
     from retinue.sessions.session import Session
     from retinue.sessions.store import SessionStore
 
@@ -21,7 +21,7 @@ def find_session(
 ) -> tuple[Session, SessionStore]:
     """The session that a person names; raises `UsageError` where there is none, and creates nothing."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
 
     key = foundation.session_key(text, agent)
     store = open_sessions(foundation, key.agent)

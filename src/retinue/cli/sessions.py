@@ -42,7 +42,7 @@ for _command in (compact, restore, import_sessions, check, prune):
 @pass_invocation
 def list_sessions(invocation: Invocation, agent: str | None) -> None:
     """List the sessions, the one last used first."""
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
 
     foundation = invocation.lay_foundation()
     agents = (foundation.agent_id(agent),) if agent else foundation.config.agents.ids

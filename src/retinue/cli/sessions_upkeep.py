@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from retinue.core.keys import AgentId, SessionKey
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
     from retinue.sessions.checking import Checked, Finding, Report
     from retinue.sessions.importing import Imported
     from retinue.sessions.maintenance import Plan, Tidied
@@ -44,7 +44,7 @@ async def _compact(invocation: Invocation, foundation: Foundation, key: SessionK
     from retinue.context.engine import History, read_back
     from retinue.context.measure import estimate
     from retinue.core.errors import SessionError
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.open import open_runtime
 
     async with open_runtime(foundation) as runtime:
         store = runtime.agent(key.agent).store
@@ -102,7 +102,7 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     DIR is a folder of transcripts, an agent's folder or a whole home. What was imported before is not imported again.
     """
     from retinue.core.errors import UsageError
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
     from retinue.sessions.importing import Outcome, Route, find_transcripts, import_all
 
     foundation = invocation.lay_foundation()
@@ -156,7 +156,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     Without --fix nothing is changed. The exit code is 1 where a problem is left.
     """
     from retinue.core.errors import UsageError
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
     from retinue.sessions.checking import check_folder
     from retinue.sessions.mending import mend
 
@@ -226,7 +226,7 @@ def _spell_check(reports: list[Report], fixed: list[str]) -> str:
 @pass_invocation
 def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     """Tidy up as `session.maintenance` says: archive old sessions, remove the oldest archives where room is short."""
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
     from retinue.sessions.maintenance import maintain
 
     foundation = invocation.lay_foundation()

@@ -16,7 +16,7 @@ from retinue.cli.wording import label, spell
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from retinue.runtime.rooms import AgentRoom
+    from retinue.runtime.agents.agent import AgentRoom
     from retinue.skills.catalog import Catalog
     from retinue.skills.discovery import Discovery
     from retinue.skills.library import Judged
@@ -96,8 +96,8 @@ def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], st
 
 @contextmanager
 def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) -> Iterator[AgentRoom]:
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import open_room
+    from retinue.runtime.agents.agent import open_room
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     with open_room(foundation, foundation.agent_id(agent), extra_skills=paths) as room:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from retinue.config.sections.gateway import GatewaySettings
     from retinue.core.keys import AgentId
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
     from retinue.storage.home import Home
     from retinue.storage.instance import InstanceFacts
 
@@ -32,7 +32,7 @@ LONGEST_ERROR = 200
 @pass_invocation
 def status(invocation: Invocation) -> None:
     """Show the gateway, the agents and what waits, at a glance."""
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     data = describe_home(foundation)
@@ -113,7 +113,7 @@ async def _describe_agent(foundation: Foundation, agent: AgentId) -> dict[str, A
     from retinue.audit.glance import count_sessions, glance_at_memory
     from retinue.core.errors import RetinueError
     from retinue.providers.resolve import LocalServers
-    from retinue.runtime.access import make_access
+    from retinue.runtime.models.probe import make_access
 
     settings = foundation.config.agents.resolve(agent)
     access = make_access(foundation, agent)

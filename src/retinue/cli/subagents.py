@@ -12,9 +12,9 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
-    from retinue.dispatch.childbook import ChildBook
+    from retinue.dispatch.subagent_store import ChildBook
     from retinue.dispatch.subagents import Child
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
 
 
 @click.group(cls=Group)
@@ -27,7 +27,7 @@ def subagents() -> None:
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
     """List sub-agents, the newest first."""
-    from retinue.dispatch.childbook import describe_child
+    from retinue.dispatch.subagent_store import describe_child
 
     with _opened(invocation) as (_, book):
         found = book.all() if everything else book.active()
@@ -42,7 +42,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
 @pass_invocation
 def show(invocation: Invocation, run: str) -> None:
     """Show a sub-agent's task and result by its run id, whatever became of it."""
-    from retinue.dispatch.childbook import describe_child
+    from retinue.dispatch.subagent_store import describe_child
 
     with _opened(invocation) as (_, book):
         child = book.get(run)
@@ -72,7 +72,7 @@ def cancel(invocation: Invocation, run: str) -> None:
 
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, ChildBook]]:
-    from retinue.dispatch.childbook import ChildBook
+    from retinue.dispatch.subagent_store import ChildBook
 
     foundation = invocation.lay_foundation()
     with open_state(foundation) as database:

@@ -13,8 +13,8 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 if TYPE_CHECKING:
     from retinue.core.envelope import Inbound
     from retinue.core.keys import SessionKey
-    from retinue.runtime.explaining import Explained, Standing
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
+    from retinue.runtime.inspect.explain import Explained, Standing
     from retinue.tools.policy import Decision
     from retinue.tools.tool import Tool
 
@@ -43,7 +43,7 @@ def list_tools(
     invocation: Invocation, agent: str | None, session: str | None, model: str | None, sender: str | None
 ) -> None:
     """List the tools of a session, and those it does not have with the reason."""
-    from retinue.runtime.explaining import every_tool
+    from retinue.runtime.inspect.explain import every_tool
 
     standing = _stand(invocation, agent, session, model, sender, needs_model=True)
     judged = [
@@ -132,7 +132,7 @@ def explain(
 
 def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> None:
     from retinue.core.errors import UsageError
-    from retinue.runtime.explaining import every_tool
+    from retinue.runtime.inspect.explain import every_tool
     from retinue.tools.names import GROUPS, expand
     from retinue.tools.policy import OWNER_TOOLS
 
@@ -172,7 +172,7 @@ _SPELLED = {"line": "--command", "commands_file": "--commands-file", "url": "--u
 
 def _require(name: str, option: str) -> None:
     from retinue.core.errors import UsageError
-    from retinue.runtime.explaining import READING, WRITING
+    from retinue.runtime.inspect.explain import READING, WRITING
 
     takes = _TAKES.get(option) or (*sorted(READING), *sorted(WRITING))
     if name not in takes:
@@ -208,7 +208,7 @@ def _stand(
     *,
     needs_model: bool = False,
 ) -> Standing:
-    from retinue.runtime.explaining import choose_model, depends_on_model, take_stand
+    from retinue.runtime.inspect.explain import choose_model, depends_on_model, take_stand
 
     foundation = invocation.lay_foundation()
     key = foundation.session_key(session, agent)

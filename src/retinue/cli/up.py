@@ -19,7 +19,7 @@ from retinue.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
 
 FIRST_QUESTION = "Hello! Who are you, in one sentence?"
 
@@ -36,7 +36,7 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     from retinue.cli.agent import Question, ask_once
     from retinue.cli.assistant import Wanted
     from retinue.cli.chat import hold_chat
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
     from retinue.storage.files import make_private_dir
 
     make_private_dir(invocation.home.path)
@@ -56,7 +56,7 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
 
 
 def _ensure_workspace(invocation: Invocation, foundation: Foundation, agent_id: str | None) -> None:
-    from retinue.runtime.rooms import locate_workspace, seed_agent
+    from retinue.runtime.agents.agent import locate_workspace, seed_agent
 
     agent = foundation.agent_id(agent_id)
     if seed_agent(foundation, agent).created:
@@ -87,7 +87,7 @@ async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:
     """Say which model answers; where there is none at all, get the small one that needs neither key nor server."""
     from retinue.cli.pulling import SMALLEST, pull_showing
     from retinue.core.errors import RetinueError
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.open import open_runtime
 
     async with open_runtime(foundation) as runtime:
         access = runtime.model_access(foundation.agent_id(None))

@@ -10,7 +10,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 
 if TYPE_CHECKING:
     from retinue.core.keys import AgentId
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Foundation
 
 
 @click.group(cls=Group)
@@ -22,7 +22,7 @@ def workspace() -> None:
 @pass_invocation
 def list_workspaces(invocation: Invocation) -> None:
     """List every agent's folder."""
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     rows = [_describe(foundation, agent) for agent in foundation.config.agents.ids]
@@ -40,7 +40,7 @@ def list_workspaces(invocation: Invocation) -> None:
 
 def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
     from retinue.core.errors import WorkspaceError
-    from retinue.runtime.rooms import locate_workspace, open_room
+    from retinue.runtime.agents.agent import locate_workspace, open_room
 
     row: dict[str, Any] = {
         "agent": agent,
@@ -73,9 +73,9 @@ def _state(row: dict[str, Any]) -> str:
 @pass_invocation
 def status(invocation: Invocation, agent: str | None) -> None:
     """Show an agent's files, what of them the model reads, and what is wrong."""
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.inspection import inspect_workspace
-    from retinue.runtime.rooms import open_room
+    from retinue.runtime.agents.agent import open_room
+    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.inspect.workspace import inspect_workspace
 
     foundation = lay_foundation(invocation.home)
     with open_room(foundation, foundation.agent_id(agent)) as room:
@@ -102,8 +102,8 @@ def status(invocation: Invocation, agent: str | None) -> None:
 @pass_invocation
 def seed(invocation: Invocation, agent: str | None) -> None:
     """Make an agent's folder and the files that it lacks; changes nothing that exists."""
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import locate_workspace, seed_agent
+    from retinue.runtime.agents.agent import locate_workspace, seed_agent
+    from retinue.runtime.home import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     chosen = foundation.agent_id(agent)
@@ -127,7 +127,7 @@ def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
 
     Until then the agent reads its files as data, and uses none of its skills and hooks.
     """
-    from retinue.runtime.rooms import change_trust
+    from retinue.runtime.agents.agent import change_trust
 
     foundation = invocation.lay_foundation()
     chosen = foundation.agent_id(agent)

@@ -22,13 +22,13 @@ from retinue.gateway.hub import Hub
 from retinue.gateway.meters import Meters
 from retinue.gateway.peers import comes_from_command
 from retinue.gateway.reload import Reloader
-from retinue.runtime.courier import Courier
-from retinue.runtime.heartbeats import Heart
-from retinue.runtime.runtime import Runtime
-from retinue.runtime.spawning import Spawner
-from retinue.runtime.switchboard import Switchboard, SwitchboardClosed, TooBusy
-from retinue.runtime.typist import Typist
-from retinue.runtime.webhooks import HookDesk
+from retinue.runtime.automation.heartbeats import Heart
+from retinue.runtime.automation.webhooks import HookDesk
+from retinue.runtime.channels.delivery import Courier
+from retinue.runtime.channels.typing import Typist
+from retinue.runtime.dispatcher.switchboard import Switchboard, SwitchboardClosed, TooBusy
+from retinue.runtime.open import Runtime
+from retinue.runtime.subagents.runner import Spawner
 from retinue.security.redaction import redact_everything
 from retinue.tools.approval_store import Approval
 from retinue.tools.approvals import AlreadySettled, NotAnApprover, UnknownApproval

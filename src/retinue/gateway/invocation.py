@@ -18,9 +18,9 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, Message, Text, ToolCall, ToolResult
 from retinue.gateway.gate import Refused
 from retinue.gateway.gateway import Call
-from retinue.runtime.models import NO_MODEL
-from retinue.runtime.plan import Plan, Planner
-from retinue.runtime.rights import Rights, rights_of
+from retinue.runtime.models.access import NO_MODEL
+from retinue.runtime.turns.permissions import Rights, rights_of
+from retinue.runtime.turns.plan import Plan, Planner
 from retinue.tools.names import CALL, SEARCH, canonical, read_names
 from retinue.tools.policy import Layers
 from retinue.tools.policy import Scope as Rules

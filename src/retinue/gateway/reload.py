@@ -19,8 +19,8 @@ from retinue.config.schema import Config
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.config.sources import Located
 from retinue.gateway.gate import grounds_of
-from retinue.runtime.foundation import Foundation, lay_foundation
-from retinue.runtime.retired import Retired
+from retinue.runtime.home import Foundation, lay_foundation
+from retinue.runtime.reload import Retired
 from retinue.storage.stamps import Stamp, stamp_path
 from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged

@@ -31,18 +31,18 @@ from retinue.gateway.registry import load_methods
 from retinue.gateway.reload import Reloader
 from retinue.gateway.socket import Sockets
 from retinue.gateway.tokens import TokenBook
-from retinue.runtime.boot import boot_agents
-from retinue.runtime.courier import Courier
-from retinue.runtime.foundation import Foundation
-from retinue.runtime.heartbeats import make_heart
-from retinue.runtime.hook_folders import is_hook_on, load_hook_folders
-from retinue.runtime.jobs import make_job_runner, put_away_runs
-from retinue.runtime.runtime import open_runtime
-from retinue.runtime.spawning import open_spawner
-from retinue.runtime.stewardship import Driving
-from retinue.runtime.switchboard import open_switchboard
-from retinue.runtime.typist import Typist
-from retinue.runtime.webhooks import HookDesk
+from retinue.runtime.automation.boot import boot_agents
+from retinue.runtime.automation.heartbeats import make_heart
+from retinue.runtime.automation.hook_folders import is_hook_on, load_hook_folders
+from retinue.runtime.automation.jobs import make_job_runner, put_away_runs
+from retinue.runtime.automation.webhooks import HookDesk
+from retinue.runtime.channels.delivery import Courier
+from retinue.runtime.channels.typing import Typist
+from retinue.runtime.commands.config_tool import Driving
+from retinue.runtime.dispatcher.switchboard import open_switchboard
+from retinue.runtime.home import Foundation
+from retinue.runtime.open import open_runtime
+from retinue.runtime.subagents.runner import open_spawner
 from retinue.storage.instance import InstanceFacts, InstanceLock
 from retinue.wire.events import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MOST_FRAME_BYTES, TICK_SECONDS, CloseCode

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from retinue.core.clock import clock_style, random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
-from retinue.runtime.prompting import machine_timezone
+from retinue.runtime.agents.prompting import machine_timezone
 from retinue.sessions.entries import ModelChanged
 from retinue.toolkit.board import SessionStatus
 from retinue.toolkit.delegation import Company
@@ -15,8 +15,8 @@ from retinue.toolkit.jobdesk import JobDesk
 from retinue.toolkit.memory import Notebook
 
 if TYPE_CHECKING:
-    from retinue.runtime.runtime import Runtime
-    from retinue.runtime.stewardship import Driving
+    from retinue.runtime.commands.config_tool import Driving
+    from retinue.runtime.open import Runtime
     from retinue.toolkit.gateway import Steward
     from retinue.toolkit.message import Messenger
 
@@ -77,27 +77,27 @@ class Board:
 
     def jobs(self) -> JobDesk:
         """The jobs that agents may plan."""
-        from retinue.automation.jobbook import JobBook
-        from retinue.runtime.agent_jobs import AgentJobs
+        from retinue.automation.job_store import JobBook
+        from retinue.runtime.automation.agent_jobs import AgentJobs
 
         runtime = self._open()
         return AgentJobs(runtime.foundation, JobBook(runtime.job_database, runtime.foundation.clock, random_id))
 
     def company(self) -> Company:
         """The other sessions and agents of the home."""
-        from retinue.runtime.company import HomeCompany
+        from retinue.runtime.subagents.session_tools import HomeCompany
 
         return HomeCompany(self._open())
 
     def messenger(self) -> Messenger:
         """The way to the chats of channels."""
-        from retinue.runtime.postbox import Postbox
+        from retinue.runtime.channels.message_tool import Postbox
 
         return Postbox(self._open())
 
     def steward(self) -> Steward:
         """The configuration as agents may change it."""
-        from retinue.runtime.stewardship import HomeSteward
+        from retinue.runtime.commands.config_tool import HomeSteward
 
         return HomeSteward(self._open().foundation, self.process)
 

@@ -22,7 +22,7 @@ from retinue.gateway.compat.hearing import Hearing
 from retinue.gateway.compat.names import find_agent
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.agent import require_command_scope
-from retinue.runtime.openings import INSTRUCTIONS
+from retinue.runtime.turns.user_message import INSTRUCTIONS
 from retinue.sessions.entries import Body, Entry, MessageAdded
 from retinue.tools.names import CALL, SEARCH, canonical
 from retinue.wire.protocol import ErrorCode

@@ -6,7 +6,7 @@ from retinue.core.errors import WorkspaceError
 from retinue.core.keys import AgentId
 from retinue.gateway.gateway import Call
 from retinue.gateway.registry import Registry
-from retinue.runtime.rooms import locate_workspace
+from retinue.runtime.agents.agent import locate_workspace
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from retinue.automation.beatbook import describe_beat
 from retinue.automation.drafting import draft_job, read_fields, revise_job
 from retinue.automation.heartbeat import Wake
 from retinue.automation.job_codec import describe_job, describe_run
+from retinue.automation.wake_log import describe_beat
 from retinue.core.background import run_logged
-from retinue.dispatch.childbook import describe_child
+from retinue.dispatch.subagent_store import describe_child
 from retinue.gateway.gateway import Call
 from retinue.gateway.registry import Registry
-from retinue.runtime.agent_jobs import zone_of
+from retinue.runtime.automation.agent_jobs import zone_of
 from retinue.wire import automation as wire
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Done, Nothing

@@ -12,7 +12,7 @@ from retinue.wire import memory as wire
 from retinue.wire.agents import OfAgent
 
 if TYPE_CHECKING:
-    from retinue.runtime.memory import SessionNotebook
+    from retinue.runtime.memory.notebook import SessionNotebook
 
 registry = Registry()
 

@@ -12,7 +12,7 @@ from retinue.gateway.gate import Refused
 from retinue.gateway.gateway import Call
 from retinue.gateway.history import Reading, read_messages
 from retinue.gateway.registry import Registry
-from retinue.runtime.desk import ConversationDesk
+from retinue.runtime.commands.session_api import ConversationDesk
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
 from retinue.wire import sessions as wire
 from retinue.wire.agent import OfSession

@@ -17,8 +17,8 @@ from retinue.gateway.gate import Principal, Refused, bearer_token
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
 from retinue.gateway.visitors import identify
-from retinue.runtime.courier import find_account, most_media_bytes
-from retinue.runtime.intake import Arrival, take_in
+from retinue.runtime.channels.delivery import find_account, most_media_bytes
+from retinue.runtime.channels.receive import Arrival, take_in
 from retinue.security.content import sanitise_line
 from retinue.security.literals import literal
 from retinue.wire.frames import Base64, Params, Wire

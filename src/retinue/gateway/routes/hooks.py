@@ -14,7 +14,7 @@ from retinue.gateway.gate import Refused, bearer_token
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
 from retinue.gateway.visitors import identify
-from retinue.runtime.webhooks import understand
+from retinue.runtime.automation.webhooks import understand
 from retinue.wire.frames import Wire
 from retinue.wire.protocol import ErrorCode
 

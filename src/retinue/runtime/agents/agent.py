@@ -1,0 +1,263 @@
+"""An agent's room: its settings, its workspace held open, and the skills it finds there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+import retinue
+from retinue.config.sections.agents import AgentSettings
+from retinue.core.errors import StorageError, UsageError, WorkspaceError
+from retinue.core.keys import AgentId
+from retinue.core.latest import Latest
+from retinue.runtime.home import Foundation
+from retinue.skills.catalog import Catalog, render_catalog
+from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
+from retinue.skills.sources import Places, list_sources
+from retinue.storage.auditlog import CLI
+from retinue.storage.files import NotThere, Root
+from retinue.workspace.bootstrap import BootstrapReader
+from retinue.workspace.identity import FACTS, Identity, read_identity
+from retinue.workspace.seeding import SeedReport, seed_workspace
+from retinue.workspace.trust import is_own, vouch, withdraw
+from retinue.workspace.workspace import workspace_dir
+
+KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
+"""What looks like files and is none: reading here tells secrets of processes, writing changes the machine."""
+
+
+STATE_FOLDERS = frozenset(
+    {
+        "agents",
+        "credentials",
+        "exports",
+        "hooks",
+        "logs",
+        "memory",
+        "models",
+        "plugins",
+        "presence",
+        "sandboxes",
+        "skills",
+    }
+)
+"""Folders of a home that no agent may live in."""
+
+NOT_OURS = (
+    "This folder was not made by Retinue, so the agent reads its files as data and uses none of its skills and hooks. "
+    "If you know what is in it: retinue workspace trust"
+)
+
+
+def locate_workspace(foundation: Foundation, agent: AgentId) -> Path:
+    """Where the agent's folder is, whether or not it is there."""
+    settings = foundation.config.agents.resolve(agent)
+    return workspace_dir(
+        foundation.home,
+        agent,
+        configured=settings.workspace,
+        is_default=settings.is_default,
+        default_configured=foundation.config.agents.defaults.workspace,
+    )
+
+
+def seed_agent(foundation: Foundation, agent: AgentId) -> SeedReport:
+    """Make the agent's workspace, or what it lacks."""
+    settings = foundation.config.agents.resolve(agent)
+    return seed_workspace(locate_workspace(foundation, agent), settings, foundation.clock.now())
+
+
+@dataclass(frozen=True)
+class AgentRoom:
+    """One agent at home. Close it to let go of the folder."""
+
+    foundation: Foundation
+    settings: AgentSettings
+    root: Root
+    reader: BootstrapReader
+    library: SkillLibrary
+    readable: tuple[Root, ...]
+    """Folders beside the workspace that the agent may read: its skills and the documentation."""
+    outside: Root | None = None
+    """The whole machine, where the agent's file tools may leave the workspace."""
+    trusted: bool = True
+    """Whether the workspace is the agent's own; the files of any other are data, its skills and hooks are off."""
+    stand_ins: dict[Path, Root] = field(default_factory=dict)
+    """Folders that sandboxed sessions work in, opened when the first of them does."""
+    _judged: Latest[tuple[Judged, ...]] = field(default_factory=Latest)
+    _catalog: Latest[Catalog] = field(default_factory=Latest)
+
+    @property
+    def id(self) -> AgentId:
+        return self.settings.id
+
+    def skills(self) -> tuple[Judged, ...]:
+        """Every skill the agent finds, with the verdict on it."""
+        foundation = self.foundation
+        found = self.library.load().skills
+        has_program = foundation.programs.on(foundation.environment.get("PATH", ""))
+
+        def judge() -> tuple[Judged, ...]:
+            context = make_context(
+                foundation.config.skills,
+                system=sys.platform,
+                environment=foundation.environment,
+                has_program=has_program,
+                config=foundation.plain_config,
+                allowlist=self.settings.skills,
+            )
+            return judge_skills(found, context)
+
+        return self._judged.get(judge, found, has_program)
+
+    def skill_catalog(self) -> Catalog:
+        """The skills that the agent can use, as its prompt lists them."""
+        judged = self.skills()
+        limits = self.foundation.config.skills.limits
+        own = self.settings.skills_limits.max_skills_prompt_chars
+
+        def render() -> Catalog:
+            return render_catalog(
+                [each.skill for each in judged if each.gate.eligible],
+                max_skills=limits.max_skills_in_prompt,
+                max_chars=limits.max_skills_prompt_chars if own is None else own,
+                home=_user_home(self.foundation),
+            )
+
+        return self._catalog.get(render, judged)
+
+    def skill_programs(self) -> frozenset[str]:
+        """The programs that the skills which the agent can use ask for."""
+        needed = [judged.skill.requirements for judged in self.skills() if judged.gate.eligible]
+        return frozenset(name for needs in needed for name in (*needs.bins, *needs.any_bins))
+
+    def identity(self) -> Identity:
+        """Who the agent is: what the configuration says, else IDENTITY.md."""
+        written = read_identity(self.root)
+        configured = self.settings.identity
+        chosen = {name: getattr(configured, name) or getattr(written, name) for name in FACTS}
+        chosen["name"] = configured.name or self.settings.name or written.name
+        return Identity(**chosen, problem=written.problem)
+
+    def close(self) -> None:
+        for root in (self.root, *self.readable, self.outside, *self.stand_ins.values()):
+            if root is not None:
+                root.close()
+
+    def __enter__(self) -> AgentRoom:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()) -> AgentRoom:
+    """Open an agent's workspace; raises `WorkspaceError` where there is none yet."""
+    settings = foundation.config.agents.resolve(agent)
+    path = locate_workspace(foundation, agent)
+    _refuse_state_folder(foundation, agent, path)
+    closed = list_closed(foundation, agent)
+    try:
+        root = Root.open(path, closed=closed)
+    except NotThere:
+        whose = "" if agent == foundation.config.agents.default_id else f" --agent {agent}"
+        raise WorkspaceError(
+            f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
+        ) from None
+    trusted = is_own(root, foundation.vouched)
+    places = Places(
+        user_home=_user_home(foundation),
+        managed=foundation.home.skills,
+        workspace=root.path if trusted else None,
+        plugins=tuple(foundation.registry.skill_roots),
+        explicit=extra_skills,
+    )
+    library = open_library(foundation.config.skills, places)
+    readable = _open_readable(source.path for source in list_sources(places, foundation.config.skills.load))
+    return AgentRoom(
+        foundation,
+        settings,
+        root,
+        BootstrapReader(root),
+        library,
+        readable,
+        outside=None if stays_in_workspace(foundation, settings) else Root.open(Path("/"), closed=closed),
+        trusted=trusted,
+    )
+
+
+def change_trust(foundation: Foundation, agent: AgentId, *, trusted: bool) -> tuple[Path, bool]:
+    """Vouch for an agent's workspace, or take that back; returns where it is and whether it is trusted now."""
+    if foundation.is_in_command:
+        raise UsageError("A command that an agent runs cannot vouch for anything. Do it yourself.")
+    home = foundation.home.path
+    with open_room(foundation, agent) as room:
+        if trusted and not room.trusted:
+            vouch(home, room.root)
+        elif not trusted and not withdraw(home, room.root) and room.trusted:
+            raise UsageError(f"Retinue made {room.root.path} itself, so there is nothing to take back.")
+        foundation.audit.record("workspace_trust", CLI, {"path": str(room.root.path), "trusted": trusted})
+        return room.root.path, trusted
+
+
+def is_trusted(foundation: Foundation, agent: AgentId) -> bool:
+    """Whether an agent's workspace is its own; one that is not there yet will be."""
+    try:
+        with Root.open(locate_workspace(foundation, agent)) as root:
+            return is_own(root, foundation.vouched)
+    except NotThere:
+        return True
+
+
+def _refuse_state_folder(foundation: Foundation, agent: AgentId, path: Path) -> None:
+    """Refuse a workspace in which the agent would find Retinue's own state and the credentials."""
+    home, place = foundation.home.path.resolve(), path.resolve()
+    inside = place.relative_to(home).parts if place.is_relative_to(home) else ("outside",)
+    if not inside or inside[0] in STATE_FOLDERS:
+        raise WorkspaceError(
+            f"The workspace of agent '{agent}' is {path}, where Retinue keeps its own state. Set another folder, "
+            "such as one inside the home whose name begins with `workspace`."
+        )
+
+
+def list_closed(foundation: Foundation, agent: AgentId) -> tuple[Path, ...]:
+    """What an agent's tools never reach: the home with its state and credentials, and what is other agents' own."""
+    agents = foundation.config.agents.ids
+    others = [locate_workspace(foundation, other) for other in agents if other != agent]
+    return (foundation.home.path, *map(foundation.agent_dir, agents), *others, *map(Path, KERNEL_FOLDERS))
+
+
+def stays_in_workspace(foundation: Foundation, settings: AgentSettings) -> bool:
+    """Whether an agent's file tools are kept to its workspace."""
+    own = settings.tools.fs
+    return foundation.config.tools.fs.workspace_only if own is None else own.workspace_only
+
+
+def _open_readable(paths: Iterable[Path]) -> tuple[Root, ...]:
+    opened = []
+    for path in (*paths, docs_folder()):
+        if path is not None and path.is_dir():
+            with suppress(StorageError):
+                opened.append(Root.open(path))
+    return tuple(opened)
+
+
+@cache
+def docs_folder() -> Path | None:
+    """Where the documentation is: inside the installed package, or in the checkout."""
+    package = Path(retinue.__file__).parent
+    for place in (package / "docs", package.parents[1] / "docs"):
+        if (place / "index.md").is_file():
+            return place
+    return None
+
+
+def _user_home(foundation: Foundation) -> Path:
+    return Path(foundation.environment.get("HOME") or Path.home())
