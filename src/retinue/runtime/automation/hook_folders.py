@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import retinue
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.automation.hook_folders import (
     BOOTSTRAP as BOOTSTRAP_EVENT,
@@ -47,7 +48,7 @@ from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 log = logging.getLogger(__name__)
 
 SELF = Registrant("hook-folders", timeout=60.0)
-BUNDLED = Path(__file__).parent.parent / "automation" / "bundled"
+BUNDLED = Path(retinue.__file__).parent / "automation" / "bundled"
 ON_BY_ITSELF = frozenset({"boot-md"})
 """Bundled hooks that need nobody to switch them on."""
 
