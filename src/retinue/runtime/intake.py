@@ -17,7 +17,7 @@ from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.commands.triggers import as_command
 from retinue.dispatch.inbox import Accepted
 from retinue.dispatch.overheard import Remark
-from retinue.runtime.courier import acknowledge, parcels_of, take_back
+from retinue.runtime.courier import acknowledge, outgoing_of, take_back
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.prompting import display_secret
 from retinue.runtime.routing import Destination, find_destination, is_called
@@ -105,7 +105,7 @@ async def _answer_at_once(
     answer = await switchboard.wait(accepted.run, 0)
     if answer is not None:
         ending = [take_back(seen)] if seen is not None and messages.remove_ack_after_reply else []
-        runtime.outbox.put([*parcels_of(runtime, inbound, answer), *ending])
+        runtime.outbox.put([*outgoing_of(runtime, inbound, answer), *ending])
 
 
 async def _is_command(runtime: Runtime, destination: Destination, text: str) -> bool:
