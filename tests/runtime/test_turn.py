@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound
-from retinue.core.events import Notice, Spoken, TurnStatus
+from retinue.core.events import Notice, TextDelta, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.runtime.agents.agent import docs_folder
 from retinue.runtime.inspect.preview import preview_prompt
@@ -166,7 +166,7 @@ async def test_directives_and_silence_never_reach_the_person(stage: Stage) -> No
     spoken, silent = await stage.ask("one", "two")
     assert (spoken.text.strip(), spoken.reply_to, spoken.media) == ("Here.", "42", ("chart.png",))
     assert (silent.text, silent.silent) == ("", True)
-    streamed = "".join(event.text for event in stage.events if isinstance(event, Spoken))
+    streamed = "".join(event.text for event in stage.events if isinstance(event, TextDelta))
     assert "NO_REPLY" not in streamed
     assert "MEDIA" not in streamed
 

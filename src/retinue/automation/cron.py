@@ -22,7 +22,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, StorageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.security.literals import literal
 
 log = logging.getLogger(__name__)
@@ -167,5 +167,5 @@ def compose(job: Job, run: JobRun) -> Inbound:
         channel="cron",
         source=Source.CRON,
         model=job.model,
-        thinking=Thought(job.thinking) if job.thinking else None,
+        thinking=ReasoningEffort(job.thinking) if job.thinking else None,
     )

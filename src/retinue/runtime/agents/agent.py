@@ -14,7 +14,7 @@ import retinue
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId
-from retinue.core.latest import Latest
+from retinue.core.memoize_last import MemoizeLast
 from retinue.runtime.home import Foundation
 from retinue.skills.catalog import Catalog, render_catalog
 from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
@@ -89,8 +89,8 @@ class AgentRoom:
     """Whether the workspace is the agent's own; the files of any other are data, its skills and hooks are off."""
     stand_ins: dict[Path, Root] = field(default_factory=dict)
     """Folders that sandboxed sessions work in, opened when the first of them does."""
-    _judged: Latest[tuple[Judged, ...]] = field(default_factory=Latest)
-    _catalog: Latest[Catalog] = field(default_factory=Latest)
+    _judged: MemoizeLast[tuple[Judged, ...]] = field(default_factory=MemoizeLast)
+    _catalog: MemoizeLast[Catalog] = field(default_factory=MemoizeLast)
 
     @property
     def id(self) -> AgentId:

@@ -33,7 +33,7 @@ from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.runtime.channels.notify_owner import Chat, find_chat, tell
 from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.home import Foundation
@@ -74,7 +74,7 @@ def _read_mapping(row: HookMapping) -> Mapped:
         channel=row.channel,
         to=row.to,
         model=row.model,
-        thinking=Thought(row.thinking) if row.thinking else None,
+        thinking=ReasoningEffort(row.thinking) if row.thinking else None,
         timeout_seconds=row.timeout_seconds,
         transform=TransformCall(row.transform.module, row.transform.export) if row.transform else None,
         trusted=row.allow_unsafe_external_content,

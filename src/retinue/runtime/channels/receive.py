@@ -18,7 +18,7 @@ from retinue.dispatch.commands.triggers import as_command
 from retinue.dispatch.group_context import Remark
 from retinue.dispatch.inbox import Accepted
 from retinue.runtime.agents.prompting import display_secret
-from retinue.runtime.channels.delivery import acknowledge, parcels_of, take_back
+from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
 from retinue.runtime.home import Foundation
 from retinue.security.content import Source, sanitise, sanitise_line, wrap_untrusted
@@ -105,7 +105,7 @@ async def _answer_at_once(
     answer = await switchboard.wait(accepted.run, 0)
     if answer is not None:
         ending = [take_back(seen)] if seen is not None and messages.remove_ack_after_reply else []
-        runtime.outbox.put([*parcels_of(runtime, inbound, answer), *ending])
+        runtime.outbox.put([*outgoing_of(runtime, inbound, answer), *ending])
 
 
 async def _is_command(runtime: Runtime, destination: Destination, text: str) -> bool:

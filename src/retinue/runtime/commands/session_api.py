@@ -14,7 +14,7 @@ from retinue.core.clock import clock_style
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Status, UsageRow, parse_command
 from retinue.dispatch.commands.table import COMMANDS, RESERVED, run_command
 from retinue.dispatch.points import COMMAND, CommandGiven
@@ -167,7 +167,7 @@ class ConversationDesk:
         return str(choice.ref) if choice else "no model"
 
     def choose_thinking(self, level: str | None) -> str:
-        chosen = Thought(level) if level else None
+        chosen = ReasoningEffort(level) if level else None
         self._transcript().append(ThinkingChanged(chosen))
         return str(chosen or self.conversation.parts.room.settings.thinking_default or "off")
 

@@ -11,7 +11,7 @@ import anyio
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId
-from retinue.core.model import CacheRetention, Failed, ModelEvent, ModelInfo, ModelRef, ModelRequest
+from retinue.core.model import CacheRetention, ModelEvent, ModelFailed, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.credentials import AuthRules, Credentials
 from retinue.providers.failover import Failover, OnFallback, Sleep
 from retinue.providers.fit import Tuning
@@ -158,7 +158,7 @@ async def _redacted(events: AsyncGenerator[ModelEvent, None], redactor: Redactor
     """The same events; an endpoint that repeats a secret in its complaint does not get it any further."""
     async with aclosing(events) as stream:
         async for event in stream:
-            yield replace(event, detail=redactor.redact(event.detail)) if isinstance(event, Failed) else event
+            yield replace(event, detail=redactor.redact(event.detail)) if isinstance(event, ModelFailed) else event
 
 
 def open_model_access(foundation: Foundation, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:

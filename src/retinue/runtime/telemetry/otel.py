@@ -25,7 +25,7 @@ from retinue.agent.loop import LoopParts
 from retinue.agent.turn import Turn
 from retinue.config.sections.diagnostics import OtelSettings
 from retinue.core.events import Emit, ToolFinished, ToolStarted, TurnEvent, TurnFinished, TurnStatus
-from retinue.core.model import Failed, Finished, ModelEvent, ModelRequest
+from retinue.core.model import ModelEvent, ModelFailed, ModelFinished, ModelRequest
 from retinue.runtime.telemetry.span_facts import (
     describe_answer,
     describe_call,
@@ -158,10 +158,10 @@ class _WatchedCall:
                 self._span.end()
             raise
         match event:
-            case Finished(message):
+            case ModelFinished(message):
                 self._span.set_attributes(dict(describe_answer(message)))
                 self._span.end()
-            case Failed(reason):
+            case ModelFailed(reason):
                 _fail(self._span, str(reason))
                 self._span.end()
         return event

@@ -19,7 +19,7 @@ from retinue.context.prompt.report import PromptReport, report_prompt
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey, SessionKind
-from retinue.core.model import ModelInfo, Thought, ToolSpec
+from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
@@ -87,7 +87,7 @@ class Plan:
     info: ModelInfo
     tools: tuple[Tool[Any], ...]
     prompt: AgentPrompt
-    thinking: Thought
+    thinking: ReasoningEffort
     injection: Injection
     tainted: bool = False
     """Whether a file in the prompt holds lines that came from outside."""
@@ -147,7 +147,7 @@ class Planner:
         layers = session_layers(self.parts.foundation.config, room.settings, self.key, choice.ref)
         tools = self.parts.tools.for_session(layers, info)
         chosen = inbound.thinking or (session.thinking if session else None)
-        thinking = chosen or Thought(room.settings.thinking_default or "off")
+        thinking = chosen or ReasoningEffort(room.settings.thinking_default or "off")
         # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
         injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
         is_beat = inbound.source is Source.HEARTBEAT

@@ -36,11 +36,11 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class OutgoingMessage:
     """One thing for a chat: a message, or where `reaction` is set, a reaction to the message `reply_to`.
 
     A reaction that `removes` takes an earlier one back.
-    `key` is the same whenever the parcel is sent again, so that the receiver can tell.
+    `key` is the same whenever the message is sent again, so that the receiver can tell.
     """
 
     key: str

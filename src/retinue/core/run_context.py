@@ -11,25 +11,25 @@ from retinue.core.keys import RunId, SessionKey
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RunContext:
     """A turn, by its session and its run."""
 
     session: SessionKey
     run: RunId
 
 
-_CURRENT: ContextVar[Errand | None] = ContextVar("retinue_errand", default=None)
+_CURRENT: ContextVar[RunContext | None] = ContextVar("retinue_run_context", default=None)
 
 
-def current_errand() -> Errand | None:
+def current_run() -> RunContext | None:
     """The turn that this code works for; None where it works for none."""
     return _CURRENT.get()
 
 
 @contextmanager
-def on_errand(session: SessionKey, run: RunId) -> Iterator[None]:
+def enter_run(session: SessionKey, run: RunId) -> Iterator[None]:
     """Everything in the block, and every task and thread it starts, works for this turn."""
-    token = _CURRENT.set(Errand(session, run))
+    token = _CURRENT.set(RunContext(session, run))
     try:
         yield
     finally:
