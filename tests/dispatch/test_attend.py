@@ -19,7 +19,7 @@ from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.queue import QueueMode, QueueRules
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from retinue.testing.clock import FrozenClock
 from retinue.tools.approvals import ApprovalBook
@@ -77,7 +77,7 @@ def questions(tmp_path: Path) -> Iterator[ApprovalBook]:
 
 
 def attendant(worker: Scripted, inbox: Inbox, questions: ApprovalBook, tmp_path: Path) -> Attendant:
-    return Attendant(worker, inbox, SessionLease(Home(tmp_path / "home"), KEY), FrozenClock(), questions)
+    return Attendant(worker, inbox, SessionLease(HomePaths(tmp_path / "home"), KEY), FrozenClock(), questions)
 
 
 def accept(inbox: Inbox, text: str) -> RunId:

@@ -18,7 +18,7 @@ from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
@@ -89,7 +89,7 @@ async def machine(path: Path, begins: str) -> AsyncIterator[Machine]:
     if not LIBRARIES:
         pytest.skip("libfaketime is not installed; scripts/system-packages.sh installs it")
     async with ModelServer(then=says("done")) as model:
-        hall = Hall(Home(path / "home"), model)
+        hall = Hall(HomePaths(path / "home"), model)
         hall.write_config(agents={"defaults": {"model": "test/test-model", "heartbeat": {"every": "0m"}}})
         file, clock, numbers = path / "time", FrozenClock(moment(begins)), count(1)
         write_time(file, clock.now())

@@ -14,7 +14,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import Accepted, ApprovalAsked, TextDelta, ToolFinished, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.gateway.connection import MOST_STREAMS
-from retinue.runtime.home import lay_foundation
+from retinue.runtime.home import load_home
 from retinue.runtime.open import open_runtime
 from retinue.testing.replies import Fault, Reply, calls, says
 from retinue.wire import system
@@ -65,7 +65,7 @@ async def test_a_client_is_an_assistant(hall: Hall) -> None:
 
 
 async def test_a_runtime_is_an_assistant(quiet_hall: Hall) -> None:
-    foundation = lay_foundation(quiet_hall.home, environment=quiet_hall.environment)
+    foundation = load_home(quiet_hall.home, environment=quiet_hall.environment)
     async with open_runtime(foundation) as runtime:
         await talk(runtime)
 

@@ -19,11 +19,11 @@ from retinue.memory.qmd.index import QmdIndex
 from retinue.memory.qmd.memory import QmdMemory
 from retinue.runtime.agents.agent import AgentRoom, open_room
 from retinue.runtime.agents.records import open_sessions
-from retinue.runtime.home import lay_foundation
+from retinue.runtime.home import load_home
 from retinue.runtime.memory.backend_choice import open_memory
 from retinue.runtime.memory.notebook import SessionNotebook, open_notebook
 from retinue.sessions.entries import MessageAdded
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.toolkit.memory import memory_tools
 from retinue.tools.tool import ToolContext
 
@@ -71,8 +71,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Path) -> Path
 
 
 @pytest.fixture
-def room(home: Path) -> Iterator[AgentRoom]:
-    foundation = lay_foundation(Home(home))
+def room(paths: Path) -> Iterator[AgentRoom]:
+    foundation = load_home(HomePaths(paths))
     with open_room(foundation, foundation.agent_id(None)) as opened:
         yield opened
 
@@ -123,9 +123,9 @@ async def test_what_changes_is_followed_and_nothing_is_downloaded(room: AgentRoo
     assert modes == {0}
 
 
-async def test_agents_do_not_see_each_others_notes(home: Path, room: AgentRoom) -> None:
-    foundation = room.foundation
-    other_notes = foundation.home.workspace_of(AgentId("other"))
+async def test_agents_do_not_see_each_others_notes(paths: Path, room: AgentRoom) -> None:
+    foundation = room.home
+    other_notes = foundation.paths.workspace_of(AgentId("other"))
     other_notes.mkdir()
     (other_notes / "MEMORY.md").write_text("The cat of the neighbour.\n")
     with open_room(foundation, foundation.agent_id("other")) as other:
@@ -137,14 +137,14 @@ async def test_agents_do_not_see_each_others_notes(home: Path, room: AgentRoom) 
 
 
 async def test_the_tools_search_and_read_notes_and_past_sessions_through_it(room: AgentRoom) -> None:
-    talk = open_sessions(room.foundation, room.id).open(SessionKey.parse("agent:main:ideas"))
+    talk = open_sessions(room.home, room.id).open(SessionKey.parse("agent:main:ideas"))
     talk.append(MessageAdded(UserMessage((Text(f"Remember the lighthouse, my key is {SECRET}."),))))
     talk.append(MessageAdded(AssistantMessage((Text("The lighthouse is noted."),))))
     settings = room.settings.memory_search
     async with open_memory(room) as memory:
 
         async def open_for(agent: AgentId, session: SessionKey) -> SessionNotebook | None:
-            return open_notebook(memory, room.foundation.config.memory, settings, session)
+            return open_notebook(memory, room.home.config.memory, settings, session)
 
         tools = {tool.name: tool for tool in memory_tools(open_for, SystemClock(), lambda: "id")}
         context = ToolContext(room.id, MAIN, RunId("r"), "c", room.root)

@@ -19,7 +19,7 @@ from retinue.runtime.dispatcher.switchboard import Switchboard, open_switchboard
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import Spawner, open_spawner
 from retinue.runtime.subagents.session_tools import HomeCompany
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
@@ -110,7 +110,7 @@ class Scene:
 async def serving(
     path: Path, model: ModelServer, clock: FrozenClock | None = None, /, **config: Any
 ) -> AsyncIterator[Scene]:
-    stage = Stage(Home(path / "home"), model, config=config, clock=clock or FrozenClock())
+    stage = Stage(HomePaths(path / "home"), model, config=config, clock=clock or FrozenClock())
     async with stage.open() as runtime:
         events: list[TurnEvent] = []
 

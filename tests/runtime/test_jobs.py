@@ -24,7 +24,7 @@ from retinue.runtime.automation.agent_jobs import AgentJobs
 from retinue.runtime.automation.jobs import open_job_book, open_job_runner, put_away_runs
 from retinue.runtime.open import Runtime
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
 from retinue.testing.replies import Reply, calls, says
 from tests.runtime.conftest import Stage, staged
@@ -142,11 +142,11 @@ async def test_an_answer_that_cannot_be_delivered_is_kept_with_the_reason(tmp_pa
 
 
 async def test_a_run_by_hand_waits_for_its_sub_agents_and_for_what_it_says_to_their_results(tmp_path: Path) -> None:
-    async with Follower() as model, Stage(Home(tmp_path / "home"), model).open() as runtime:
+    async with Follower() as model, Stage(HomePaths(tmp_path / "home"), model).open() as runtime:
         model.answer = staticmethod(delegating)
         run = await run_job(runtime, job())
         assert run.summary == "I handed it on."
-        (child,) = ChildBook(runtime.database, runtime.foundation.clock).all()
+        (child,) = ChildBook(runtime.database, runtime.home.clock).all()
         assert (child.state, child.text) == (ChildState.DONE, "The answer is 42.")
         said = runtime.agent(DEFAULT_AGENT).store.open(child.parent).messages[-1]
         assert said.text == "My sub-agent found 42."
@@ -185,7 +185,7 @@ async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, fil
         async with stage.open() as runtime, open_job_runner(runtime) as runner:
             runner.book.add(job())
             assert [row["name"] for row in runtime.board.jobs().list(DEFAULT_AGENT)] == ["news"]
-            with open_job_book(runtime.foundation) as book:
+            with open_job_book(runtime.home) as book:
                 assert [each.name for each in book.all()] == ["news"]
         assert (tmp_path / file).is_file()
         with closing(Database(stage.home.path / DATABASE_NAME)) as database:
@@ -238,5 +238,5 @@ async def test_only_the_main_session_waits_for_heartbeats(tmp_path: Path) -> Non
 
 
 def desk(runtime: Runtime) -> AgentJobs:
-    foundation = runtime.foundation
+    foundation = runtime.home
     return AgentJobs(foundation, JobBook(runtime.job_database, foundation.clock, random_id))

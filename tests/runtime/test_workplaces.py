@@ -137,7 +137,7 @@ async def test_the_folder_holds_after_a_restart_and_a_lost_one_ends_the_child(tm
             workspace = furnish(scene)
             child = await work_in(scene, "projects/one")
         async with serving(tmp_path, model) as scene:
-            stand = take_stand(scene.runtime.foundation, child.session)
+            stand = take_stand(scene.runtime.home, child.session)
             assert stand.judge_path("read", "notes.md").effect is Effect.ALLOW
             assert stand.judge_path("read", "../two/notes.md").effect is Effect.DENY
             model.wanted = [calls("read", path="notes.md")]

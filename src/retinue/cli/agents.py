@@ -24,10 +24,10 @@ def agents() -> None:
 def list_agents(invocation: Invocation) -> None:
     """List the agents."""
     from retinue.runtime.agents.agent import locate_workspace
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    config = foundation.config
+    home = load_home(invocation.home)
+    config = home.config
     rows = []
     for agent in config.agents.ids:
         settings = config.agents.resolve(agent)
@@ -37,7 +37,7 @@ def list_agents(invocation: Invocation) -> None:
                 "default": settings.is_default,
                 "name": settings.identity.name or settings.name,
                 "model": settings.model.primary,
-                "workspace": str(locate_workspace(foundation, agent)),
+                "workspace": str(locate_workspace(home, agent)),
                 "bindings": sum(binding.agent_id.strip().lower() == agent for binding in config.bindings),
             }
         )
@@ -63,9 +63,9 @@ def list_agents(invocation: Invocation) -> None:
 def bindings(invocation: Invocation) -> None:
     """List the bindings, the most specific first, as they are tried."""
     from retinue.dispatch.router import tier_of
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
-    config = lay_foundation(invocation.home).config
+    config = load_home(invocation.home).config
     rows: list[dict[str, Any]] = [
         {
             "index": index,
@@ -119,7 +119,7 @@ def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts:
     """Say which agent and session a message would go to, and why."""
     from retinue.core.origin import Origin, PeerKind
     from retinue.runtime.channels.routing import find_destination
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
     origin = Origin(
         channel=(facts["channel"] or "").lower(),
@@ -132,7 +132,7 @@ def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts:
         sender=facts["sender"],
         roles=roles,
     )
-    found = find_destination(lay_foundation(invocation.home).config, origin)
+    found = find_destination(load_home(invocation.home).config, origin)
     invocation.show(_describe(found), lambda: _spell_route(found, origin))
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from retinue.cli.common import Invocation
     from retinue.client import Client, Door
-    from retinue.runtime.home import Foundation
+    from retinue.runtime.home import Home
     from retinue.runtime.open import Runtime
 
 ANSWER_SECONDS = 10.0
@@ -32,7 +32,7 @@ class Wanted:
 
 @asynccontextmanager
 async def open_assistant(
-    invocation: Invocation, wanted: Wanted, foundation: Foundation | None = None
+    invocation: Invocation, wanted: Wanted, home: Home | None = None
 ) -> AsyncIterator[tuple[Runtime, Runtime] | tuple[Client, None]]:
     """An assistant while the block runs, and again where it is a runtime; with a gateway none is imported."""
     from retinue.storage.instance import find_instance
@@ -44,9 +44,9 @@ async def open_assistant(
             if client is not None:
                 yield client, None
                 return
-    if invocation.gateway_url is None and foundation is None:
-        foundation = invocation.lay_foundation()
-    door = find_door(invocation, wanted, foundation)
+    if invocation.gateway_url is None and home is None:
+        home = invocation.load_home()
+    door = find_door(invocation, wanted, home)
     if door is not None:
         async with open_elsewhere(door) as client:
             yield client, None
@@ -54,12 +54,12 @@ async def open_assistant(
 
     from retinue.runtime.open import open_runtime
 
-    assert foundation is not None
-    async with open_runtime(foundation, extra_skills=wanted.skills) as runtime:
+    assert home is not None
+    async with open_runtime(home, extra_skills=wanted.skills) as runtime:
         yield runtime, runtime
 
 
-def find_door(invocation: Invocation, wanted: Wanted, foundation: Foundation | None) -> Door | None:
+def find_door(invocation: Invocation, wanted: Wanted, home: Home | None) -> Door | None:
     """The way into a gateway elsewhere, from the command line or the configuration; None where there is none."""
     from retinue.client import Door
     from retinue.core.errors import ConfigError, UsageError
@@ -69,9 +69,9 @@ def find_door(invocation: Invocation, wanted: Wanted, foundation: Foundation | N
     if token is not None:
         invocation.keep_quiet(token)
     if url is None:
-        if foundation is None or foundation.config.gateway.mode != "remote":
+        if home is None or home.config.gateway.mode != "remote":
             return None
-        remote, secrets = foundation.config.gateway.remote, Secrets(foundation.environment, foundation.redactor)
+        remote, secrets = home.config.gateway.remote, Secrets(home.environment, home.redactor)
         if remote.url is None:
             raise ConfigError("gateway.mode is remote, and gateway.remote.url does not say where. Set it.")
         url = remote.url

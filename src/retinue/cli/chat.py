@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from retinue.core.events import Emit
     from retinue.core.keys import SessionKey
     from retinue.runtime.dispatcher.household import Household
-    from retinue.runtime.home import Foundation
+    from retinue.runtime.home import Home
     from retinue.runtime.open import Runtime
 
     Say = Callable[[Emit, Ask], Awaitable[Outbound | None]]
@@ -77,10 +77,10 @@ async def hold_chat(invocation: Invocation, wanted: Wanted, agent_id: str | None
     if not ask_is_possible():
         raise UsageError("A chat needs a terminal. For one question use `retinue agent -m TEXT`.")
     keep_logs(invocation.home)
-    foundation = invocation.lay_foundation()
-    async with open_assistant(invocation, replace(wanted, asks=True), foundation) as (assistant, _):
+    home = invocation.load_home()
+    async with open_assistant(invocation, replace(wanted, asks=True), home) as (assistant, _):
         key = await assistant.session_key(session, agent_id)
-        await Chat(assistant, foundation, key, Console()).hold()
+        await Chat(assistant, home, key, Console()).hold()
     return 0
 
 
@@ -101,9 +101,9 @@ def find_mistyped(text: str, commands: Sequence[str]) -> str | None:
 class Chat:
     """One conversation on one terminal."""
 
-    def __init__(self, assistant: Runtime | Client, foundation: Foundation, key: SessionKey, console: Console) -> None:
+    def __init__(self, assistant: Runtime | Client, home: Home, key: SessionKey, console: Console) -> None:
         self._assistant = assistant
-        self._foundation = foundation
+        self._home = home
         self._key = key
         self._console = console
         self._turn = anyio.Lock()
@@ -221,7 +221,7 @@ class Chat:
         """What was typed before, in a file that only its owner reads; for this chat alone where there can be none."""
         from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-        hide = self._foundation.redactor.hide_exact
+        hide = self._home.redactor.hide_exact
 
         class QuietHistory(FileHistory):
             """Keeps what was typed, without secrets."""
@@ -229,7 +229,7 @@ class Chat:
             def store_string(self, string: str) -> None:
                 super().store_string(hide(string))
 
-        path = self._foundation.home.path / "chat-history"
+        path = self._home.paths.path / "chat-history"
         try:
             with path.open("ab"):
                 path.chmod(0o600)

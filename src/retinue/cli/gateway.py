@@ -17,7 +17,7 @@ from retinue.cli.terminal import is_terminal
 from retinue.cli.wording import label, spell, spell_span
 
 if TYPE_CHECKING:
-    from retinue.storage.home import Home
+    from retinue.storage.home_paths import HomePaths
     from retinue.storage.instance import InstanceFacts
     from retinue.wire.system import Status
 
@@ -55,10 +55,10 @@ def run(invocation: Invocation, port: int | None) -> int:
     keep_logs(invocation.home)
     if is_terminal(sys.stderr):
         show_logs()
-    foundation = invocation.lay_foundation()
-    if foundation.config.gateway.mode == "remote":
+    home = invocation.load_home()
+    if home.config.gateway.mode == "remote":
         raise UsageError("gateway.mode is remote: this home uses a gateway elsewhere. Set it to local to run one here.")
-    ending = anyio.run(run_gateway, foundation, port)
+    ending = anyio.run(run_gateway, home, port)
     if ending.restart:
         # A new process: what the configuration changed is read at a start.
         os.execv(sys.executable, [sys.executable, "-m", "retinue", *sys.argv[1:]])  # noqa: S606
@@ -159,7 +159,7 @@ def install(invocation: Invocation, only_print: bool) -> None:
     invocation.show(data, f"Wrote {path}. Switch it on with:\n  {switch_on}")
 
 
-def start_gateway(home: Home, port: int | None = None) -> InstanceFacts:
+def start_gateway(home: HomePaths, port: int | None = None) -> InstanceFacts:
     """The gateway of a home, started in the background where none runs."""
     import subprocess
 
@@ -193,7 +193,7 @@ def start_gateway(home: Home, port: int | None = None) -> InstanceFacts:
     return found
 
 
-def ask_status(home: Home) -> Status | None:
+def ask_status(home: HomePaths) -> Status | None:
     """What the running gateway says about itself; None where it does not answer in a moment."""
     import anyio
 

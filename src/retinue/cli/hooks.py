@@ -78,9 +78,9 @@ def check(invocation: Invocation) -> int:
 
 def _survey(invocation: Invocation) -> list[KnownHook]:
     from retinue.runtime.automation.hook_folders import survey_hooks
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
-    return sorted(survey_hooks(lay_foundation(invocation.home)), key=lambda known: known.name)
+    return sorted(survey_hooks(load_home(invocation.home)), key=lambda known: known.name)
 
 
 def _find(invocation: Invocation, name: str) -> KnownHook:

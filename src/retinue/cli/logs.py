@@ -28,10 +28,10 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, session: str | None) -> None:
     """Show the newest records of the log. With --json and --follow, one JSON object per line."""
     from retinue.audit.logbook import Follower, make_filter, read_last
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
     from retinue.storage.file_errors import explained
 
-    path, wanted = lay_foundation(invocation.home).log_file, make_filter(level, session)
+    path, wanted = load_home(invocation.home).log_file, make_filter(level, session)
     with explained(path.name, path.parent):
         exists = _can_be_read(path)
     if not follow:

@@ -202,12 +202,12 @@ def _with_memory(invocation: Invocation, agent: str | None, work: Callable[[Agen
 
     from retinue.core.errors import UsageError
     from retinue.runtime.agents.agent import open_room
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
     from retinue.runtime.memory.backend_choice import open_memory
 
     async def run() -> T:
-        foundation = lay_foundation(invocation.home)
-        with open_room(foundation, foundation.agent_id(agent)) as room:
+        home = load_home(invocation.home)
+        with open_room(home, home.agent_id(agent)) as room:
             if not room.settings.memory_search.enabled:
                 raise UsageError(f"Agent '{room.id}' has no memory search. Set agents.defaults.memorySearch.enabled.")
             async with open_memory(room) as opened:

@@ -107,9 +107,9 @@ def _build(
     from retinue.context.prompt.inputs import Mode
     from retinue.runtime.inspect.preview import preview_prompt
 
-    foundation = invocation.lay_foundation()
-    key = foundation.session_key(session, agent)
-    return anyio.run(preview_prompt, foundation, key, Mode(mode))
+    home = invocation.load_home()
+    key = home.session_key(session, agent)
+    return anyio.run(preview_prompt, home, key, Mode(mode))
 
 
 def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:
@@ -123,8 +123,8 @@ def _last_two(invocation: Invocation) -> tuple[PromptReport, PromptReport]:
     from retinue.core.errors import UsageError
     from retinue.runtime.agents.records import sent_prompts
 
-    foundation = invocation.lay_foundation()
-    reports = sent_prompts(foundation, foundation.session_key(None, None))
+    home = invocation.load_home()
+    reports = sent_prompts(home, home.session_key(None, None))
     if not reports:
         raise UsageError("The main session was sent no prompt yet. Say something first, or name two to compare.")
     return reports[-2:][0], reports[-1]
@@ -152,11 +152,11 @@ def _sent(invocation: Invocation, text: str) -> PromptReport:
     """A prompt that a session was sent, by its number."""
     from retinue.core.errors import UsageError
     from retinue.runtime.agents.records import sent_prompts
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
     name, _, number = text.rpartition("#")
-    foundation = lay_foundation(invocation.home)
-    reports = sent_prompts(foundation, foundation.session_key(name or None, None))
+    home = load_home(invocation.home)
+    reports = sent_prompts(home, home.session_key(name or None, None))
     try:
         at = int(number)
         return reports[at if at < 0 else at - 1]

@@ -24,10 +24,10 @@ def sandbox() -> None:
 def explain(invocation: Invocation, agent: str | None, session: str | None) -> None:
     """Say whether a session is confined, by what, and what its commands see."""
     from retinue.runtime.agents.confinement import explain_sandbox
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    found = explain_sandbox(foundation, foundation.session_key(session, agent))
+    home = load_home(invocation.home)
+    found = explain_sandbox(home, home.session_key(session, agent))
     invocation.show(found, lambda: _spell(found))
 
 
@@ -66,10 +66,10 @@ def _spell_network(found: dict[str, Any]) -> str:
 def list_sandboxes(invocation: Invocation) -> None:
     """List the sandboxes on disk."""
     from retinue.runtime.agents.confinement import make_sandboxes
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    rows = [_describe(kept) for kept in make_sandboxes(foundation).kept(foundation.config.agents.ids)]
+    home = load_home(invocation.home)
+    rows = [_describe(kept) for kept in make_sandboxes(home).kept(home.config.agents.ids)]
 
     def text() -> str:
         if not rows:
@@ -86,12 +86,12 @@ def list_sandboxes(invocation: Invocation) -> None:
 def prune(invocation: Invocation, everything: bool) -> None:
     """Remove unused sandboxes with all that is in them; one that a command runs in stays."""
     from retinue.runtime.agents.confinement import make_sandboxes
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
     from retinue.sandbox.folders import remove
 
-    foundation = lay_foundation(invocation.home)
-    sandboxes = make_sandboxes(foundation)
-    agents = foundation.config.agents.ids
+    home = load_home(invocation.home)
+    sandboxes = make_sandboxes(home)
+    agents = home.config.agents.ids
     if everything:
         removed = [(kept, "asked for") for kept in sandboxes.kept(agents) if remove(kept)]
     else:

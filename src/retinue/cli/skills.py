@@ -97,10 +97,10 @@ def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], st
 @contextmanager
 def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) -> Iterator[AgentRoom]:
     from retinue.runtime.agents.agent import open_room
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    with open_room(foundation, foundation.agent_id(agent), extra_skills=paths) as room:
+    home = load_home(invocation.home)
+    with open_room(home, home.agent_id(agent), extra_skills=paths) as room:
         yield room
 
 

@@ -14,7 +14,7 @@ from retinue.cli.wording import spell_time
 if TYPE_CHECKING:
     from retinue.dispatch.subagent_store import ChildBook
     from retinue.dispatch.subagents import Child
-    from retinue.runtime.home import Foundation
+    from retinue.runtime.home import Home
 
 
 @click.group(cls=Group)
@@ -63,20 +63,20 @@ def cancel(invocation: Invocation, run: str) -> None:
     from retinue.dispatch.subagents import ChildState
     from retinue.storage.lease import SessionLease
 
-    with _opened(invocation) as (foundation, book):
+    with _opened(invocation) as (home, book):
         child = book.get(run)
         ended = book.end(child.run, ChildState.CANCELLED, replace(child, text="It was cancelled."))
-        SessionLease(foundation.home, child.session).ask_to_stop()
+        SessionLease(home.paths, child.session).ask_to_stop()
         invocation.show({"runId": ended.run, "state": ended.state.value}, f"{ended.run} is {ended.state}.")
 
 
 @contextmanager
-def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, ChildBook]]:
+def _opened(invocation: Invocation) -> Iterator[tuple[Home, ChildBook]]:
     from retinue.dispatch.subagent_store import ChildBook
 
-    foundation = invocation.lay_foundation()
-    with open_state(foundation) as database:
-        yield foundation, ChildBook(database, foundation.clock)
+    home = invocation.load_home()
+    with open_state(home) as database:
+        yield home, ChildBook(database, home.clock)
 
 
 def _spell(children: tuple[Child, ...]) -> str:

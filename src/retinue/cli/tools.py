@@ -13,7 +13,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 if TYPE_CHECKING:
     from retinue.core.envelope import Inbound
     from retinue.core.keys import SessionKey
-    from retinue.runtime.home import Foundation
+    from retinue.runtime.home import Home
     from retinue.runtime.inspect.explain import Explained, Standing
     from retinue.tools.policy import Decision
     from retinue.tools.tool import Tool
@@ -48,7 +48,7 @@ def list_tools(
     standing = _stand(invocation, agent, session, model, sender, needs_model=True)
     judged = [
         (tool, standing.judge_listed(tool.name, owner_only=tool.owner_only))
-        for tool in every_tool(standing.foundation).values()
+        for tool in every_tool(standing.home).values()
     ]
     given = [(tool, decision) for tool, decision in judged if not decision.denied]
     denied = [(tool, decision) for tool, decision in judged if decision.denied]
@@ -136,7 +136,7 @@ def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> No
     from retinue.tools.names import GROUPS, expand
     from retinue.tools.policy import OWNER_TOOLS
 
-    known = every_tool(standing.foundation)
+    known = every_tool(standing.home)
     found = known.get(name)
     if found is None and name not in {*expand(GROUPS), *OWNER_TOOLS}:
         from difflib import get_close_matches
@@ -210,21 +210,19 @@ def _stand(
 ) -> Standing:
     from retinue.runtime.inspect.explain import choose_model, depends_on_model, take_stand
 
-    foundation = invocation.lay_foundation()
-    key = foundation.session_key(session, agent)
+    home = invocation.load_home()
+    key = home.session_key(session, agent)
     chosen = None
-    if needs_model or model or depends_on_model(foundation, key):
+    if needs_model or model or depends_on_model(home, key):
         import anyio
 
-        chosen = anyio.run(choose_model, foundation, key, model)
+        chosen = anyio.run(choose_model, home, key, model)
     if chosen is not None and not chosen.tools:
         invocation.note(f"The model {chosen.ref} calls no tools, so a turn with it gets none.")
-    return take_stand(
-        foundation, key, model=chosen.ref if chosen else None, sender=_read_sender(foundation, key, sender)
-    )
+    return take_stand(home, key, model=chosen.ref if chosen else None, sender=_read_sender(home, key, sender))
 
 
-def _read_sender(foundation: Foundation, key: SessionKey, text: str | None) -> Inbound | None:
+def _read_sender(home: Home, key: SessionKey, text: str | None) -> Inbound | None:
     """A message of the sender that a person named; whoever the configuration calls the owner is the owner."""
     from retinue.core.envelope import Inbound
     from retinue.core.errors import UsageError
@@ -234,5 +232,5 @@ def _read_sender(foundation: Foundation, key: SessionKey, text: str | None) -> I
     channel, colon, name = text.partition(":")
     if not colon or not channel or not name:
         raise UsageError(f"'{text}' is no sender. Write channel and id, as in telegram:12345.")
-    owners = {entry.strip().lower() for entry in foundation.config.commands.owner_allow_from}
+    owners = {entry.strip().lower() for entry in home.config.commands.owner_allow_from}
     return Inbound("", key, sender=name, channel=channel.lower(), owner=text.strip().lower() in owners)

@@ -10,7 +10,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 
 if TYPE_CHECKING:
     from retinue.core.keys import AgentId
-    from retinue.runtime.home import Foundation
+    from retinue.runtime.home import Home
 
 
 @click.group(cls=Group)
@@ -22,10 +22,10 @@ def workspace() -> None:
 @pass_invocation
 def list_workspaces(invocation: Invocation) -> None:
     """List every agent's folder."""
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    rows = [_describe(foundation, agent) for agent in foundation.config.agents.ids]
+    home = load_home(invocation.home)
+    rows = [_describe(home, agent) for agent in home.config.agents.ids]
     invocation.show(
         rows,
         lambda: table(
@@ -38,14 +38,14 @@ def list_workspaces(invocation: Invocation) -> None:
     )
 
 
-def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
+def _describe(home: Home, agent: AgentId) -> dict[str, Any]:
     from retinue.core.errors import WorkspaceError
     from retinue.runtime.agents.agent import locate_workspace, open_room
 
     row: dict[str, Any] = {
         "agent": agent,
-        "default": agent == foundation.config.agents.default_id,
-        "workspace": str(locate_workspace(foundation, agent)),
+        "default": agent == home.config.agents.default_id,
+        "workspace": str(locate_workspace(home, agent)),
         "exists": False,
         "trusted": True,
         "name": None,
@@ -53,7 +53,7 @@ def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
         "avatar": None,
     }
     try:
-        with open_room(foundation, agent) as room:
+        with open_room(home, agent) as room:
             identity = room.identity()
             row |= {"exists": True, "trusted": room.trusted}
             row |= {"name": identity.name, "emoji": identity.emoji, "avatar": identity.avatar}
@@ -74,11 +74,11 @@ def _state(row: dict[str, Any]) -> str:
 def status(invocation: Invocation, agent: str | None) -> None:
     """Show an agent's files, what of them the model reads, and what is wrong."""
     from retinue.runtime.agents.agent import open_room
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
     from retinue.runtime.inspect.workspace import inspect_workspace
 
-    foundation = lay_foundation(invocation.home)
-    with open_room(foundation, foundation.agent_id(agent)) as room:
+    home = load_home(invocation.home)
+    with open_room(home, home.agent_id(agent)) as room:
         found = inspect_workspace(room)
 
     def text() -> str:
@@ -103,14 +103,14 @@ def status(invocation: Invocation, agent: str | None) -> None:
 def seed(invocation: Invocation, agent: str | None) -> None:
     """Make an agent's folder and the files that it lacks; changes nothing that exists."""
     from retinue.runtime.agents.agent import locate_workspace, seed_agent
-    from retinue.runtime.home import lay_foundation
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    chosen = foundation.agent_id(agent)
-    report = seed_agent(foundation, chosen)
+    home = load_home(invocation.home)
+    chosen = home.agent_id(agent)
+    report = seed_agent(home, chosen)
     for note in report.notes:
         invocation.note(note)
-    path = locate_workspace(foundation, chosen)
+    path = locate_workspace(home, chosen)
     made = ", ".join(report.created) or "nothing, all files are there"
     invocation.show(
         {"agent": chosen, "workspace": str(path), "created": report.created, "kept": report.kept},
@@ -129,9 +129,9 @@ def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
     """
     from retinue.runtime.agents.agent import change_trust
 
-    foundation = invocation.lay_foundation()
-    chosen = foundation.agent_id(agent)
-    path, trusted = change_trust(foundation, chosen, trusted=not revoke)
+    home = invocation.load_home()
+    chosen = home.agent_id(agent)
+    path, trusted = change_trust(home, chosen, trusted=not revoke)
     what = "The agent's own: its files are read as they are meant, its skills and hooks can be used."
     instead = "Not trusted: its files are data, its skills and hooks are off."
     invocation.show(

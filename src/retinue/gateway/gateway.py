@@ -85,7 +85,7 @@ class Gateway:
         self.hub.publish(session.text, "turn", TurnPayload(runs=list(runs), event=encode_event(event)))
         self.typist.hear(session, runs, event)
         if isinstance(event, TurnStarted | TurnFinished):
-            self.meters.count_turn(event, self.runtime.foundation.clock.monotonic())
+            self.meters.count_turn(event, self.runtime.home.clock.monotonic())
             self.courier.wake()
             reason = "started" if isinstance(event, TurnStarted) else "finished"
             self.hub.publish(
@@ -134,7 +134,7 @@ class Call:
 
     def session(self, name: str | None, agent: str | None) -> SessionKey:
         """The session that a caller named."""
-        return self.runtime.foundation.session_key(name, agent)
+        return self.runtime.home.session_key(name, agent)
 
 
 def explain_failure(error: Exception, what: str) -> Failure:

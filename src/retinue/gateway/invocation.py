@@ -99,7 +99,7 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
         context,
         _Unwritten(),
         _untold,
-        runtime.foundation.clock,
+        runtime.home.clock,
         parts.tools.cap_for(parts.room, plan.info),
         parts.bus,
         layers,
@@ -120,7 +120,7 @@ def _find_tool(plan: Plan, name: str) -> Tool[Any]:
 
 def _with_list(call: Call, layers: Layers) -> Layers:
     """The policy with what is refused over HTTP, as the configuration widens and narrows it."""
-    rules = call.runtime.foundation.config.gateway.tools
+    rules = call.runtime.home.config.gateway.tools
     allowed = read_names(tuple(rules.allow))
     denied = tuple(name for name in DENIED_OVER_HTTP if name not in allowed)
     over_http = (

@@ -40,7 +40,7 @@ from retinue.runtime.channels.delivery import Courier
 from retinue.runtime.channels.typing import Typist
 from retinue.runtime.commands.config_tool import Driving
 from retinue.runtime.dispatcher.switchboard import open_switchboard
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.open import open_runtime
 from retinue.runtime.subagents.runner import open_spawner
 from retinue.storage.instance import InstanceFacts, InstanceLock
@@ -95,15 +95,15 @@ class Ending:
         self.asked.set()
 
 
-async def run_gateway(foundation: Foundation, port: int | None = None, ended: Ending | None = None) -> Ending:
+async def run_gateway(home: Home, port: int | None = None, ended: Ending | None = None) -> Ending:
     """Serve until told to end; returns how that was. Raises `AlreadyRunning` where another gateway has the home."""
     ending = ended or Ending()
-    settings = foundation.config.gateway
+    settings = home.config.gateway
     host = choose_host(settings)
-    lock = InstanceLock(foundation.home)
+    lock = InstanceLock(home.paths)
     try:
         opened = listen(host, settings.port if port is None else port)
-        async with open_gateway(foundation, ending) as gateway:
+        async with open_gateway(home, ending) as gateway:
             gateway.address = address_of(opened)
             await _serve(gateway, opened, lock, ending)
     finally:
@@ -112,15 +112,15 @@ async def run_gateway(foundation: Foundation, port: int | None = None, ended: En
 
 
 @asynccontextmanager
-async def open_gateway(foundation: Foundation, ending: Ending) -> AsyncIterator[Gateway]:
+async def open_gateway(home: Home, ending: Ending) -> AsyncIterator[Gateway]:
     """A gateway with everything behind it, but without a port."""
-    async with open_runtime(foundation) as runtime:
-        book = TokenBook(runtime.database, foundation.clock)
-        book.ensure_local(foundation.home)
-        requests = PairingBook(runtime.database, book, foundation.clock)
+    async with open_runtime(home) as runtime:
+        book = TokenBook(runtime.database, home.clock)
+        book.ensure_local(home.paths)
+        requests = PairingBook(runtime.database, book, home.clock)
         requests.forget_all()
-        gate = Gate(foundation.config.gateway, book, requests, runtime.secrets, foundation.clock)
-        gateway = Gateway(runtime, gate, Hub(random_id()), foundation.clock.now())
+        gate = Gate(home.config.gateway, book, requests, runtime.secrets, home.clock)
+        gateway = Gateway(runtime, gate, Hub(random_id()), home.clock.now())
         async with anyio.create_task_group() as tasks:
             gateway.courier, gateway.typist = Courier(runtime), Typist(runtime, tasks)
             tasks.start_soon(gateway.courier.run)
@@ -174,11 +174,11 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
         log.info("the gateway listens on %s; %d sessions were left with messages", gateway.address, left)
         tasks.start_soon(_keep_watch, gateway)
         tasks.start_soon(_tidy, gateway)
-        if gateway.runtime.foundation.config.cron.enabled:
+        if gateway.runtime.home.config.cron.enabled:
             tasks.start_soon(gateway.jobs.serve)
         tasks.start_soon(gateway.heart.serve)
-        tasks.start_soon(load_hook_folders(gateway.runtime.foundation).tell, "gateway:startup")
-        if is_hook_on(gateway.runtime.foundation, "boot-md"):
+        tasks.start_soon(load_hook_folders(gateway.runtime.home).tell, "gateway:startup")
+        if is_hook_on(gateway.runtime.home, "boot-md"):
             tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.switchboard)
         await ending.asked.wait()
         await _drain(gateway, ending)
@@ -212,7 +212,7 @@ async def _drain(gateway: Gateway, ending: Ending) -> None:
             tasks.start_soon(watch_impatience)
             await gateway.switchboard.drain(DRAIN_SECONDS)
             tasks.cancel_scope.cancel()
-    folders = load_hook_folders(gateway.runtime.foundation)
+    folders = load_hook_folders(gateway.runtime.home)
     if ending.restart:
         await folders.tell("gateway:pre-restart", reason=ending.reason)
     await folders.tell("gateway:shutdown", reason=ending.reason)
@@ -252,12 +252,12 @@ async def _tidy(gateway: Gateway) -> None:
         await anyio.sleep(TIDY_SECONDS if gateway.meters.turns_started else IDLE_SECONDS)
         runtime = gateway.runtime
         try:
-            for agent in runtime.foundation.config.agents.ids:
+            for agent in runtime.home.config.agents.ids:
                 runtime.tidy(agent)
             gateway.spawner.archive()
             put_away_runs(runtime, gateway.jobs.book)
-            runtime.inbox.prune(runtime.foundation.clock.now() - timedelta(days=KEPT_DAYS))
-            runtime.outbox.prune(runtime.foundation.clock.now() - timedelta(days=KEPT_DAYS))
+            runtime.inbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
+            runtime.outbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
         except RetinueError as error:
             log.warning("tidying failed: %s", error)
         await anyio.sleep(TIDY_SECONDS)

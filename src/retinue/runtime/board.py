@@ -42,13 +42,13 @@ class Board:
     @property
     def timezone(self) -> str:
         runtime = self._open()
-        settings = runtime.foundation.config.agents.defaults
-        return settings.user_timezone or machine_timezone(runtime.foundation) or "UTC"
+        settings = runtime.home.config.agents.defaults
+        return settings.user_timezone or machine_timezone(runtime.home) or "UTC"
 
     @property
     def clock_style(self) -> str:
-        foundation = self._open().foundation
-        return clock_style(foundation.config.agents.defaults.time_format, foundation.environment)
+        home = self._open().home
+        return clock_style(home.config.agents.defaults.time_format, home.environment)
 
     async def status(self, session: SessionKey) -> SessionStatus:
         parts = self._open().agent(session.agent)
@@ -81,7 +81,7 @@ class Board:
         from retinue.runtime.automation.agent_jobs import AgentJobs
 
         runtime = self._open()
-        return AgentJobs(runtime.foundation, JobBook(runtime.job_database, runtime.foundation.clock, random_id))
+        return AgentJobs(runtime.home, JobBook(runtime.job_database, runtime.home.clock, random_id))
 
     def company(self) -> Company:
         """The other sessions and agents of the home."""
@@ -99,7 +99,7 @@ class Board:
         """The configuration as agents may change it."""
         from retinue.runtime.commands.config_tool import HomeSteward
 
-        return HomeSteward(self._open().foundation, self.process)
+        return HomeSteward(self._open().home, self.process)
 
     def _open(self) -> Runtime:
         assert self._runtime is not None, "a tool ran before the runtime was open"

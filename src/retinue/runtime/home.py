@@ -23,16 +23,16 @@ from retinue.security.redaction import Redactor
 from retinue.skills.programs import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.presence import is_beneath
 from retinue.workspace.trust import Vouched, read_vouched
 
 
 @dataclass(frozen=True)
-class Foundation:
+class Home:
     """A home with its configuration, read once. Nothing here changes; a reload makes a new one."""
 
-    home: Home
+    paths: HomePaths
     loaded: LoadedConfig
     environment: Mapping[str, str]
     registry: Registry
@@ -65,7 +65,7 @@ class Foundation:
         """
         named = self.config.cron.store
         if named is None:
-            return self.home.path / DATABASE_NAME
+            return self.paths.path / DATABASE_NAME
         path = self.locate(named)
         return path.with_suffix(".sqlite") if path.suffix == ".json" else path
 
@@ -73,16 +73,16 @@ class Foundation:
     def log_file(self) -> Path:
         """Where is written what the program has to say."""
         named = self.config.logging.file
-        return self.locate(named) if named else self.home.log_file
+        return self.locate(named) if named else self.paths.log_file
 
     def agent_dir(self, agent: AgentId) -> Path:
         """Where an agent's credentials are."""
         named = next((entry.agent_dir for entry in self.config.agents.entries if entry.id == agent), None)
-        return self.locate(named) if named else self.home.agent_dir(agent)
+        return self.locate(named) if named else self.paths.agent_dir(agent)
 
     def locate(self, named: str) -> Path:
         """A path as the configuration names it: beneath the home, unless it is absolute or begins with `~/`."""
-        return _locate(self.home, self.environment, named)
+        return _locate(self.paths, self.environment, named)
 
     @cached_property
     def plain_config(self) -> Mapping[str, Any]:
@@ -104,7 +104,7 @@ class Foundation:
     @cached_property
     def audit(self) -> AuditLog:
         """Where is written down what somebody may want to know later, without secrets."""
-        return AuditLog(self.home.audit_log, self.clock, self.redactor.redact, durable=self.durable)
+        return AuditLog(self.paths.audit_log, self.clock, self.redactor.redact, durable=self.durable)
 
     def tune_logs(self) -> None:
         """Let the logs of this process be as configured."""
@@ -128,27 +128,25 @@ class Foundation:
         return SessionKey.main(key.agent) if key.text == named_main else key
 
 
-def lay_foundation(
-    home: Home, *, environment: Mapping[str, str] | None = None, clock: Clock | None = None
-) -> Foundation:
+def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None, clock: Clock | None = None) -> Home:
     """Read the configuration and ask the plugins; creates nothing on disk."""
     inherited = dict(os.environ) if environment is None else environment
-    loaded = load_config(home, inherited)
+    loaded = load_config(paths, inherited)
     plugins = loaded.config.plugins
-    return Foundation(
-        home,
+    return Home(
+        paths,
         loaded,
         _complete(inherited, loaded.config.env),
-        load_registry(plugins, [_locate(home, inherited, path) for path in plugins.load.paths]),
+        load_registry(plugins, [_locate(paths, inherited, path) for path in plugins.load.paths]),
         clock or SystemClock(),
         inherited=inherited,
-        vouched=read_vouched(home.path),
+        vouched=read_vouched(paths.path),
     )
 
 
-def _locate(home: Home, environment: Mapping[str, str], named: str) -> Path:
+def _locate(paths: HomePaths, environment: Mapping[str, str], named: str) -> Path:
     user_home = Path(environment.get("HOME") or Path.home())
-    return home.path / (user_home / named[2:] if named.startswith("~/") else named)
+    return paths.path / (user_home / named[2:] if named.startswith("~/") else named)
 
 
 def _complete(inherited: Mapping[str, str], settings: EnvSettings) -> Mapping[str, str]:

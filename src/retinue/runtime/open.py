@@ -38,7 +38,7 @@ from retinue.runtime.automation.background import announce
 from retinue.runtime.automation.hooks import attach_bundled, open_bus
 from retinue.runtime.board import Board
 from retinue.runtime.commands.greeting import choose_display, list_commands, make_greeting
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import Memories
 from retinue.runtime.models.access import ModelAccess, open_model_access
 from retinue.runtime.reload import Retired
@@ -74,7 +74,7 @@ async def show_nothing(event: TurnEvent) -> None:
 class Runtime:
     """All agents of a home, ready to talk."""
 
-    foundation: Foundation
+    home: Home
     providers: Providers
     secrets: Secrets
     bus: Bus
@@ -105,7 +105,7 @@ class Runtime:
     _retired: list[Retired] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.outbox = Outbox(self.database, self.foundation.clock)
+        self.outbox = Outbox(self.database, self.home.clock)
         self._wake, self.wakes = anyio.create_memory_object_stream[Waiting](math.inf)
         attach_bundled(self)
 
@@ -114,16 +114,16 @@ class Runtime:
         found = self._agents.get(agent)
         if found is None:
             if seed:
-                seed_agent(self.foundation, agent)
-            room = open_room(self.foundation, agent, extra_skills=self.extra_skills)
+                seed_agent(self.home, agent)
+            room = open_room(self.home, agent, extra_skills=self.extra_skills)
             store = SessionStore(
-                self.foundation.home.sessions(agent),
-                self.foundation.clock,
-                durable=self.foundation.durable,
+                self.home.paths.sessions(agent),
+                self.home.clock,
+                durable=self.home.durable,
                 cwd=str(room.root.path),
             )
             found = AgentParts(
-                foundation=self.foundation,
+                home=self.home,
                 room=room,
                 access=self.model_access(agent),
                 store=store,
@@ -153,8 +153,8 @@ class Runtime:
     def _engine(self, room: AgentRoom) -> ContextEngine:
         """The context engine of the slot, with the default one behind it; an unknown one is logged and not used."""
         default = DefaultEngine(room.settings.compaction, room.settings.context_pruning, redact=self.secrets.redactor)
-        wanted = self.foundation.config.plugins.slots.context_engine
-        factory = self.foundation.registry.engines.get(wanted) if wanted else None
+        wanted = self.home.config.plugins.slots.context_engine
+        factory = self.home.registry.engines.get(wanted) if wanted else None
         if factory is None:
             if wanted not in (None, "default", "legacy"):
                 log.warning("there is no context engine '%s'; the default one is used", wanted)
@@ -169,7 +169,7 @@ class Runtime:
         """An agent's way to its models, without opening its workspace."""
         if agent in self._agents:
             return self._agents[agent].access
-        return open_model_access(self.foundation, agent, self.providers, self.secrets)
+        return open_model_access(self.home, agent, self.providers, self.secrets)
 
     def conversation(self, key: SessionKey, *, seed: bool = True) -> Conversation:
         """The conversation of a session, opened once."""
@@ -189,7 +189,7 @@ class Runtime:
         if idle is not None:
             del self._conversations[idle]
 
-    def renew(self, foundation: Foundation) -> Retired:
+    def renew(self, home: Home) -> Retired:
         """Take over a new configuration: turns that run keep what they began with, all later ones get the new parts.
 
         The databases, lanes and running commands stay. What is returned must be closed once no turn uses it.
@@ -202,15 +202,15 @@ class Runtime:
             self._retired.remove,
         )
         self._retired.append(retired)
-        self.foundation = foundation
-        self.secrets = Secrets(foundation.environment, foundation.redactor)
-        self.providers = make_providers(foundation, self.secrets)
-        self.permissions = self.permissions.renewed(foundation)
-        self.tools = make_tools(foundation, self.tools.commands, self.board, self.secrets, self.permissions.rulebook)
-        self.bus = open_bus(foundation)
+        self.home = home
+        self.secrets = Secrets(home.environment, home.redactor)
+        self.providers = make_providers(home, self.secrets)
+        self.permissions = self.permissions.renewed(home)
+        self.tools = make_tools(home, self.tools.commands, self.board, self.secrets, self.permissions.rulebook)
+        self.bus = open_bus(home)
         self.memories = Memories(self.database)
-        self.audit = foundation.audit
-        foundation.tune_logs()
+        self.audit = home.audit
+        home.tune_logs()
         self._agents = {}
         attach_bundled(self)
         renewed, self._renewed = self._renewed, anyio.Event()
@@ -220,9 +220,7 @@ class Runtime:
     def let_drive(self, gateway: Driving) -> None:
         """Give agents the tool that drives the gateway of this process."""
         self.board.process = gateway
-        self.tools = make_tools(
-            self.foundation, self.tools.commands, self.board, self.secrets, self.permissions.rulebook
-        )
+        self.tools = make_tools(self.home, self.tools.commands, self.board, self.secrets, self.permissions.rulebook)
 
     async def follow_memory(self, agent: AgentId) -> None:
         """Keep an agent's memory up to date until cancelled, whatever configuration comes."""
@@ -235,7 +233,7 @@ class Runtime:
 
     async def session_key(self, session: str | None, agent: str | None) -> SessionKey:
         """The session a person named."""
-        return self.foundation.session_key(session, agent)
+        return self.home.session_key(session, agent)
 
     async def stop(self, session: SessionKey) -> bool:
         """End the running turn of a session, whichever process runs it."""
@@ -270,20 +268,20 @@ class Runtime:
 
     def tidy(self, agent: AgentId) -> None:
         """Archive and delete what an agent's sessions need no more, as configured."""
-        foundation = self.foundation
+        home = self.home
         plan, _ = maintain(
             self.agent(agent).store,
-            foundation.config.session.maintenance,
-            foundation.clock.now(),
-            partial(SessionLease, foundation.home),
+            home.config.session.maintenance,
+            home.clock.now(),
+            partial(SessionLease, home.paths),
         )
-        hour_ago = foundation.clock.now() - timedelta(hours=1)
-        for folder in (foundation.home.path, foundation.home.sessions(agent), self.agent(agent).room.root.path):
+        hour_ago = home.clock.now() - timedelta(hours=1)
+        for folder in (home.paths.path, home.paths.sessions(agent), self.agent(agent).room.root.path):
             sweep_temporaries(folder, hour_ago)
         for what, why in plan.reasons.items():
             log.info("tidied %s of %s: %s", what, agent, why)
-        self.permissions.approvals.prune(foundation.clock.now() - APPROVALS_KEPT)
-        for kept, why in make_sandboxes(foundation).prune(agent):
+        self.permissions.approvals.prune(home.clock.now() - APPROVALS_KEPT)
+        for kept, why in make_sandboxes(home).prune(agent):
             log.info("removed the sandbox %s: %s", kept.name, why)
 
     async def missed(self, session: SessionKey) -> Sequence[Missed]:
@@ -326,59 +324,59 @@ class Runtime:
         await self.providers.aclose()
 
 
-def make_providers(foundation: Foundation, secrets: Secrets) -> Providers:
+def make_providers(home: Home, secrets: Secrets) -> Providers:
     """Every way to a model that the configuration and the plugins know."""
-    adapters = {api: factory.make.target for api, factory in foundation.registry.providers.items()}
-    return Providers(foundation.config.models, secrets, foundation.home.models, adapters)
+    adapters = {api: factory.make.target for api, factory in home.registry.providers.items()}
+    return Providers(home.config.models, secrets, home.paths.models, adapters)
 
 
-def _open_job_database(foundation: Foundation, database: Database, stack: AsyncExitStack) -> Database:
-    if foundation.job_database == database.path:
+def _open_job_database(home: Home, database: Database, stack: AsyncExitStack) -> Database:
+    if home.job_database == database.path:
         return database
-    return stack.enter_context(closing(Database(foundation.job_database, durable=foundation.durable, newer="aside")))
+    return stack.enter_context(closing(Database(home.job_database, durable=home.durable, newer="aside")))
 
 
 @asynccontextmanager
-async def open_runtime(foundation: Foundation, *, extra_skills: tuple[Path, ...] = ()) -> AsyncIterator[Runtime]:
+async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> AsyncIterator[Runtime]:
     """Open every part in order, and close them in reverse."""
-    foundation.tune_logs()
-    secrets = Secrets(foundation.environment, foundation.redactor)
+    home.tune_logs()
+    secrets = Secrets(home.environment, home.redactor)
     async with AsyncExitStack() as stack:
 
         async def on_exit(end: CommandEnd) -> None:
             await runtime.command_ended(end)
 
         commands = CommandTable(
-            foundation.clock,
+            home.clock,
             random_id,
             on_exit=on_exit,
-            max_output=foundation.config.tools.exec.max_output_chars,
+            max_output=home.config.tools.exec.max_output_chars,
         )
         await stack.enter_async_context(commands)
         board = Board()
-        database = Database(foundation.home.path / "state.sqlite", durable=foundation.durable, newer="aside")
+        database = Database(home.paths.path / "state.sqlite", durable=home.durable, newer="aside")
         stack.callback(database.close)
-        permissions = stack.enter_context(open_permissions(foundation, database))
-        tools = make_tools(foundation, commands, board, secrets, permissions.rulebook)
-        inbox = Inbox(database, foundation.clock, hide=foundation.redactor.hide_exact)
-        at_once = foundation.config.agents.defaults.max_concurrent or default_concurrency(os.cpu_count())
-        lanes = Lanes(at_once, foundation.config.agents.defaults.subagents.max_concurrent)
+        permissions = stack.enter_context(open_permissions(home, database))
+        tools = make_tools(home, commands, board, secrets, permissions.rulebook)
+        inbox = Inbox(database, home.clock, hide=home.redactor.hide_exact)
+        at_once = home.config.agents.defaults.max_concurrent or default_concurrency(os.cpu_count())
+        lanes = Lanes(at_once, home.config.agents.defaults.subagents.max_concurrent)
         runtime = Runtime(
-            foundation=foundation,
-            providers=make_providers(foundation, secrets),
+            home=home,
+            providers=make_providers(home, secrets),
             secrets=secrets,
-            bus=open_bus(foundation),
+            bus=open_bus(home),
             tools=tools,
             inbox=inbox,
             lanes=lanes,
-            audit=foundation.audit,
+            audit=home.audit,
             memories=Memories(database),
             permissions=permissions,
             database=database,
-            job_database=_open_job_database(foundation, database, stack),
+            job_database=_open_job_database(home, database, stack),
             extra_skills=extra_skills,
             board=board,
-            tracer=await stack.enter_async_context(open_tracer(foundation.config.diagnostics.otel, secrets)),
+            tracer=await stack.enter_async_context(open_tracer(home.config.diagnostics.otel, secrets)),
         )
         stack.push_async_callback(runtime.aclose)
         board.attach(runtime)

@@ -18,7 +18,7 @@ registry = Registry()
 
 
 async def _notebook(call: Call, agent: str | None) -> SessionNotebook | None:
-    found = call.runtime.foundation.agent_id(agent)
+    found = call.runtime.home.agent_id(agent)
     return await call.runtime.memories.notebook(call.runtime.agent(found).room, SessionKey.main(found))
 
 

@@ -48,8 +48,8 @@ def _row(call: Call, session: Session) -> wire.SessionRow:
 
 @registry.carries_out(wire.LIST)
 async def list_sessions(call: Call, params: wire.ListSessions) -> wire.SessionList:
-    foundation = call.runtime.foundation
-    agents = (foundation.agent_id(params.agent),) if params.agent else foundation.config.agents.ids
+    home = call.runtime.home
+    agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     found = [session for agent in agents for session in call.runtime.agent(agent).store.list()]
     found.sort(key=lambda session: session.updated_at, reverse=True)
     return wire.SessionList(sessions=[_row(call, session) for session in found[: params.limit]])

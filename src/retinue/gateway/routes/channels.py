@@ -122,7 +122,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
         if not body.text.strip() and not body.media:
             raise Refused(ErrorCode.BAD_REQUEST, "The message is empty. It needs a `text`, or `media`.")
         principal = principal_of(request)
-        most = most_media_bytes(found[0], gateway.runtime.foundation.config.agents.defaults)
+        most = most_media_bytes(found[0], gateway.runtime.home.config.agents.defaults)
         pictures = [each for each in body.media if is_shown(each, most)]
         arrival = Arrival(
             origin_of(account, body),

@@ -54,7 +54,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
 def _find_owner(gateway: Gateway, model: str) -> AgentId:
     """Whose embedder is meant: an agent's by its name, the default agent's by the embedder's own."""
-    config = gateway.runtime.foundation.config
+    config = gateway.runtime.home.config
     default = config.agents.default_id
     names = gateway.runtime.memories.embedder_names(gateway.runtime.agent(default).room)
     return default if model in names else find_agent(config, model)

@@ -15,7 +15,7 @@ from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId
 from retinue.core.memoize_last import MemoizeLast
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.skills.catalog import Catalog, render_catalog
 from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
 from retinue.skills.sources import Places, list_sources
@@ -54,29 +54,29 @@ NOT_OURS = (
 )
 
 
-def locate_workspace(foundation: Foundation, agent: AgentId) -> Path:
+def locate_workspace(home: Home, agent: AgentId) -> Path:
     """Where the agent's folder is, whether or not it is there."""
-    settings = foundation.config.agents.resolve(agent)
+    settings = home.config.agents.resolve(agent)
     return workspace_dir(
-        foundation.home,
+        home.paths,
         agent,
         configured=settings.workspace,
         is_default=settings.is_default,
-        default_configured=foundation.config.agents.defaults.workspace,
+        default_configured=home.config.agents.defaults.workspace,
     )
 
 
-def seed_agent(foundation: Foundation, agent: AgentId) -> SeedReport:
+def seed_agent(home: Home, agent: AgentId) -> SeedReport:
     """Make the agent's workspace, or what it lacks."""
-    settings = foundation.config.agents.resolve(agent)
-    return seed_workspace(locate_workspace(foundation, agent), settings, foundation.clock.now())
+    settings = home.config.agents.resolve(agent)
+    return seed_workspace(locate_workspace(home, agent), settings, home.clock.now())
 
 
 @dataclass(frozen=True)
 class AgentRoom:
     """One agent at home. Close it to let go of the folder."""
 
-    foundation: Foundation
+    home: Home
     settings: AgentSettings
     root: Root
     reader: BootstrapReader
@@ -98,17 +98,17 @@ class AgentRoom:
 
     def skills(self) -> tuple[Judged, ...]:
         """Every skill the agent finds, with the verdict on it."""
-        foundation = self.foundation
+        home = self.home
         found = self.library.load().skills
-        has_program = foundation.programs.on(foundation.environment.get("PATH", ""))
+        has_program = home.programs.on(home.environment.get("PATH", ""))
 
         def judge() -> tuple[Judged, ...]:
             context = make_context(
-                foundation.config.skills,
+                home.config.skills,
                 system=sys.platform,
-                environment=foundation.environment,
+                environment=home.environment,
                 has_program=has_program,
-                config=foundation.plain_config,
+                config=home.plain_config,
                 allowlist=self.settings.skills,
             )
             return judge_skills(found, context)
@@ -118,7 +118,7 @@ class AgentRoom:
     def skill_catalog(self) -> Catalog:
         """The skills that the agent can use, as its prompt lists them."""
         judged = self.skills()
-        limits = self.foundation.config.skills.limits
+        limits = self.home.config.skills.limits
         own = self.settings.skills_limits.max_skills_prompt_chars
 
         def render() -> Catalog:
@@ -126,7 +126,7 @@ class AgentRoom:
                 [each.skill for each in judged if each.gate.eligible],
                 max_skills=limits.max_skills_in_prompt,
                 max_chars=limits.max_skills_prompt_chars if own is None else own,
-                home=_user_home(self.foundation),
+                home=_user_home(self.home),
             )
 
         return self._catalog.get(render, judged)
@@ -158,68 +158,68 @@ class AgentRoom:
         self.close()
 
 
-def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()) -> AgentRoom:
+def open_room(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()) -> AgentRoom:
     """Open an agent's workspace; raises `WorkspaceError` where there is none yet."""
-    settings = foundation.config.agents.resolve(agent)
-    path = locate_workspace(foundation, agent)
-    _refuse_state_folder(foundation, agent, path)
-    closed = list_closed(foundation, agent)
+    settings = home.config.agents.resolve(agent)
+    path = locate_workspace(home, agent)
+    _refuse_state_folder(home, agent, path)
+    closed = list_closed(home, agent)
     try:
         root = Root.open(path, closed=closed)
     except NotThere:
-        whose = "" if agent == foundation.config.agents.default_id else f" --agent {agent}"
+        whose = "" if agent == home.config.agents.default_id else f" --agent {agent}"
         raise WorkspaceError(
             f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
         ) from None
-    trusted = is_own(root, foundation.vouched)
+    trusted = is_own(root, home.vouched)
     places = Places(
-        user_home=_user_home(foundation),
-        managed=foundation.home.skills,
+        user_home=_user_home(home),
+        managed=home.paths.skills,
         workspace=root.path if trusted else None,
-        plugins=tuple(foundation.registry.skill_roots),
+        plugins=tuple(home.registry.skill_roots),
         explicit=extra_skills,
     )
-    library = open_library(foundation.config.skills, places)
-    readable = _open_readable(source.path for source in list_sources(places, foundation.config.skills.load))
+    library = open_library(home.config.skills, places)
+    readable = _open_readable(source.path for source in list_sources(places, home.config.skills.load))
     return AgentRoom(
-        foundation,
+        home,
         settings,
         root,
         BootstrapReader(root),
         library,
         readable,
-        outside=None if stays_in_workspace(foundation, settings) else Root.open(Path("/"), closed=closed),
+        outside=None if stays_in_workspace(home, settings) else Root.open(Path("/"), closed=closed),
         trusted=trusted,
     )
 
 
-def change_trust(foundation: Foundation, agent: AgentId, *, trusted: bool) -> tuple[Path, bool]:
+def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bool]:
     """Vouch for an agent's workspace, or take that back; returns where it is and whether it is trusted now."""
-    if foundation.is_in_command:
+    if home.is_in_command:
         raise UsageError("A command that an agent runs cannot vouch for anything. Do it yourself.")
-    home = foundation.home.path
-    with open_room(foundation, agent) as room:
+    folder = home.paths.path
+    with open_room(home, agent) as room:
         if trusted and not room.trusted:
-            vouch(home, room.root)
-        elif not trusted and not withdraw(home, room.root) and room.trusted:
+            vouch(folder, room.root)
+        elif not trusted and not withdraw(folder, room.root) and room.trusted:
             raise UsageError(f"Retinue made {room.root.path} itself, so there is nothing to take back.")
-        foundation.audit.record("workspace_trust", CLI, {"path": str(room.root.path), "trusted": trusted})
+        home.audit.record("workspace_trust", CLI, {"path": str(room.root.path), "trusted": trusted})
         return room.root.path, trusted
 
 
-def is_trusted(foundation: Foundation, agent: AgentId) -> bool:
+def is_trusted(home: Home, agent: AgentId) -> bool:
     """Whether an agent's workspace is its own; one that is not there yet will be."""
     try:
-        with Root.open(locate_workspace(foundation, agent)) as root:
-            return is_own(root, foundation.vouched)
+        with Root.open(locate_workspace(home, agent)) as root:
+            return is_own(root, home.vouched)
     except NotThere:
         return True
 
 
-def _refuse_state_folder(foundation: Foundation, agent: AgentId, path: Path) -> None:
+def _refuse_state_folder(home: Home, agent: AgentId, path: Path) -> None:
     """Refuse a workspace in which the agent would find Retinue's own state and the credentials."""
-    home, place = foundation.home.path.resolve(), path.resolve()
-    inside = place.relative_to(home).parts if place.is_relative_to(home) else ("outside",)
+    folder, place = home.paths.path.resolve(), path.resolve()
+    inside = place.relative_to(folder).parts if place.is_relative_to(folder) else ("outside",)
     if not inside or inside[0] in STATE_FOLDERS:
         raise WorkspaceError(
             f"The workspace of agent '{agent}' is {path}, where Retinue keeps its own state. Set another folder, "
@@ -227,17 +227,17 @@ def _refuse_state_folder(foundation: Foundation, agent: AgentId, path: Path) -> 
         )
 
 
-def list_closed(foundation: Foundation, agent: AgentId) -> tuple[Path, ...]:
+def list_closed(home: Home, agent: AgentId) -> tuple[Path, ...]:
     """What an agent's tools never reach: the home with its state and credentials, and what is other agents' own."""
-    agents = foundation.config.agents.ids
-    others = [locate_workspace(foundation, other) for other in agents if other != agent]
-    return (foundation.home.path, *map(foundation.agent_dir, agents), *others, *map(Path, KERNEL_FOLDERS))
+    agents = home.config.agents.ids
+    others = [locate_workspace(home, other) for other in agents if other != agent]
+    return (home.paths.path, *map(home.agent_dir, agents), *others, *map(Path, KERNEL_FOLDERS))
 
 
-def stays_in_workspace(foundation: Foundation, settings: AgentSettings) -> bool:
+def stays_in_workspace(home: Home, settings: AgentSettings) -> bool:
     """Whether an agent's file tools are kept to its workspace."""
     own = settings.tools.fs
-    return foundation.config.tools.fs.workspace_only if own is None else own.workspace_only
+    return home.config.tools.fs.workspace_only if own is None else own.workspace_only
 
 
 def _open_readable(paths: Iterable[Path]) -> tuple[Root, ...]:
@@ -259,5 +259,5 @@ def docs_folder() -> Path | None:
     return None
 
 
-def _user_home(foundation: Foundation) -> Path:
-    return Path(foundation.environment.get("HOME") or Path.home())
+def _user_home(home: Home) -> Path:
+    return Path(home.environment.get("HOME") or Path.home())

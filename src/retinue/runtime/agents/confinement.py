@@ -11,27 +11,27 @@ from retinue.core.errors import StorageError, WorkspaceError
 from retinue.core.keys import SessionKey
 from retinue.runtime.agents.agent import AgentRoom, locate_workspace, open_room
 from retinue.runtime.agents.policy import elevation_gates
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.sandbox.profile import Access, Confinement, Network, SandboxUnavailable
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.storage.files import Root
 from retinue.storage.readonly import ReadOnlyRoot
 
 
-def make_sandboxes(foundation: Foundation) -> Sandboxes:
+def make_sandboxes(home: Home) -> Sandboxes:
     """The sandboxes of a home, as its configuration wants them."""
     return Sandboxes(
-        home=foundation.home.path,
-        settings_of=lambda agent: foundation.config.agents.resolve(agent).sandbox,
-        workspace_of=lambda agent: locate_workspace(foundation, agent),
-        now=foundation.clock.now,
-        inherited=foundation.environment,
+        home=home.paths.path,
+        settings_of=lambda agent: home.config.agents.resolve(agent).sandbox,
+        workspace_of=lambda agent: locate_workspace(home, agent),
+        now=home.clock.now,
+        inherited=home.environment,
     )
 
 
 def confine_session(room: AgentRoom, session: SessionKey) -> Confinement | None:
     """The sandbox of a session; None where it is not confined."""
-    return make_sandboxes(room.foundation).confine(session, tuple(root.path for root in room.readable))
+    return make_sandboxes(room.home).confine(session, tuple(root.path for root in room.readable))
 
 
 def working_root(room: AgentRoom, session: SessionKey) -> Root:
@@ -40,7 +40,7 @@ def working_root(room: AgentRoom, session: SessionKey) -> Root:
     if confinement is None or confinement.access is Access.WRITE:
         return room.root
     if confinement.access is Access.NONE:
-        make_sandboxes(room.foundation).open(confinement, session)
+        make_sandboxes(room.home).open(confinement, session)
     known = room.stand_ins.get(confinement.folder)
     if known is None or not _is_there(known, confinement.folder):
         if known is not None:
@@ -89,21 +89,21 @@ def describe_sandbox(room: AgentRoom, session: SessionKey, below: str = "") -> t
     confinement = confine_session(room, session)
     if confinement is None:
         return str(room.root.path / below), None
-    foundation, settings = room.foundation, room.settings.sandbox
+    home, settings = room.home, room.settings.sandbox
     in_container = settings.backend in ("docker", "podman")
     facts = SandboxFacts(
         workspace=str((Path(settings.docker.workdir) if in_container else confinement.folder) / below),
         access=confinement.access.value,
         network=settings.docker.network != "none" if in_container else confinement.network is Network.PROXY,
-        elevated=all(gate.enabled for gate in elevation_gates(foundation.config, room.settings)),
+        elevated=all(gate.enabled for gate in elevation_gates(home.config, room.settings)),
     )
     folder = confinement.folder if confinement.access is Access.NONE else room.root.path
     return str(folder / below), facts
 
 
-def explain_sandbox(foundation: Foundation, session: SessionKey) -> dict[str, Any]:
+def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
     """How a session is confined, or would be, and what its commands see; makes nothing."""
-    sandboxes, settings = make_sandboxes(foundation), foundation.config.agents.resolve(session.agent).sandbox
+    sandboxes, settings = make_sandboxes(home), home.config.agents.resolve(session.agent).sandbox
     standing = sandboxes.standing(session)
     found: dict[str, Any] = {
         "agent": session.agent,
@@ -115,7 +115,7 @@ def explain_sandbox(foundation: Foundation, session: SessionKey) -> dict[str, An
         "refused": None,
     }
     try:
-        confinement = sandboxes.draw(session, _list_shown(foundation, session))
+        confinement = sandboxes.draw(session, _list_shown(home, session))
     except SandboxUnavailable as error:
         return found | {"refused": str(error)}
     choice = sandboxes.choose(confinement, session)
@@ -136,9 +136,9 @@ def explain_sandbox(foundation: Foundation, session: SessionKey) -> dict[str, An
     }
 
 
-def _list_shown(foundation: Foundation, session: SessionKey) -> tuple[Path, ...]:
+def _list_shown(home: Home, session: SessionKey) -> tuple[Path, ...]:
     try:
-        with open_room(foundation, session.agent) as room:
+        with open_room(home, session.agent) as room:
             return tuple(root.path for root in room.readable)
     except WorkspaceError:
         return ()

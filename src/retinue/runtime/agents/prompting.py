@@ -37,7 +37,7 @@ from retinue.core.model import ModelInfo
 from retinue.hooks.bus import Bus
 from retinue.runtime.agents.agent import AgentRoom, docs_folder
 from retinue.runtime.agents.confinement import describe_sandbox
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.security.content import sanitise
 from retinue.skills.catalog import Catalog
 from retinue.storage.files import make_private_dir, write_atomic
@@ -118,7 +118,7 @@ async def _read_files(room: AgentRoom, order: PromptOrder, bus: Bus) -> tuple[In
 def _stable_inputs(
     room: AgentRoom, order: PromptOrder, files: Sequence[InjectedFile], catalog: Catalog
 ) -> StableInputs:
-    settings, config = room.settings, room.foundation.config
+    settings, config = room.settings, room.home.config
     can_read = order.model is None or any(tool.name == "read" for tool in order.tools)
     folder, sandbox = describe_sandbox(room, order.session, order.below)
     return StableInputs(
@@ -131,9 +131,9 @@ def _stable_inputs(
             for file in files
         ),
         workspace_trusted=room.trusted,
-        timezone=settings.user_timezone or machine_timezone(room.foundation),
+        timezone=settings.user_timezone or machine_timezone(room.home),
         docs=str(docs_folder() or ""),
-        owners=_owners(room.foundation),
+        owners=_owners(room.home),
         delegation=Delegation(settings.subagents.delegation_mode),
         citations=Citations(config.memory.citations),
         model_aliases=tuple(ModelAlias(entry.alias, name) for name, entry in settings.models.items() if entry.alias),
@@ -209,7 +209,7 @@ def _runtime_facts(room: AgentRoom, order: PromptOrder) -> RuntimeFacts:
         python=platform.python_version(),
         model=str(order.model.ref) if order.model else default_model,
         default_model=default_model,
-        shell=Path(room.foundation.environment.get("SHELL", "")).name,
+        shell=Path(room.home.environment.get("SHELL", "")).name,
         thinking=order.thinking,
         reasoning=order.reasoning,
     )
@@ -218,7 +218,7 @@ def _runtime_facts(room: AgentRoom, order: PromptOrder) -> RuntimeFacts:
 def _find_repository(room: AgentRoom) -> Path | None:
     """The repository that the agent works in: the configured one, else the one around its workspace."""
     if room.settings.repo_root:
-        return room.foundation.locate(room.settings.repo_root)
+        return room.home.locate(room.settings.repo_root)
     return next((folder for folder in room.root.path.parents if (folder / ".git").exists()), None)
 
 
@@ -236,21 +236,21 @@ def _as_said(room: AgentRoom, text: str) -> str:
     return text if room.trusted else "\n".join(f"> {line}" for line in sanitise(text).split("\n"))
 
 
-def _owners(foundation: Foundation) -> OwnerFacts | None:
-    commands = foundation.config.commands
+def _owners(home: Home) -> OwnerFacts | None:
+    commands = home.config.commands
     if not commands.owner_allow_from:
         return None
     display = OwnerDisplay(commands.owner_display)
-    secret = display_secret(foundation) if display is OwnerDisplay.HASH else ""
+    secret = display_secret(home) if display is OwnerDisplay.HASH else ""
     return show_owners(commands.owner_allow_from, display, secret)
 
 
-def display_secret(foundation: Foundation) -> str:
+def display_secret(home: Home) -> str:
     """The configured secret, or one that is made once and kept with the credentials."""
-    configured = foundation.config.commands.owner_display_secret
+    configured = home.config.commands.owner_display_secret
     if configured:
         return str(configured)
-    kept = foundation.home.credentials / "owner-display-secret"
+    kept = home.paths.credentials / "owner-display-secret"
     try:
         return kept.read_text("utf-8").strip()
     except FileNotFoundError:
@@ -270,9 +270,9 @@ def _make_secret(kept: Path) -> str:
     return fresh
 
 
-def machine_timezone(foundation: Foundation) -> str:
+def machine_timezone(home: Home) -> str:
     """The machine's zone by name, or "" where it does not say."""
-    named = foundation.environment.get("TZ", "").lstrip(":")
+    named = home.environment.get("TZ", "").lstrip(":")
     return named if "/" in named or named == "UTC" else _zone_of_link()
 
 

@@ -27,7 +27,7 @@ async def skill_variables(room: AgentRoom, secrets: Secrets) -> dict[str, str]:
 
 
 def _configured(room: AgentRoom) -> Iterator[tuple[str, Secret]]:
-    entries = room.foundation.config.skills.entries
+    entries = room.home.config.skills.entries
     if not any(entry.env or entry.api_key for entry in entries.values()):
         return
     for judged in room.skills():

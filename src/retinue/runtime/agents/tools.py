@@ -15,7 +15,7 @@ from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.skill_variables import skill_variables
 from retinue.runtime.board import Board
 from retinue.runtime.channels.routing import reachable
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.running import CommandTable
@@ -30,7 +30,7 @@ from retinue.tools.toolset import Toolset, cap_output
 class SessionTools:
     """All tools there are, and what each session gets of them."""
 
-    foundation: Foundation
+    home: Home
     toolset: Toolset
     commands: CommandTable
     secrets: Secrets
@@ -78,25 +78,23 @@ class SessionTools:
         return self.secrets.redactor.redact(text)
 
 
-def make_tools(
-    foundation: Foundation, commands: CommandTable, board: Board, secrets: Secrets, rulebook: Rulebook
-) -> SessionTools:
+def make_tools(home: Home, commands: CommandTable, board: Board, secrets: Secrets, rulebook: Rulebook) -> SessionTools:
     """Ask every registered family for its tools."""
     parts = ToolParts(
-        settings=foundation.config.tools,
-        clock=foundation.clock,
+        settings=home.config.tools,
+        clock=home.clock,
         new_id=random_id,
         commands=commands,
         board=board,
-        environment=foundation.environment,
+        environment=home.environment,
         secrets=secrets,
         notebooks=board.notebook,
         jobs=board.jobs,
         company=board.company,
-        messenger=board.messenger if reachable(foundation.config) else None,
+        messenger=board.messenger if reachable(home.config) else None,
         steward=board.steward if board.process else None,
         rulebook=rulebook,
-        sandboxes=make_sandboxes(foundation),
+        sandboxes=make_sandboxes(home),
     )
-    tools = [tool for factory in foundation.registry.tools.values() for tool in factory.make.load()(parts)]
-    return SessionTools(foundation, Toolset(tools), commands, secrets)
+    tools = [tool for factory in home.registry.tools.values() for tool in factory.make.load()(parts)]
+    return SessionTools(home, Toolset(tools), commands, secrets)

@@ -12,7 +12,7 @@ from retinue.core.approval import IN_COMMAND, Ask
 from retinue.core.envelope import Inbound, Source
 from retinue.core.events import Emit
 from retinue.runtime.approvals.allow_rules import ConfiguredRulebook
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.tools.approvals import ApprovalBook, Approver
 
@@ -21,22 +21,22 @@ from retinue.tools.approvals import ApprovalBook, Approver
 class Permissions:
     """What people are asked and what they allowed: open questions and the rules for commands."""
 
-    foundation: Foundation
+    home: Home
     approvals: ApprovalBook
     rulebook: ConfiguredRulebook
 
-    def renewed(self, foundation: Foundation) -> Permissions:
+    def renewed(self, home: Home) -> Permissions:
         """The same questions and remembered rules under another configuration."""
-        return Permissions(foundation, self.approvals, self.rulebook.renewed(foundation.config))
+        return Permissions(home, self.approvals, self.rulebook.renewed(home.config))
 
     def asking(self, here: Ask, show: Emit) -> Ask:
         """The `Ask` of a turn: its questions are kept, and answered here or from anywhere else."""
-        within = timedelta(milliseconds=self.foundation.config.tools.exec.approval_timeout_ms)
+        within = timedelta(milliseconds=self.home.config.tools.exec.approval_timeout_ms)
         return partial(self.approvals.ask, here=here, within=within, show=show)
 
     def approver(self, name: str, *, owner: bool = True, source: Source = Source.CHAT) -> Approver:
         """Somebody who wants to decide through this process."""
-        return Approver(name, owner, source, in_command=IN_COMMAND in self.foundation.environment)
+        return Approver(name, owner, source, in_command=IN_COMMAND in self.home.environment)
 
     def sender(self, inbound: Inbound) -> Approver:
         """The sender of a message, as one who wants to decide."""
@@ -45,20 +45,20 @@ class Permissions:
 
 
 @contextmanager
-def open_permissions(foundation: Foundation, database: Database | None = None) -> Iterator[Permissions]:
+def open_permissions(home: Home, database: Database | None = None) -> Iterator[Permissions]:
     """Open what people are asked and allowed; without a database at hand, the home's is opened and closed again."""
     if database is None:
-        path = foundation.home.path / DATABASE_NAME
-        database = Database(path, durable=foundation.durable, newer="aside")
+        path = home.paths.path / DATABASE_NAME
+        database = Database(path, durable=home.durable, newer="aside")
         try:
-            with open_permissions(foundation, database) as permissions:
+            with open_permissions(home, database) as permissions:
                 yield permissions
         finally:
             database.close()
         return
-    audit, clock = foundation.audit, foundation.clock
-    book = ApprovalBook(database, audit, clock, foundation.home.path / "presence")
+    audit, clock = home.audit, home.clock
+    book = ApprovalBook(database, audit, clock, home.paths.path / "presence")
     try:
-        yield Permissions(foundation, book, ConfiguredRulebook(foundation.config, database, audit, clock))
+        yield Permissions(home, book, ConfiguredRulebook(home.config, database, audit, clock))
     finally:
         book.close()

@@ -15,18 +15,18 @@ from retinue.automation.schedule import At
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.agents.prompting import machine_timezone
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.toolkit.jobdesk import Listed
 
 
-def zone_of(foundation: Foundation) -> str:
+def zone_of(home: Home) -> str:
     """The time zone that people mean who name none."""
-    return foundation.config.agents.defaults.user_timezone or machine_timezone(foundation) or "UTC"
+    return home.config.agents.defaults.user_timezone or machine_timezone(home) or "UTC"
 
 
-def require_heartbeat(foundation: Foundation, agent: AgentId) -> None:
+def require_heartbeat(home: Home, agent: AgentId) -> None:
     """Raise `UsageError` where an agent has no heartbeat that a job could wait for."""
-    agents = foundation.config.agents
+    agents = home.config.agents
     heartbeat = agents.resolve(agent).heartbeat
     if agent not in agents.beating or not heartbeat.enabled or not heartbeat.every:
         raise UsageError(f"The agent '{agent}' has no heartbeat that anything could wait for. Use the wake mode now.")
@@ -44,7 +44,7 @@ def _read_own(fields: Mapping[str, Any]) -> JobFields:
 class AgentJobs:
     """The jobs that one agent may see and change: its own. What an agent adds is marked as the agent's."""
 
-    foundation: Foundation
+    home: Home
     book: JobBook
 
     def list(self, agent: AgentId) -> Listed:
@@ -53,14 +53,12 @@ class AgentJobs:
     def add(self, agent: AgentId, fields: Mapping[str, Any]) -> dict[str, Any]:
         read = _read_own(fields)
         if read.wake_mode == "next-heartbeat":
-            require_heartbeat(self.foundation, agent)
-        draft = draft_job(read, agent, self.foundation.clock.now(), zone_of(self.foundation), by="agent")
+            require_heartbeat(self.home, agent)
+        draft = draft_job(read, agent, self.home.clock.now(), zone_of(self.home), by="agent")
         return describe_job(self.book.add(draft))
 
     def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        revised = revise_job(
-            self._own(agent, job), _read_own(fields), self.foundation.clock.now(), zone_of(self.foundation)
-        )
+        revised = revise_job(self._own(agent, job), _read_own(fields), self.home.clock.now(), zone_of(self.home))
         return describe_job(self.book.change(revised))
 
     def switch(self, agent: AgentId, job: str, *, on: bool) -> dict[str, Any]:
@@ -73,11 +71,11 @@ class AgentJobs:
         if not text.strip():
             raise UsageError("`wake` needs `text`: what you are to be told.")
         if mode == "next-heartbeat":
-            require_heartbeat(self.foundation, agent)
-        soon = At(self.foundation.clock.now() + timedelta(seconds=1))
+            require_heartbeat(self.home, agent)
+        soon = At(self.home.clock.now() + timedelta(seconds=1))
         job = Job("", "wake", agent, soon, "", target="main", delete_after_run=True, created_by="agent")
         fields = JobFields(message=text, wake_mode=mode)
-        revised = revise_job(job, fields, self.foundation.clock.now(), zone_of(self.foundation))
+        revised = revise_job(job, fields, self.home.clock.now(), zone_of(self.home))
         return describe_job(self.book.add(revised))
 
     def remove(self, agent: AgentId, job: str) -> dict[str, Any]:

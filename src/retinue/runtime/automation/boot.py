@@ -25,7 +25,7 @@ BOOT_PROMPT = (
 
 async def boot_agents(runtime: Runtime, switchboard: Switchboard) -> None:
     """Let every agent with a BOOT.md follow it; one that fails is logged and stops no other."""
-    for agent in runtime.foundation.config.agents.ids:
+    for agent in runtime.home.config.agents.ids:
         try:
             if not asks_for_nothing(_instructions(runtime, agent)):
                 await _boot(runtime, switchboard, agent)

@@ -53,7 +53,7 @@ def _keep_session(runtime: Runtime, event: SessionChange, most: int) -> None:
     session = parts.store.peek(event.session)
     if session is None or not may_write_notes(parts.room, event.session):
         return
-    redact = runtime.foundation.redactor.redact
+    redact = runtime.home.redactor.redact
     said = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-most:]
     if not said:
         return
@@ -76,11 +76,11 @@ def _spell_note(session: Session, how: str, said: Iterable[str]) -> str:
 
 def log_commands(runtime: Runtime) -> None:
     """`command-logger`: every slash command adds a line to a log of its own."""
-    folder = runtime.foundation.home.path / "logs"
+    folder = runtime.home.paths.path / "logs"
 
     async def given(event: CommandGiven) -> None:
         line = {
-            "timestamp": runtime.foundation.clock.now().isoformat(),
+            "timestamp": runtime.home.clock.now().isoformat(),
             "action": event.name,
             "sessionKey": str(event.session),
             "sender": event.sender,
@@ -132,7 +132,7 @@ def find_files(workspace: Path, pattern: str) -> Iterator[str]:
 
 
 def _entry(runtime: Runtime, name: str) -> HookEntry:
-    return runtime.foundation.config.hooks.internal.entries.get(name) or HookEntry()
+    return runtime.home.config.hooks.internal.entries.get(name) or HookEntry()
 
 
 BUNDLED_HOOKS: Mapping[str, Callable[[Runtime], None]] = {

@@ -87,7 +87,7 @@ class Heart:
     _began: datetime = field(init=False)
 
     def __post_init__(self) -> None:
-        self._began = self.runtime.foundation.clock.now()
+        self._began = self.runtime.home.clock.now()
 
     async def serve(self) -> None:
         """Beat until cancelled."""
@@ -102,18 +102,18 @@ class Heart:
 
     def agents(self) -> tuple[AgentId, ...]:
         """Who has a heartbeat."""
-        return self.runtime.foundation.config.agents.beating
+        return self.runtime.home.config.agents.beating
 
     def due(self, agent: AgentId) -> datetime | None:
         """When an agent's heart beats next; None where it does not."""
         settings = self._settings(agent).heartbeat
         last = self.book.last(agent)
         every = settings.every if settings.enabled else timedelta()
-        return next_beat(last.at if last else self._began, every, self.runtime.foundation.clock.now())
+        return next_beat(last.at if last else self._began, every, self.runtime.home.clock.now())
 
     async def _beat_if_due(self, agent: AgentId) -> float:
         due = self.due(agent)
-        now = self.runtime.foundation.clock.now()
+        now = self.runtime.home.clock.now()
         if due is None:
             return LONGEST_SLEEP
         if due > now:
@@ -125,7 +125,7 @@ class Heart:
         """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
         plan = self._plan(agent)
         skip = find_skip(self._situation(plan, wake))
-        beat = Beat(agent, self.runtime.foundation.clock.now(), wake, "failed", "it broke off; the log has the details")
+        beat = Beat(agent, self.runtime.home.clock.now(), wake, "failed", "it broke off; the log has the details")
         if skip is not None:
             beat = replace(beat, outcome="skipped", detail=skip)
             if skip is Skip.NO_ROUTE:
@@ -204,7 +204,7 @@ class Heart:
             for part in said.content
             if isinstance(part, Thinking) and not part.redacted and part.text.strip()
         ]
-        return self.runtime.foundation.redactor.redact("\n\n".join(("Reasoning:", *thoughts))) if thoughts else ""
+        return self.runtime.home.redactor.redact("\n\n".join(("Reasoning:", *thoughts))) if thoughts else ""
 
     def _plan(self, agent: AgentId) -> _Plan:
         settings = self._settings(agent)
@@ -226,7 +226,7 @@ class Heart:
                 return find_chat(self.runtime, agent, channel, heartbeat.to, heartbeat.account_id)
 
     def _situation(self, plan: _Plan, wake: Wake) -> Situation:
-        heartbeat, now = plan.heartbeat, self.runtime.foundation.clock.now()
+        heartbeat, now = plan.heartbeat, self.runtime.home.clock.now()
         hours = heartbeat.active_hours
         last = self.book.last(plan.agent)
         spent = Conversation(self.runtime.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
@@ -244,10 +244,10 @@ class Heart:
         )
 
     def _zone(self, name: str) -> ZoneInfo:
-        return find_zone(zone_of(self.runtime.foundation) if name in ("user", "local") else name)
+        return find_zone(zone_of(self.runtime.home) if name in ("user", "local") else name)
 
     def _settings(self, agent: AgentId) -> AgentSettings:
-        return self.runtime.foundation.config.agents.resolve(agent)
+        return self.runtime.home.config.agents.resolve(agent)
 
     def _checklist(self, agent: AgentId) -> str | None:
         try:
@@ -276,7 +276,7 @@ def make_heart(runtime: Runtime, switchboard: Switchboard) -> Heart:
     async def submit(inbound: Inbound) -> RunId:
         return (await switchboard.submit(inbound)).run
 
-    clock = runtime.foundation.clock
+    clock = runtime.home.clock
     book, agenda = BeatBook(runtime.database, clock), Agenda(runtime.database, clock)
     return Heart(runtime, book, agenda, submit, switchboard.wait, switchboard.is_active)
 

@@ -38,7 +38,7 @@ from retinue.dispatch.points import (
 )
 from retinue.hooks.bus import Bus, Registrant
 from retinue.runtime.agents.agent import is_trusted, locate_workspace
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.sessions.reset import ResetReason
 from retinue.skills.library import make_context
 from retinue.skills.requirements import find_unmet
@@ -71,69 +71,69 @@ class KnownHook:
         return self.enabled and self.hook is not None and not self.problems
 
 
-def survey_hooks(foundation: Foundation) -> Iterator[KnownHook]:
+def survey_hooks(home: Home) -> Iterator[KnownHook]:
     """Every hook of a home. Of two with one name the first counts: the owner's own, bundled ones, workspaces'."""
-    for folder, source in _distinct(foundation):
-        yield _look_at(foundation, folder, source)
+    for folder, source in _distinct(home):
+        yield _look_at(home, folder, source)
 
 
-def is_hook_on(foundation: Foundation, name: str, *, own: bool = False) -> bool:
+def is_hook_on(home: Home, name: str, *, own: bool = False) -> bool:
     """Whether a hook is switched on; what the owner put into the home is, unless somebody says otherwise."""
-    settings = foundation.config.hooks.internal
+    settings = home.config.hooks.internal
     entry = settings.entries.get(name)
     return settings.enabled and (entry.enabled if entry is not None else own or name in ON_BY_ITSELF)
 
 
-def bundled_on(foundation: Foundation) -> tuple[str, ...]:
+def bundled_on(home: Home) -> tuple[str, ...]:
     """The bundled hooks that are on and not replaced by one of the owner's."""
-    configured = (*foundation.config.hooks.internal.entries, *ON_BY_ITSELF)
-    names = sorted(name for name in set(configured) if (BUNDLED / name).is_dir() and is_hook_on(foundation, name))
-    own = {folder.name for root in _own_roots(foundation) for folder in find_folders(root)} if names else set()
+    configured = (*home.config.hooks.internal.entries, *ON_BY_ITSELF)
+    names = sorted(name for name in set(configured) if (BUNDLED / name).is_dir() and is_hook_on(home, name))
+    own = {folder.name for root in _own_roots(home) for folder in find_folders(root)} if names else set()
     return tuple(name for name in names if name not in own)
 
 
-def _look_at(foundation: Foundation, folder: Path, source: HookSource) -> KnownHook:
-    enabled = is_hook_on(foundation, folder.name, own=source in ("home", "extra"))
-    entry = foundation.config.hooks.internal.entries.get(folder.name) or HookEntry()
+def _look_at(home: Home, folder: Path, source: HookSource) -> KnownHook:
+    enabled = is_hook_on(home, folder.name, own=source in ("home", "extra"))
+    entry = home.config.hooks.internal.entries.get(folder.name) or HookEntry()
     try:
         check_variables(entry.env)
         hook = read_folder(folder, bundled=source == "bundled")
     except RetinueError as error:
         return KnownHook(folder.name, source, folder, enabled, None, (str(error),))
     context = make_context(
-        foundation.config.skills,
+        home.config.skills,
         system=sys.platform,
-        environment=foundation.environment,
-        has_program=foundation.programs.on(foundation.environment.get("PATH", "")),
-        config=foundation.plain_config,
+        environment=home.environment,
+        has_program=home.programs.on(home.environment.get("PATH", "")),
+        config=home.plain_config,
     )
     unmet = tuple(find_unmet(hook.needs, context, {*context.env, *entry.env}, always=hook.always))
     return KnownHook(folder.name, source, folder, enabled, hook, unmet)
 
 
-def _distinct(foundation: Foundation) -> Iterator[tuple[Path, HookSource]]:
+def _distinct(home: Home) -> Iterator[tuple[Path, HookSource]]:
     seen: set[str] = set()
-    for folder, source in _folders(foundation):
+    for folder, source in _folders(home):
         if folder.name not in seen:
             seen.add(folder.name)
             yield folder, source
 
 
-def _folders(foundation: Foundation) -> Iterator[tuple[Path, HookSource]]:
-    home, *extra = _own_roots(foundation)
-    yield from ((folder, "home") for folder in find_folders(home))
+def _folders(home: Home) -> Iterator[tuple[Path, HookSource]]:
+    own, *extra = _own_roots(home)
+    yield from ((folder, "home") for folder in find_folders(own))
     for root in extra:
         yield from ((folder, "extra") for folder in find_folders(root))
     yield from ((folder, "bundled") for folder in find_folders(BUNDLED))
-    for agent in foundation.config.agents.ids:
-        if is_trusted(foundation, agent):
-            own = locate_workspace(foundation, agent) / "hooks"
+    for agent in home.config.agents.ids:
+        if is_trusted(home, agent):
+            own = locate_workspace(home, agent) / "hooks"
             yield from ((folder, "workspace") for folder in find_folders(own))
 
 
-def _own_roots(foundation: Foundation) -> tuple[Path, ...]:
-    extra = foundation.config.hooks.internal.load.extra_dirs
-    return (foundation.home.path / "hooks", *(Path(path).expanduser() for path in extra))
+def _own_roots(home: Home) -> tuple[Path, ...]:
+    extra = home.config.hooks.internal.load.extra_dirs
+    return (home.paths.path / "hooks", *(Path(path).expanduser() for path in extra))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class HookFolders:
     """The programs that are on, with the environment each gets."""
 
     hooks: tuple[tuple[HookFolder, Mapping[str, str]], ...]
-    foundation: Foundation
+    home: Home
     _added: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     """The files that each hook put into a session's prompt last, so that the audit log has only what is new."""
 
@@ -164,8 +164,8 @@ class HookFolders:
             "type": kind,
             "action": action,
             "sessionKey": str(session) if session else None,
-            "timestamp": self.foundation.clock.now().isoformat(),
-            "context": {name: _hide(self.foundation, value) for name, value in context.items()},
+            "timestamp": self.home.clock.now().isoformat(),
+            "context": {name: _hide(self.home, value) for name, value in context.items()},
         }
         environment = next(variables for known, variables in self.hooks if known is hook)
         try:
@@ -214,7 +214,7 @@ class HookFolders:
 
     async def _bootstrap(self, event: BootstrapFiles) -> BootstrapFiles:
         """Let hooks that may name more files for a prompt; only paths inside the workspace are taken."""
-        workspace = locate_workspace(self.foundation, event.session.agent)
+        workspace = locate_workspace(self.home, event.session.agent)
         names = [file.name for file in event.files]
         context = {"workspaceDir": str(workspace), "agentId": event.session.agent, "bootstrapFiles": names}
         extra = list(event.extra)
@@ -229,14 +229,14 @@ class HookFolders:
         return replace(event, extra=tuple(dict.fromkeys(extra)))
 
     def _may_add_files(self, hook: HookFolder) -> bool:
-        entry = self.foundation.config.hooks.internal.entries.get(hook.name)
+        entry = self.home.config.hooks.internal.entries.get(hook.name)
         return entry is not None and entry.allow_prompt_injection
 
     def _audit(self, hook: HookFolder, session: SessionKey, added: tuple[str, ...]) -> None:
         if self._added.get((hook.name, session.text), ()) != added:
             self._added[hook.name, session.text] = added
             details = {"session": str(session), "files": list(added)}
-            self.foundation.audit.record("prompt_change", f"hook:{hook.name}", details)
+            self.home.audit.record("prompt_change", f"hook:{hook.name}", details)
 
 
 def inside(path: str, workspace: Path) -> str | None:
@@ -249,20 +249,20 @@ def inside(path: str, workspace: Path) -> str | None:
     return given.as_posix() if given.parts and ".." not in given.parts else None
 
 
-def load_hook_folders(foundation: Foundation) -> HookFolders:
+def load_hook_folders(home: Home) -> HookFolders:
     """The programs of a home that are told what happens; one that is on and cannot be used is logged."""
     found = []
-    for folder, source in _distinct(foundation):
-        if source == "bundled" or not is_hook_on(foundation, folder.name, own=source in ("home", "extra")):
+    for folder, source in _distinct(home):
+        if source == "bundled" or not is_hook_on(home, folder.name, own=source in ("home", "extra")):
             continue
-        known = _look_at(foundation, folder, source)
+        known = _look_at(home, folder, source)
         if known.hook is None or known.problems:
             log.warning("the hook %s is not used: %s", known.name, "; ".join(known.problems))
             continue
-        entry = foundation.config.hooks.internal.entries.get(known.name) or HookEntry()
-        found.append((known.hook, {**base_environment(foundation.environment), **entry.env}))
-    return HookFolders(tuple(found), foundation)
+        entry = home.config.hooks.internal.entries.get(known.name) or HookEntry()
+        found.append((known.hook, {**base_environment(home.environment), **entry.env}))
+    return HookFolders(tuple(found), home)
 
 
-def _hide(foundation: Foundation, value: Any) -> Any:
-    return foundation.redactor.redact(value) if isinstance(value, str) else value
+def _hide(home: Home, value: Any) -> Any:
+    return home.redactor.redact(value) if isinstance(value, str) else value

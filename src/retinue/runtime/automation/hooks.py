@@ -12,7 +12,7 @@ from retinue.core.extension import HookSpec
 from retinue.dispatch.points import COMMAND, MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START
 from retinue.hooks.bus import DEFAULT_TIMEOUT, Bus, Point, Query, Registrant
 from retinue.runtime.automation.hook_folders import ON_BY_ITSELF, bundled_on, load_hook_folders
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.workspace.points import BOOTSTRAP
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ POINTS: dict[str, Point[Any] | Query[Any, Any]] = {
 """Everything a plugin can listen to."""
 
 
-def open_bus(foundation: Foundation) -> Bus:
+def open_bus(home: Home) -> Bus:
     """A bus with the hooks of plugins and of hook folders; one that cannot be loaded is logged and left out."""
     bus = Bus()
-    for spec in foundation.registry.hooks:
+    for spec in home.registry.hooks:
         point = POINTS.get(spec.hook)
         if point is None:
             log.warning("plugin %s: '%s' is no hook; there are: %s", spec.plugin, spec.hook, ", ".join(POINTS))
@@ -54,8 +54,8 @@ def open_bus(foundation: Foundation) -> Bus:
         except Exception:  # border: a plugin is foreign code
             log.exception("the hook of plugin %s at %s could not be loaded", spec.plugin, spec.hook)
             continue
-        bus.subscribe(point, handler, _registrant(spec, foundation.config.plugins.entries.get(spec.plugin)))
-    folders = load_hook_folders(foundation)
+        bus.subscribe(point, handler, _registrant(spec, home.config.plugins.entries.get(spec.plugin)))
+    folders = load_hook_folders(home)
     if folders.hooks:
         folders.listen(bus)
     return bus
@@ -63,7 +63,7 @@ def open_bus(foundation: Foundation) -> Bus:
 
 def attach_bundled(runtime: Runtime) -> None:
     """Let the bundled hooks that somebody switched on listen too; they know the runtime, so they come after it."""
-    names = [name for name in bundled_on(runtime.foundation) if name not in ON_BY_ITSELF]
+    names = [name for name in bundled_on(runtime.home) if name not in ON_BY_ITSELF]
     if names:
         from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS
 

@@ -23,7 +23,7 @@ from retinue.runtime.automation.agent_jobs import require_heartbeat
 from retinue.runtime.channels.notify_owner import find_chat, tell
 from retinue.runtime.dispatcher.household import open_private_switchboard
 from retinue.runtime.dispatcher.switchboard import Switchboard
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime
 from retinue.security.network import OPERATOR, Outgoing, fetch
 from retinue.sessions.maintenance import Plan, apply
@@ -37,18 +37,18 @@ WEBHOOK_BYTES = 65_536
 
 
 @contextmanager
-def open_job_book(foundation: Foundation) -> Iterator[JobBook]:
+def open_job_book(home: Home) -> Iterator[JobBook]:
     """The jobs of a home, for somebody who runs none."""
-    database = Database(foundation.job_database, durable=foundation.durable, newer="aside")
+    database = Database(home.job_database, durable=home.durable, newer="aside")
     try:
-        yield JobBook(database, foundation.clock, random_id)
+        yield JobBook(database, home.clock, random_id)
     finally:
         database.close()
 
 
 def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
     """What runs the jobs of a home through a switchboard."""
-    foundation = runtime.foundation
+    home = runtime.home
 
     async def submit(inbound: Inbound, key: str) -> RunId:
         return (await switchboard.submit(inbound, key)).run
@@ -64,19 +64,19 @@ def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
 
     def note(inbound: Inbound, token: str) -> None:
         agent = inbound.session.agent
-        require_heartbeat(foundation, agent)
+        require_heartbeat(home, agent)
         # A heartbeat has the owner's rights, which a job that an agent planned has not.
-        Agenda(runtime.database, foundation.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
+        Agenda(runtime.database, home.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
 
     return JobRunner(
-        JobBook(runtime.job_database, foundation.clock, random_id),
+        JobBook(runtime.job_database, home.clock, random_id),
         submit,
         outcome,
         stop,
         Announcer(runtime).deliver,
         note,
-        foundation.clock,
-        foundation.config.cron.max_concurrent_runs,
+        home.clock,
+        home.config.cron.max_concurrent_runs,
     )
 
 
@@ -90,12 +90,12 @@ async def open_job_runner(runtime: Runtime) -> AsyncIterator[JobRunner]:
 def put_away_runs(runtime: Runtime, book: JobBook) -> None:
     """Forget runs that are long over, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
     book.forget_old_runs()
-    retention = runtime.foundation.config.cron.session_retention
+    retention = runtime.home.config.cron.session_retention
     if retention is False:
         return
-    now = runtime.foundation.clock.now()
+    now = runtime.home.clock.now()
     running = {run.run for run in book.unfinished()}
-    for agent in runtime.foundation.config.agents.ids:
+    for agent in runtime.home.config.agents.ids:
         store = runtime.agent(agent).store
         old = tuple(
             session
@@ -104,7 +104,7 @@ def put_away_runs(runtime: Runtime, book: JobBook) -> None:
             and now - session.updated_at > retention
             and session.key.text.partition(":run:")[2] not in ("", *running)
         )
-        done = apply(Plan(old), store, partial(SessionLease, runtime.foundation.home))
+        done = apply(Plan(old), store, partial(SessionLease, runtime.home.paths))
         for key, kept in done.archived.items():
             log.info("put away %s as %s", key, kept.name)
 
@@ -124,7 +124,7 @@ class Announcer:
         tell(self.runtime, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
 
     async def _report(self, job: Job, answer: Outbound) -> None:
-        token = self.runtime.foundation.config.cron.webhook_token
+        token = self.runtime.home.config.cron.webhook_token
         headers = {"Content-Type": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {await anyio.to_thread.run_sync(self.runtime.secrets.resolve, token)}"

@@ -36,7 +36,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ReasoningEffort
 from retinue.runtime.channels.notify_owner import Chat, find_chat, tell
 from retinue.runtime.dispatcher.switchboard import Switchboard
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime
 from retinue.toolkit.environment import base_environment
 
@@ -81,11 +81,9 @@ def _read_mapping(row: HookMapping) -> Mapped:
     )
 
 
-async def understand(
-    foundation: Foundation, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
-) -> HookTask | None:
+async def understand(home: Home, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HookTask | None:
     """What a request asks for; None where its transform wants nothing. Raises `HookRefused` where it may not be."""
-    rules = hook_rules(foundation.config.hooks)
+    rules = hook_rules(home.config.hooks)
     if path in ("wake", "agent"):
         return read_hook(path, body, rules, random_id)
     mapped = find_mapping(path, body, rules)
@@ -93,7 +91,7 @@ async def understand(
     if mapped.transform is not None:
         told = {"path": path, "payload": dict(body), "headers": dict(headers)}
         try:
-            changes = await _run_transform(foundation, mapped.transform, told)
+            changes = await _run_transform(home, mapped.transform, told)
         except RetinueError as error:
             log.warning("the webhook %s was not understood: %s", path, error)
             raise HookRefused("The transform of this webhook failed; the log says why.", 422) from error
@@ -102,11 +100,11 @@ async def understand(
     return map_hook(mapped, path, body, rules, random_id, changes)
 
 
-async def _run_transform(foundation: Foundation, call: TransformCall, told: Mapping[str, Any]) -> HookFields | None:
-    home = foundation.home.path
-    folder = home / Path(foundation.config.hooks.transforms_dir or TRANSFORMS).expanduser()
-    path = find_transform(folder, call.module, home)
-    made = await transform(path, call.export, told, base_environment(foundation.environment))
+async def _run_transform(home: Home, call: TransformCall, told: Mapping[str, Any]) -> HookFields | None:
+    root = home.paths.path
+    folder = root / Path(home.config.hooks.transforms_dir or TRANSFORMS).expanduser()
+    path = find_transform(folder, call.module, root)
+    made = await transform(path, call.export, told, base_environment(home.environment))
     if made is None:
         return None
     if not isinstance(made, dict):
@@ -124,7 +122,7 @@ class HookDesk:
 
     @property
     def book(self) -> HookBook:
-        return HookBook(self.runtime.database, self.runtime.foundation.clock)
+        return HookBook(self.runtime.database, self.runtime.home.clock)
 
     def adopt(self) -> None:
         """Take up what a process before this one had accepted and not seen through."""
@@ -136,11 +134,11 @@ class HookDesk:
 
         The same idempotency key again gives the same run.
         """
-        agent = self.runtime.foundation.agent_id(task.agent)
+        agent = self.runtime.home.agent_id(task.agent)
         token = f"hook:{task.key}" if task.key else None
         errand = self._errand(task, agent)
         if task.wake_mode == "next-heartbeat":
-            agenda = Agenda(self.runtime.database, self.runtime.foundation.clock)
+            agenda = Agenda(self.runtime.database, self.runtime.home.clock)
             agenda.put(agent, task.text, foreign=not task.trusted, token=token)
             return None
         inbound = Inbound(
@@ -191,7 +189,7 @@ class HookDesk:
         """The answer, however long it takes, or what there is of it after the time that it may take."""
         limit = hook.errand.timeout_seconds
         if limit is not None:
-            left = hook.accepted_at + timedelta(seconds=limit) - self.runtime.foundation.clock.now()
+            left = hook.accepted_at + timedelta(seconds=limit) - self.runtime.home.clock.now()
             answer = await self.switchboard.wait(hook.run, left.total_seconds())
             if answer is not None:
                 return answer

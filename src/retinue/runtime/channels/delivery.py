@@ -52,7 +52,7 @@ FAILED = "I could not answer that. Whoever runs me finds the reason in the log."
 
 def find_account(runtime: Runtime, channel: str, account: str) -> tuple[ChannelSettings, ChannelAccount] | None:
     """The settings of an account; None where it is not there or switched off."""
-    settings = runtime.foundation.config.channels.get(channel)
+    settings = runtime.home.config.channels.get(channel)
     found = settings.accounts.get(account) if settings else None
     if settings is None or found is None or not settings.enabled or not found.enabled:
         return None
@@ -68,7 +68,7 @@ def open_channel(runtime: Runtime, channel: str, account: str) -> Channel | None
     return HttpChannel(
         found[1].webhook_url,
         runtime.secrets.resolve(secret) if secret is not None else None,
-        runtime.foundation.clock,
+        runtime.home.clock,
         capabilities_of(*found),
     )
 
@@ -86,7 +86,7 @@ def capabilities_of(channel: ChannelSettings, account: ChannelAccount) -> Capabi
 
 def outgoing_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
     """An answer as the chat of its message gets it; nothing where it says nothing or may not leave."""
-    origin, config = inbound.origin, runtime.foundation.config
+    origin, config = inbound.origin, runtime.home.config
     found = find_account(runtime, origin.channel, origin.account) if origin else None
     if origin is None or found is None or outbound.silent:
         return ()
@@ -117,7 +117,7 @@ def take_back(seen: OutgoingMessage) -> OutgoingMessage:
 
 def withdraw_acks(runtime: Runtime, run: RunId) -> list[OutgoingMessage]:
     """What takes those reactions back from all messages of a turn, where the configuration wants them gone."""
-    messages = runtime.foundation.config.messages
+    messages = runtime.home.config.messages
     if not messages.remove_ack_after_reply or not messages.ack_reaction:
         return []
     return [take_back(acknowledge(inbound, own, messages.ack_reaction)) for own, inbound in runtime.outbox.seen_in(run)]
@@ -234,7 +234,7 @@ class Courier:
         return QUIET_SECONDS
 
     def _accounts(self) -> list[tuple[str, str]]:
-        channels = self._runtime.foundation.config.channels
+        channels = self._runtime.home.config.channels
         return [
             (name, account)
             for name, channel in channels.items()
@@ -252,11 +252,11 @@ class Courier:
                     runtime.outbox.put(ending)
                     runtime.inbox.delivered(outbound.run)
                     continue
-                delay = runtime.foundation.config.agents.resolve(outbound.session.agent).human_delay
+                delay = runtime.home.config.agents.resolve(outbound.session.agent).human_delay
                 runtime.outbox.put([*messages, *ending], human_pauses(delay, len(messages), self._chance))
 
     def _start_due(self, tasks: TaskGroup) -> None:
-        now = self._runtime.foundation.clock.now()
+        now = self._runtime.home.clock.now()
         for head in self._runtime.outbox.heads():
             if head.due > now:
                 self._lively = max(self._lively, 1 if (head.due - now).total_seconds() < QUIET_SECONDS else 0)

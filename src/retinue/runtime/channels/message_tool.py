@@ -34,7 +34,7 @@ class Postbox:
         return self.runtime.inbox.origin_of(session, run)
 
     def address(self, channel: str | None, account: str | None) -> tuple[str, str]:
-        known = reachable(self.runtime.foundation.config)
+        known = reachable(self.runtime.home.config)
         for name, each in known:
             if channel in (None, name) and account in (None, each):
                 return name, each
@@ -46,8 +46,8 @@ class Postbox:
         found = find_account(runtime, to.channel, to.account)
         if found is None or found[1].webhook_url is None:
             raise UsageError(f"Nothing can be sent through {to.channel}/{to.account}: it is off or has no webhookUrl.")
-        target = find_destination(runtime.foundation.config, to).session
-        policy = runtime.foundation.config.session.send_policy
+        target = find_destination(runtime.home.config, to).session
+        policy = runtime.home.config.session.send_policy
         if not may_send(policy, target, to.channel, to.kind):
             raise UsageError(f"`session.sendPolicy` does not let messages leave for {to.peer}.")
         able = capabilities_of(*found)
@@ -56,7 +56,7 @@ class Postbox:
                 raise UsageError(f"{to.channel}/{to.account} cannot show reactions.")
             runtime.outbox.put([OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)])
             return "The reaction is on its way."
-        most = most_media_bytes(found[0], runtime.foundation.config.agents.defaults)
+        most = most_media_bytes(found[0], runtime.home.config.agents.defaults)
         attached, lost = (
             ((), ()) if not able.media else attach_media(runtime.agent(session.agent).room.root, order.media, most)
         )

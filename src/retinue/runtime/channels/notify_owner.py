@@ -73,7 +73,7 @@ def _named_chat(runtime: Runtime, agent: AgentId, to: str, channel: str, account
     if kind not in tuple(PeerKind) or not peer:
         kind, peer = PeerKind.DIRECT, to
     origin = Origin(channel, account, PeerKind(kind), peer)
-    found = find_destination(runtime.foundation.config, origin)
+    found = find_destination(runtime.home.config, origin)
     own = SessionKey.parse(f"agent:{agent}:{channel}:{kind}:{peer}")
     return Chat(found.session if found.route.agent == agent else own, origin)
 
@@ -96,4 +96,4 @@ def _owner_chats(runtime: Runtime, agent: AgentId, channel: str | None) -> Itera
 
 def _is_owners(runtime: Runtime, key: SessionKey) -> bool:
     origin = Origin(key.channel or "", key.account or "", PeerKind.DIRECT, key.peer or "")
-    return is_owner(origin, runtime.foundation.config.commands.owner_allow_from)
+    return is_owner(origin, runtime.home.config.commands.owner_allow_from)

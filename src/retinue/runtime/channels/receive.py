@@ -20,7 +20,7 @@ from retinue.dispatch.inbox import Accepted
 from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.security.content import Source, sanitise, sanitise_line, wrap_untrusted
 from retinue.security.literals import literal
 
@@ -58,24 +58,24 @@ class Taken:
 
 async def take_in(runtime: Runtime, switchboard: Switchboard, arrival: Arrival) -> Taken:
     """Let a message in, or say why not; what is accepted is answered to the chat it came from."""
-    foundation, origin = runtime.foundation, arrival.origin
-    destination = find_destination(foundation.config, origin, vouched=arrival.vouched)
+    home, origin = runtime.home, arrival.origin
+    destination = find_destination(home.config, origin, vouched=arrival.vouched)
     if destination.refused is not None:
         return Taken(destination, reason=destination.refused)
-    arrival = replace(arrival, text=as_command(arrival.text, foundation.config.session.reset_triggers))
+    arrival = replace(arrival, text=as_command(arrival.text, home.config.session.reset_triggers))
     is_command = await _is_command(runtime, destination, arrival.text)
     if is_command and not destination.may_command:
         return Taken(destination, reason=NO_COMMANDS)
     called = arrival.mentioned or is_called(
-        foundation.config, destination, arrival.text, known_as=_name_of(runtime, destination)
+        home.config, destination, arrival.text, known_as=_name_of(runtime, destination)
     )
-    overheard, who = switchboard.overheard, _who(foundation, origin)
+    overheard, who = switchboard.overheard, _who(home, origin)
     if destination.needs_mention and not called and not is_command:
         overheard.note(origin, who, _as_seen(arrival), destination.history_limit)
         return Taken(destination, reason=NOT_CALLED)
     before = () if is_command else overheard.recent(origin, destination.history_limit)
     inbound = Inbound(
-        arrival.text if is_command else _tell_before(before) + _label(foundation, destination, arrival, who),
+        arrival.text if is_command else _tell_before(before) + _label(home, destination, arrival, who),
         destination.session,
         images=arrival.images,
         sender=origin.writer or None,
@@ -95,7 +95,7 @@ async def _answer_at_once(
     runtime: Runtime, switchboard: Switchboard, inbound: Inbound, accepted: Accepted, *, called: bool
 ) -> None:
     """Send what need not wait for a turn: the sign that a message was seen, and the answer of a command."""
-    origin, messages = inbound.origin, runtime.foundation.config.messages
+    origin, messages = inbound.origin, runtime.home.config.messages
     assert origin is not None
     emoji = messages.ack_reaction
     wanted = origin.message_id and wants_ack(messages.ack_reaction_scope, origin, mentioned=called)
@@ -111,7 +111,7 @@ async def _answer_at_once(
 async def _is_command(runtime: Runtime, destination: Destination, text: str) -> bool:
     """Whether a message is a command of the session; other text that begins with a slash is just text."""
     typed = parse_command(text) if text.lstrip().startswith("/") else None
-    if typed is None or not runtime.foundation.config.commands.text:
+    if typed is None or not runtime.home.config.commands.text:
         return False
     return typed.name in await runtime.commands(destination.session)
 
@@ -123,10 +123,10 @@ def _name_of(runtime: Runtime, destination: Destination) -> str | None:
         return None
 
 
-def _label(foundation: Foundation, destination: Destination, arrival: Arrival, who: str) -> str:
+def _label(home: Home, destination: Destination, arrival: Arrival, who: str) -> str:
     """The text as the agent gets it: with its writer, unless the owner wrote it where nobody else could have."""
     text = arrival.text if destination.owner else sanitise(arrival.text)
-    text = " ".join(filter(None, (foundation.config.messages.message_prefix, text)))
+    text = " ".join(filter(None, (home.config.messages.message_prefix, text)))
     # Text with a slash that is no command here gets a label too, or it would be taken for one further on.
     if destination.owner and not arrival.origin.kind.is_shared and not text.lstrip().startswith("/"):
         return text
@@ -134,11 +134,11 @@ def _label(foundation: Foundation, destination: Destination, arrival: Arrival, w
     return f"[From {who}{owner}]\n{text}"
 
 
-def _who(foundation: Foundation, origin: Origin) -> str:
+def _who(home: Home, origin: Origin) -> str:
     """The writer of a message as agents read it."""
     address = f"{origin.channel}:{origin.writer}" if origin.writer else origin.channel
-    if foundation.config.commands.owner_display == "hash":
-        address = tag_sender(address, display_secret(foundation))
+    if home.config.commands.owner_display == "hash":
+        address = tag_sender(address, display_secret(home))
     return " ".join(filter(None, (_plain(origin.sender_name), f"({_plain(address)})")))
 
 

@@ -62,7 +62,7 @@ class Typist:
             self._tasks.start_soon(self._show, expected[0], self._shown[turn])
 
     def _expect(self, session: SessionKey, turn: RunId) -> None:
-        config = self._runtime.foundation.config
+        config = self._runtime.home.config
         if not any(account.typing for channel in config.channels.values() for account in channel.accounts.values()):
             return
         origin = self._runtime.outbox.chat_of(turn)
@@ -84,4 +84,4 @@ class Typist:
                 except Exception:  # border: a channel is foreign code; the answer comes without the sign
                     log.exception("the channel %s crashed", chat.channel)
                     return
-                await anyio.sleep(self._runtime.foundation.config.session.typing_interval_seconds)
+                await anyio.sleep(self._runtime.home.config.session.typing_interval_seconds)

@@ -7,7 +7,7 @@ import json
 from retinue.config.edit import set_value, unset_value
 from retinue.config.explain import explain
 from retinue.core.errors import RetinueError
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 
 USAGE = "Usage: /config <key>, as in /config agents.defaults.model; /config set <key> <value>; /config unset <key>."
 SWITCHED_OFF = "Settings cannot be changed from a chat here. `retinue config set commands.config true` allows it."
@@ -16,7 +16,7 @@ PLUGINS_OFF = "Plugins cannot be switched from a chat here. `retinue config set 
 NOT_FROM_COMMANDS = "A command that an agent runs cannot do this. Do it yourself."
 
 
-def answer_config(foundation: Foundation, rest: str, who: str) -> str:
+def answer_config(home: Home, rest: str, who: str) -> str:
     """Show a setting, or change one where `commands.config` allows it; `who` stands in the audit log."""
     verb, _, words = rest.partition(" ")
     try:
@@ -24,23 +24,23 @@ def answer_config(foundation: Foundation, rest: str, who: str) -> str:
             case "":
                 return USAGE
             case "set" | "unset" if words.strip():
-                return _change(foundation, verb.lower(), words.strip(), who)
-        found = explain(foundation.loaded, rest)
+                return _change(home, verb.lower(), words.strip(), who)
+        found = explain(home.loaded, rest)
     except RetinueError as error:
         return str(error)
     return f"{found.key} = {found.value!r} ({found.origin})\n{found.documentation}"
 
 
-def _change(foundation: Foundation, verb: str, words: str, who: str) -> str:
-    if foundation.is_in_command:
+def _change(home: Home, verb: str, words: str, who: str) -> str:
+    if home.is_in_command:
         return NOT_FROM_COMMANDS
-    if not foundation.config.commands.config:
+    if not home.config.commands.config:
         return SWITCHED_OFF
     key, _, value = words.partition(" ")
     if verb == "unset":
-        edited = unset_value(foundation.home, key, foundation.environment, who=who)
+        edited = unset_value(home.paths, key, home.environment, who=who)
     elif value.strip():
-        edited = set_value(foundation.home, key, value.strip(), foundation.environment, who=who)
+        edited = set_value(home.paths, key, value.strip(), home.environment, who=who)
     else:
         return USAGE
     warnings = "".join(f"\n{problem}" for problem in edited.problems)
@@ -49,28 +49,28 @@ def _change(foundation: Foundation, verb: str, words: str, who: str) -> str:
     return f"Changed {edited.path}. `retinue config explain {edited.path}` tells when it takes effect.{warnings}"
 
 
-def answer_plugins(foundation: Foundation, rest: str, who: str) -> str:
+def answer_plugins(home: Home, rest: str, who: str) -> str:
     """List the plugins, or switch one where `commands.plugins` allows it; `who` stands in the audit log."""
-    known = foundation.registry.plugins
+    known = home.registry.plugins
     match rest.split():
         case [] | ["list"]:
             lines = (f"{each.name}: {each.state}{f', {each.because}' if each.because else ''}" for each in known)
             return "\n".join(lines) or "No plugins are installed."
         case ["enable" | "disable" as verb, name]:
-            if foundation.is_in_command:
+            if home.is_in_command:
                 return NOT_FROM_COMMANDS
-            if not foundation.config.commands.plugins:
+            if not home.config.commands.plugins:
                 return PLUGINS_OFF
             if name not in {each.name for each in known}:
                 return f"There is no plugin '{name}'. /plugins lists them."
-            return _switch_plugin(foundation, name, who, on=verb == "enable")
+            return _switch_plugin(home, name, who, on=verb == "enable")
     return PLUGINS_USAGE
 
 
-def _switch_plugin(foundation: Foundation, name: str, who: str, *, on: bool) -> str:
+def _switch_plugin(home: Home, name: str, who: str, *, on: bool) -> str:
     key = f"plugins.entries[{json.dumps(name)}].enabled"
     try:
-        edited = set_value(foundation.home, key, json.dumps(on), foundation.environment, who=who)
+        edited = set_value(home.paths, key, json.dumps(on), home.environment, who=who)
     except RetinueError as error:
         return str(error)
     state = "on" if on else "off"

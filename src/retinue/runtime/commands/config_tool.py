@@ -14,7 +14,7 @@ from retinue.config.edit import Change, change_values
 from retinue.config.explain import effective_value, explain
 from retinue.core.errors import ConfigError, UsageError
 from retinue.core.keys import AgentId
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 
 LATER = "No gateway runs in this process; the change holds from the next start on."
 
@@ -31,14 +31,14 @@ class Driving:
 class HomeSteward:
     """The steward of a home; without a gateway to drive, changes are only written."""
 
-    foundation: Foundation
+    home: Home
     process: Driving | None = None
 
     def get(self, key: str | None) -> dict[str, Any]:
-        return {"value": effective_value(self.foundation.loaded, key), "hash": self._hash()}
+        return {"value": effective_value(self.home.loaded, key), "hash": self._hash()}
 
     def schema(self, key: str) -> dict[str, Any]:
-        return explain(self.foundation.loaded, key).as_dict()
+        return explain(self.home.loaded, key).as_dict()
 
     def check(self, changes: Mapping[str, Any], base_hash: str | None) -> None:
         for key, value in changes.items():
@@ -52,7 +52,7 @@ class HomeSteward:
             Change(key, None if value is None else json.dumps(value, ensure_ascii=False))
             for key, value in changes.items()
         ]
-        home, environment = self.foundation.home, self.foundation.environment
+        home, environment = self.home.paths, self.home.environment
         edits = change_values(home, wanted, environment, who=f"agent {agent}")
         return {**await self.apply(), "changed": [edit.path for edit in edits if edit.changed]}
 
@@ -69,5 +69,5 @@ class HomeSteward:
 
     def _hash(self) -> str:
         with suppress(OSError):
-            return hashlib.sha256(self.foundation.home.config_file.read_bytes()).hexdigest()
+            return hashlib.sha256(self.home.paths.config_file.read_bytes()).hexdigest()
         return hashlib.sha256(b"").hexdigest()

@@ -111,7 +111,7 @@ class ConversationDesk:
 
     def _spell_time(self) -> str:
         parts = self.conversation.parts
-        style = clock_style(parts.room.settings.time_format, parts.foundation.environment)
+        style = clock_style(parts.room.settings.time_format, parts.home.environment)
         return local_time(parts).strftime(f"%A %Y-%m-%d {style} %Z")
 
     async def report(self) -> PromptReport:
@@ -131,7 +131,7 @@ class ConversationDesk:
         header, tree = read_whole(parts.store.open(self.session).path)
         write = export_json if form == "json" else export_markdown
         text = write(header, tree.path, redact=parts.tools.redact)
-        folder = parts.foundation.home.path / "exports"
+        folder = parts.home.paths.path / "exports"
         make_private_dir(folder)
         path = folder / f"{header.id if header else self.session}.{form}"
         write_atomic(path, text.encode())
@@ -207,28 +207,28 @@ class ConversationDesk:
         return Answer("", ask=f"Use the skill `{skill.name}`: read {skill.location} and follow it.{task}")
 
     def config(self, rest: str) -> str:
-        return answer_config(self.conversation.parts.foundation, rest, spell_sender(self.inbound))
+        return answer_config(self.conversation.parts.home, rest, spell_sender(self.inbound))
 
     async def subagents(self, action: str, run: str, message: str) -> str:
         arguments = {"action": action, "run": run, "message": message}
         return await self.conversation.run_tool("subagents", arguments, self.inbound)
 
     def plugins(self, rest: str) -> str:
-        return answer_plugins(self.conversation.parts.foundation, rest, spell_sender(self.inbound))
+        return answer_plugins(self.conversation.parts.home, rest, spell_sender(self.inbound))
 
     def restart_gateway(self) -> str:
         parts = self.conversation.parts
-        if parts.foundation.is_in_command:
+        if parts.home.is_in_command:
             return NOT_FROM_COMMANDS
-        if not parts.foundation.config.commands.restart:
+        if not parts.home.config.commands.restart:
             return "The gateway cannot be restarted from a chat here: commands.restart is false."
         if not parts.restart_gateway(f"{spell_sender(self.inbound)} asked for it"):
             return "No gateway runs in this process, so there is nothing to restart."
         return "The gateway restarts; what runs comes to its end first."
 
     async def run_shell(self, command: str) -> str:
-        settings = self.conversation.parts.foundation.config.commands
-        if self.conversation.parts.foundation.is_in_command:
+        settings = self.conversation.parts.home.config.commands
+        if self.conversation.parts.home.is_in_command:
             return NOT_FROM_COMMANDS
         if not settings.bash:
             return BASH_IS_OFF
@@ -240,7 +240,7 @@ class ConversationDesk:
         return ApprovalDecision(Verdict.ALLOW_ONCE, "typed by the owner", spell_sender(self.inbound))
 
     def now(self) -> datetime:
-        return self.conversation.parts.foundation.clock.now()
+        return self.conversation.parts.home.clock.now()
 
     def questions(self) -> Sequence[Approval]:
         return self._permissions.approvals.pending(self.session)

@@ -99,7 +99,7 @@ class Household:
 
     @property
     def _book(self) -> ChildBook:
-        return ChildBook(self.runtime.database, self.runtime.foundation.clock)
+        return ChildBook(self.runtime.database, self.runtime.home.clock)
 
 
 @asynccontextmanager

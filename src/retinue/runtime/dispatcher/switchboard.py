@@ -107,7 +107,7 @@ class Switchboard:
         if len(self._driving) >= MOST_SESSIONS and inbound.session not in self._driving:
             raise TooBusy(f"{MOST_SESSIONS} sessions wait for answers already. Try again later.")
         run = RunId(random_uuid())
-        config = self.runtime.foundation.config
+        config = self.runtime.home.config
         inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
         if inbound.text.lstrip().startswith("/"):
             done = await self._command(inbound, run, idempotency)
@@ -198,7 +198,7 @@ class Switchboard:
         session = self.runtime.conversation(inbound.session).parts.store.peek(inbound.session)
         answer = Outbound(run, inbound.session, str(session.id) if session else "", TurnStatus.OK, text)
         _keep(self._answers, run, answer)
-        accepted = Accepted(run, self.runtime.foundation.clock.now())
+        accepted = Accepted(run, self.runtime.home.clock.now())
         if idempotency is not None:
             _keep(self._commands, idempotency, accepted)
         self.publish(inbound.session, (run,), TurnFinished(run, TurnStatus.OK, text, Usage(), ""))
@@ -206,7 +206,7 @@ class Switchboard:
 
     async def _drive(self, session: SessionKey) -> None:
         """Answer everything in a session, then end; a failure that is nobody's fault is tried again after a pause."""
-        lease = SessionLease(self.runtime.foundation.home, session)
+        lease = SessionLease(self.runtime.home.paths, session)
         idle, pause = True, 1.0
         try:
             while not self._closing:

@@ -23,8 +23,8 @@ def note_wake(runtime: Runtime, inbound: Inbound) -> None:
     wake = _WAKES.get(inbound.source)
     if wake is None:
         return
-    foundation = runtime.foundation
+    home = runtime.home
     first = inbound.text.lstrip().partition("\n")[0][:MOST_CHARS]
-    detail = foundation.redactor.redact(f"{inbound.session}: {first}")
-    beat = Beat(inbound.session.agent, foundation.clock.now(), wake, WOKEN, detail)
-    BeatBook(runtime.database, foundation.clock).record(beat)
+    detail = home.redactor.redact(f"{inbound.session}: {first}")
+    beat = Beat(inbound.session.agent, home.clock.now(), wake, WOKEN, detail)
+    BeatBook(runtime.database, home.clock).record(beat)

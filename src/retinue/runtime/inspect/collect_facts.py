@@ -33,7 +33,7 @@ from retinue.memory.sync import make_plan
 from retinue.runtime.agents.agent import AgentRoom, locate_workspace, open_room
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.inspect.workspace import inspect_workspace
 from retinue.runtime.memory.backend_choice import open_memory
 from retinue.runtime.memory.notebook import index_path
@@ -50,29 +50,27 @@ OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "logs", "memory", "p
 """What Retinue alone writes. Workspaces and skills are the person's, models are no secret."""
 
 
-async def survey_home(foundation: Foundation, gateway: GatewayFacts, *, deep: bool = False) -> Facts:
+async def survey_home(home: Home, gateway: GatewayFacts, *, deep: bool = False) -> Facts:
     """Everything an inspection wants to know. With `deep` the models are asked, which may cost something."""
-    home = foundation.home.path
-    zone = foundation.config.agents.defaults.user_timezone or machine_timezone(foundation)
-    whole = await anyio.to_thread.run_sync(is_whole, home / DATABASE_NAME)
-    standing = next(path for path in (home, *home.parents) if path.is_dir())
+    folder = home.paths.path
+    zone = home.config.agents.defaults.user_timezone or machine_timezone(home)
+    whole = await anyio.to_thread.run_sync(is_whole, folder / DATABASE_NAME)
+    standing = next(path for path in (folder, *folder.parents) if path.is_dir())
     return Facts(
-        home=foundation.home,
-        loaded=foundation.loaded,
-        now=foundation.clock.now(),
-        agents=tuple(
-            [await _see_agent(foundation, agent, deep=deep, whole=whole) for agent in foundation.config.agents.ids]
-        ),
+        home=home.paths,
+        loaded=home.loaded,
+        now=home.clock.now(),
+        agents=tuple([await _see_agent(home, agent, deep=deep, whole=whole) for agent in home.config.agents.ids]),
         gateway=gateway,
-        entries=await anyio.to_thread.run_sync(lambda: tuple(list_own(home))),
-        dead_presences=find_dead(home / "presence"),
+        entries=await anyio.to_thread.run_sync(lambda: tuple(list_own(folder))),
+        dead_presences=find_dead(folder / "presence"),
         free_bytes=shutil.disk_usage(standing).free,
         zone=zone,
         zone_known=_is_zone(zone),
-        tracing_missing=foundation.config.diagnostics.otel.enabled and find_spec("opentelemetry") is None,
+        tracing_missing=home.config.diagnostics.otel.enabled and find_spec("opentelemetry") is None,
         state_whole=whole,
-        plugin_problems=foundation.registry.problems,
-        audit_damage=tuple(map(str, await anyio.to_thread.run_sync(foundation.audit.verify))),
+        plugin_problems=home.registry.problems,
+        audit_damage=tuple(map(str, await anyio.to_thread.run_sync(home.audit.verify))),
     )
 
 
@@ -111,14 +109,14 @@ def _entry(path: Path, status: os.stat_result) -> Entry:
     )
 
 
-async def _see_agent(foundation: Foundation, agent: AgentId, *, deep: bool, whole: bool) -> AgentFacts:
+async def _see_agent(home: Home, agent: AgentId, *, deep: bool, whole: bool) -> AgentFacts:
     """One agent. Opening its memory would put a damaged database aside, so that one is not looked at then."""
-    folder = foundation.home.sessions(agent)
+    folder = home.paths.sessions(agent)
     report = await anyio.to_thread.run_sync(check_folder, folder)
-    model = await _see_model(foundation, agent, deep=deep)
-    path = locate_workspace(foundation, agent)
+    model = await _see_model(home, agent, deep=deep)
+    path = locate_workspace(home, agent)
     try:
-        room = open_room(foundation, agent)
+        room = open_room(home, agent)
     except RetinueError as error:
         absent = not os.path.lexists(path)
         return AgentFacts(agent, WorkspaceFacts(path, str(error), absent), report, model, SandboxFacts(works=True))
@@ -151,8 +149,8 @@ def _see_workspace(room: AgentRoom) -> WorkspaceFacts:
     )
 
 
-async def _see_model(foundation: Foundation, agent: AgentId, *, deep: bool) -> ModelFacts:
-    async with open_access(foundation, agent) as access:
+async def _see_model(home: Home, agent: AgentId, *, deep: bool) -> ModelFacts:
+    async with open_access(home, agent) as access:
         try:
             choice = await access.choose()
             chain = access.chain(choice) if choice else ()
@@ -188,7 +186,7 @@ async def _list_unreadable(access: ModelAccess, provider: str, *, deep: bool) ->
 
 
 def _see_sandbox(room: AgentRoom) -> SandboxFacts:
-    sandboxes = make_sandboxes(room.foundation)
+    sandboxes = make_sandboxes(room.home)
     for session in (SessionKey.main(room.id), SessionKey.parse("doctor", default_agent=room.id)):
         confinement = sandboxes.confine(session, tuple(root.path for root in room.readable))
         if confinement is not None:

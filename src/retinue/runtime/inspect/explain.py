@@ -22,7 +22,7 @@ from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.agents.tools import make_tools
 from retinue.runtime.approvals.allow_rules import ConfiguredRulebook
 from retinue.runtime.board import Board
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.models.probe import make_access
 from retinue.runtime.turns.permissions import make_context
 from retinue.sandbox.profile import Confinement
@@ -65,7 +65,7 @@ class Explained:
 class Standing:
     """A session as the policy sees it, for messages of one sender."""
 
-    foundation: Foundation
+    home: Home
     session: SessionKey
     model: ModelRef | None
     layers: Layers
@@ -83,12 +83,12 @@ class Standing:
     @contextmanager
     def commands(self) -> Iterator[Callable[[str], Explained]]:
         """What judges commands, by the agent's rules as they are now and in its workspace."""
-        foundation, agent = self.foundation, self.session.agent
-        settings = foundation.config.tools.exec
-        base = base_environment(foundation.environment, settings.path_prepend)
-        sandboxes = make_sandboxes(foundation)
+        home, agent = self.home, self.session.agent
+        settings = home.config.tools.exec
+        base = base_environment(home.environment, settings.path_prepend)
+        sandboxes = make_sandboxes(home)
         confinement = sandboxes.confine(self.session) if self.elevated is Elevation.OFF else None
-        with _standing_root(foundation, agent, confinement) as root, _open_rulebook(foundation) as rulebook:
+        with _standing_root(home, agent, confinement) as root, _open_rulebook(home) as rulebook:
             rules = lift_rules(rulebook.rules(agent), self.elevated)
             context = ToolContext(agent, self.session, RunId(""), "", root, owner=False, elevated=self.elevated)
             workdir = self.below if self.below and (root.path / self.below).is_dir() else "."
@@ -112,7 +112,7 @@ class Standing:
 
     def judge_path(self, tool: str, path: str) -> Explained:
         """Whether a tool may use a file, by the checks of the tool; the file is looked at, never read."""
-        with open_room(self.foundation, self.session.agent) as room:
+        with open_room(self.home, self.session.agent) as room:
             try:
                 context = make_context(room, self.session, self.elevated, self.below)
                 found, note = _find_readable(context, path) if tool in READING else _find_writable(context, path)
@@ -156,10 +156,10 @@ def _find_writable(context: ToolContext, path: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _standing_root(foundation: Foundation, agent: AgentId, confinement: Confinement | None) -> Iterator[Root]:
+def _standing_root(home: Home, agent: AgentId, confinement: Confinement | None) -> Iterator[Root]:
     """The folder that commands work in, or where it is not made yet, an empty one in its place."""
-    closed = list_closed(foundation, agent)
-    path = confinement.folder if confinement else locate_workspace(foundation, agent)
+    closed = list_closed(home, agent)
+    path = confinement.folder if confinement else locate_workspace(home, agent)
     if path.is_dir():
         with Root.open(path, closed=closed) as root:
             yield root
@@ -169,61 +169,61 @@ def _standing_root(foundation: Foundation, agent: AgentId, confinement: Confinem
 
 
 @contextmanager
-def _open_rulebook(foundation: Foundation) -> Iterator[ConfiguredRulebook]:
+def _open_rulebook(home: Home) -> Iterator[ConfiguredRulebook]:
     """The rules of the agents; a home that remembers nothing yet stays as it is."""
-    path = foundation.home.path / DATABASE_NAME
+    path = home.paths.path / DATABASE_NAME
     with (
         TemporaryDirectory() as empty,
         closing(Database(path if path.exists() else Path(empty) / DATABASE_NAME, newer="aside")) as database,
     ):
-        book = ConfiguredRulebook(foundation.config, database, foundation.audit, foundation.clock)
-        book.attach_skills(partial(_skill_programs, foundation))
+        book = ConfiguredRulebook(home.config, database, home.audit, home.clock)
+        book.attach_skills(partial(_skill_programs, home))
         yield book
 
 
-def _skill_programs(foundation: Foundation, agent: AgentId) -> frozenset[str]:
+def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
     try:
-        with open_room(foundation, agent) as room:
+        with open_room(home, agent) as room:
             return room.skill_programs()
     except WorkspaceError:
         return frozenset()
 
 
 def take_stand(
-    foundation: Foundation, session: SessionKey, *, model: ModelRef | None = None, sender: Inbound | None = None
+    home: Home, session: SessionKey, *, model: ModelRef | None = None, sender: Inbound | None = None
 ) -> Standing:
     """How a session stands for a sender, by default its owner."""
-    settings = foundation.config.agents.resolve(session.agent)
+    settings = home.config.agents.resolve(session.agent)
     inbound = sender or Inbound("", session)
-    kept = find_kept(foundation, session)
-    elevated = elevation_of(foundation.config, settings, kept, inbound)
-    layers = session_layers(foundation.config, settings, session, model)
+    kept = find_kept(home, session)
+    elevated = elevation_of(home.config, settings, kept, inbound)
+    layers = session_layers(home.config, settings, session, model)
     layers = replace(layers, caller=Caller(inbound.owner, elevated))
-    return Standing(foundation, session, model, layers, elevated, folder_of(kept))
+    return Standing(home, session, model, layers, elevated, folder_of(kept))
 
 
-def find_kept(foundation: Foundation, session: SessionKey) -> Session | None:
+def find_kept(home: Home, session: SessionKey) -> Session | None:
     """What is known of a session, without making anything."""
-    store = open_sessions(foundation, session.agent)
+    store = open_sessions(home, session.agent)
     return store.find(session) if store.folder.is_dir() else None
 
 
-def depends_on_model(foundation: Foundation, session: SessionKey) -> bool:
+def depends_on_model(home: Home, session: SessionKey) -> bool:
     """Whether any rule of the policy is about a provider or model."""
-    tools, own = foundation.config.tools, foundation.config.agents.resolve(session.agent).tools
+    tools, own = home.config.tools, home.config.agents.resolve(session.agent).tools
     return bool(tools.by_provider or own.by_provider or tools.exec.apply_patch.allow_models)
 
 
-async def choose_model(foundation: Foundation, session: SessionKey, wanted: str | None) -> ModelInfo | None:
+async def choose_model(home: Home, session: SessionKey, wanted: str | None) -> ModelInfo | None:
     """The model that the session's next turn would use."""
-    access = make_access(foundation, session.agent)
-    kept = find_kept(foundation, session)
+    access = make_access(home, session.agent)
+    kept = find_kept(home, session)
     choice = await access.choose(access.resolve(wanted) if wanted else (kept.model if kept else None))
     return access.info(choice.ref) if choice else None
 
 
-def every_tool(foundation: Foundation) -> Toolset:
+def every_tool(home: Home) -> Toolset:
     """All tools there are, made to be looked at and not to be run."""
-    secrets = Secrets(foundation.environment, foundation.redactor)
-    table = CommandTable(foundation.clock, random_id)
-    return make_tools(foundation, table, Board(), secrets, FixedRules()).toolset
+    secrets = Secrets(home.environment, home.redactor)
+    table = CommandTable(home.clock, random_id)
+    return make_tools(home, table, Board(), secrets, FixedRules()).toolset

@@ -11,7 +11,7 @@ from retinue.audit.finding import Discard, Finding, MakeWorkspace, MendSessions,
 from retinue.core.errors import RetinueError
 from retinue.runtime.agents.agent import locate_workspace, seed_agent
 from retinue.runtime.agents.records import open_sessions
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.sessions.checking import check_folder
 from retinue.sessions.mending import mend
 from retinue.storage.files import make_private_dir
@@ -19,13 +19,13 @@ from retinue.storage.lease import SessionLease
 from retinue.storage.presence import Presence
 
 
-def carry_out(foundation: Foundation, findings: Iterable[Finding]) -> tuple[str, ...]:
+def carry_out(home: Home, findings: Iterable[Finding]) -> tuple[str, ...]:
     """Apply every remedy once; each sentence says what was done, or why it was not."""
     remedies = dict.fromkeys(remedy for finding in findings for remedy in finding.remedies)
     told: list[str] = []
     for remedy in remedies:
         try:
-            told += _apply(foundation, remedy)
+            told += _apply(home, remedy)
         except OSError as error:
             told.append(f"{error.filename} was left as it is: {error.strerror}.")
         except RetinueError as error:
@@ -33,7 +33,7 @@ def carry_out(foundation: Foundation, findings: Iterable[Finding]) -> tuple[str,
     return tuple(told)
 
 
-def _apply(foundation: Foundation, remedy: Remedy) -> Iterator[str]:
+def _apply(home: Home, remedy: Remedy) -> Iterator[str]:
     match remedy:
         case Restrict(path, mode):
             # The same file that was looked at: a link that took its place is not followed.
@@ -50,11 +50,11 @@ def _apply(foundation: Foundation, remedy: Remedy) -> Iterator[str]:
             Presence(folder).sweep()
             yield f"Removed what killed processes left in {folder}."
         case MendSessions(agent):
-            store = open_sessions(foundation, agent)
-            yield from mend(check_folder(store.folder), store, partial(SessionLease, foundation.home))
+            store = open_sessions(home, agent)
+            yield from mend(check_folder(store.folder), store, partial(SessionLease, home.paths))
         case MakeWorkspace(agent):
-            make_private_dir(foundation.home.path)
-            seed_agent(foundation, agent)
-            yield f"Made the workspace of agent '{agent}' at {locate_workspace(foundation, agent)}."
+            make_private_dir(home.paths.path)
+            seed_agent(home, agent)
+            yield f"Made the workspace of agent '{agent}' at {locate_workspace(home, agent)}."
         case _:
             assert_never(remedy)

@@ -7,15 +7,13 @@ from retinue.core.keys import SessionKey
 from retinue.core.model import ToolSpec
 from retinue.runtime.agents.agent import open_room
 from retinue.runtime.agents.prompting import AgentPrompt
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.open import open_runtime
 
 
-async def preview_prompt(
-    foundation: Foundation, session: SessionKey, mode: Mode
-) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
+async def preview_prompt(home: Home, session: SessionKey, mode: Mode) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
     """Build the prompt and tool schemas of a session; raises `WorkspaceError` where there is no workspace yet."""
-    with open_room(foundation, session.agent):
+    with open_room(home, session.agent):
         pass
-    async with open_runtime(foundation) as runtime:
+    async with open_runtime(home) as runtime:
         return await runtime.conversation(session, seed=False).planner.preview(mode)

@@ -25,7 +25,7 @@ async def open_memory(
 ) -> AsyncIterator[MemoryIndex | QmdMemory]:
     """An agent's memory as configured, closed at the end of the block; nothing is watched."""
     async with open_index(room, writes, due) as builtin:
-        if room.foundation.config.memory.backend == "builtin":
+        if room.home.config.memory.backend == "builtin":
             yield builtin
             return
         memory = _make_qmd(room, builtin)
@@ -37,7 +37,7 @@ async def open_memory(
 
 def seconds_at_opening(room: AgentRoom) -> float:
     """How long to bring a memory up to date when it is opened; 0 is not at all."""
-    memory, sync = room.foundation.config.memory, room.settings.memory_search.sync
+    memory, sync = room.home.config.memory, room.settings.memory_search.sync
     if memory.backend == "builtin":
         return FIRST_SYNC_SECONDS if sync.on_session_start else 0.0
     update = memory.qmd.update
@@ -51,16 +51,14 @@ def _make_qmd(room: AgentRoom, builtin: MemoryIndex) -> QmdMemory:
     from retinue.memory.qmd.memory import RECALL_SECONDS, QmdMemory
     from retinue.memory.qmd.program import QmdFolders, QmdProgram
 
-    foundation, settings = room.foundation, room.foundation.config.memory.qmd
-    folders = QmdFolders(qmd_folder(room), foundation.home.models / "qmd")
-    program = QmdProgram(
-        settings.command, folders, foundation.environment, uses_models=settings.search_mode != "search"
-    )
+    home, settings = room.home, room.home.config.memory.qmd
+    folders = QmdFolders(qmd_folder(room), home.paths.models / "qmd")
+    program = QmdProgram(settings.command, folders, home.environment, uses_models=settings.search_mode != "search")
     recall = room.settings.memory_search.recall
     return QmdMemory(
         QmdIndex(program, builtin.library, room.id, settings.search_mode, settings.update),
         builtin,
-        foundation.clock,
+        home.clock,
         settings,
         provenance=builtin.provenance,
         keeps_builtin=recall.enabled and recall.timeout_ms / 1000 < RECALL_SECONDS,

@@ -38,7 +38,7 @@ RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
 
 def index_path(room: AgentRoom) -> Path:
     """The database of an agent's index."""
-    return room.settings.memory_search.index_file(room.foundation.home.path, room.id)
+    return room.settings.memory_search.index_file(room.home.paths.path, room.id)
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ async def open_index(
     put into `due` are exported with the next sync, however little they have grown.
     """
     settings = room.settings.memory_search
-    secrets = Secrets(room.foundation.environment, room.foundation.redactor)
+    secrets = Secrets(room.home.environment, room.home.redactor)
     with ExitStack() as stack:
         if writes is None:
             writes = stack.enter_context(open_writes(room))
@@ -65,8 +65,8 @@ async def open_index(
                 provenance_of(notes.library, room, writes),
                 notes.export if notes.exports is not None else nothing_derived,
             ),
-            room.foundation.clock,
-            embedders=make_embedders(settings, secrets, room.foundation.home.models),
+            room.home.clock,
+            embedders=make_embedders(settings, secrets, room.home.paths.models),
             rules=make_rules(settings.query),
         )
         try:

@@ -53,7 +53,7 @@ class Memories:
 
     def writes(self, room: AgentRoom) -> AgentWrites:
         """What was written into an agent's notes from outside."""
-        return AgentWrites(self.database, room.foundation.clock, room.id)
+        return AgentWrites(self.database, room.home.clock, room.id)
 
     async def notebook(self, room: AgentRoom, session: SessionKey) -> SessionNotebook | None:
         """An agent's memory as a session may use it; None where it may not."""
@@ -66,7 +66,7 @@ class Memories:
         memory = await self._memory(room)
         sizes = room.settings.context_limits
         limits = ReadLimits(sizes.memory_get_default_lines, sizes.memory_get_max_chars)
-        return open_notebook(memory, room.foundation.config.memory, settings, session, limits)
+        return open_notebook(memory, room.home.config.memory, settings, session, limits)
 
     async def recall(self, room: AgentRoom, session: SessionKey, message: str) -> tuple[Recollection, ...]:
         """What memory knows about a message; nothing in chats where others read along, and never a failure."""
@@ -100,9 +100,9 @@ class Memories:
 
         found = self._embedders.get(room.id)
         if found is None:
-            foundation = room.foundation
-            secrets = Secrets(foundation.environment, foundation.redactor)
-            found = make_embedders(room.settings.memory_search, secrets, foundation.home.models)
+            home = room.home
+            secrets = Secrets(home.environment, home.redactor)
+            found = make_embedders(room.settings.memory_search, secrets, home.paths.models)
             self._embedders[room.id] = found
             for embedder in found:
                 self._stack.push_async_callback(embedder.aclose)
@@ -149,7 +149,7 @@ class Memories:
         from retinue.memory.index import MemoryIndex
         from retinue.runtime.memory.notebook import keep_fresh
 
-        settings, shared = room.settings.memory_search, room.foundation.config.memory
+        settings, shared = room.settings.memory_search, room.home.config.memory
         if not settings.enabled:
             return
         if shared.backend == "qmd":
@@ -165,7 +165,7 @@ class Memories:
 
     async def _wait_for_start(self, room: AgentRoom) -> None:
         """Until the program is to be started, or memory is used, whichever comes first."""
-        update = room.foundation.config.memory.qmd.update
+        update = room.home.config.memory.qmd.update
         match update.startup:
             case "immediate":
                 return
@@ -201,7 +201,7 @@ class Memories:
 
 def has_notes(room: AgentRoom) -> bool:
     """Whether there is anything to remember at all: a few looks at the disk."""
-    settings, shared = room.settings.memory_search, room.foundation.config.memory
+    settings, shared = room.settings.memory_search, room.home.config.memory
     if settings.extra_paths or remembers_sessions(settings):
         return True
     if shared.backend == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):

@@ -21,10 +21,10 @@ _MOST_READ_BYTES = 16 * 1024 * 1024
 @contextmanager
 def open_writes(room: AgentRoom) -> Iterator[AgentWrites]:
     """What was written into an agent's notes, for those who have no database open."""
-    foundation = room.foundation
-    database = Database(foundation.home.path / DATABASE_NAME, durable=foundation.durable)
+    home = room.home
+    database = Database(home.paths.path / DATABASE_NAME, durable=home.durable)
     try:
-        yield AgentWrites(database, foundation.clock, room.id)
+        yield AgentWrites(database, home.clock, room.id)
     finally:
         database.close()
 

@@ -46,14 +46,14 @@ class Notes:
         """Write the conversations that have gone on since."""
         if self.exports is None:
             return ()
-        foundation = self.room.foundation
+        home = self.room.home
         due = frozenset(self.due)
         problems = export_sessions(
-            _Sessions(open_sessions(foundation, self.room.id), foundation.redactor, self.writes),
+            _Sessions(open_sessions(home, self.room.id), home.redactor, self.writes),
             self.exports,
             self.room.settings.memory_search.sync.sessions,
-            retention_days=foundation.config.memory.qmd.sessions.retention_days,
-            now=foundation.clock.now(),
+            retention_days=home.config.memory.qmd.sessions.retention_days,
+            now=home.clock.now(),
             due=due,
         )
         self.due.difference_update(due)
@@ -62,13 +62,13 @@ class Notes:
 
 def qmd_folder(room: AgentRoom) -> Path:
     """Where an agent's QMD keeps its files, and where its conversations are written."""
-    return room.foundation.home.path / "agents" / room.id / "qmd"
+    return room.home.paths.path / "agents" / room.id / "qmd"
 
 
 @contextmanager
 def open_notes(room: AgentRoom, writes: AgentWrites, due: set[str]) -> Iterator[Notes]:
     """An agent's notes; the folders that are not its workspace are let go of at the end of the block."""
-    memory, settings = room.foundation.config.memory, room.settings.memory_search
+    memory, settings = room.home.config.memory, room.settings.memory_search
     with_qmd = memory.backend == "qmd"
     with ExitStack() as stack:
         exports = None
@@ -85,7 +85,7 @@ def open_notes(room: AgentRoom, writes: AgentWrites, due: set[str]) -> Iterator[
 
 
 def _exports_folder(room: AgentRoom) -> Path:
-    configured = room.foundation.config.memory.qmd.sessions.export_dir
+    configured = room.home.config.memory.qmd.sessions.export_dir
     return Path(configured).expanduser() / room.id / "sessions" if configured else qmd_folder(room) / "sessions"
 
 

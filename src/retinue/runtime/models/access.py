@@ -18,7 +18,7 @@ from retinue.providers.fit import Tuning
 from retinue.providers.registry import Providers
 from retinue.providers.resolve import Choice, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.providers.vendors import find_vendor
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.known_secrets import without_secrets
 from retinue.security.redaction import Redactor
 from retinue.security.secrets import Secrets
@@ -39,7 +39,7 @@ class ModelAccess:
     settings: AgentSettings
     providers: Providers
     credentials: Credentials
-    foundation: Foundation
+    home: Home
     servers: LocalServers = field(default_factory=LocalServers)
     sleep: Sleep = anyio.sleep
     """How to wait before a model is asked again."""
@@ -62,8 +62,8 @@ class ModelAccess:
             self._found = await discover_model(
                 self.settings.model.primary,
                 self.aliases,
-                self.foundation.environment,
-                self.foundation.home.models,
+                self.home.environment,
+                self.home.paths.models,
                 servers=self.servers,
                 with_credentials=self._providers_at_hand(),
             )
@@ -114,7 +114,7 @@ class ModelAccess:
     ) -> AsyncGenerator[ModelEvent, None]:
         """Answer with the first model of the chain that can."""
         failover = Failover(self.providers, self.credentials, self.info, self.sleep, tuning=self.tuning)
-        redactor = self.foundation.redactor
+        redactor = self.home.redactor
 
         async def tell(text: str) -> None:
             await on_fallback(redactor.redact(text))
@@ -145,7 +145,7 @@ class ModelAccess:
         """Models a person can choose: configured ones, and those of providers with a credential."""
         named = [ref for name in self.settings.models if (ref := ModelRef.parse(name))]
         primary = [self.resolve(self.settings.model.primary)] if self.settings.model.primary else []
-        providers = dict.fromkeys((*self.foundation.config.models.providers, *self._providers_at_hand(), "local"))
+        providers = dict.fromkeys((*self.home.config.models.providers, *self._providers_at_hand(), "local"))
         offered = [ref for provider in providers for ref in self.providers.catalog.listed(provider)]
         return tuple(dict.fromkeys((*primary, *named, *offered)))
 
@@ -161,15 +161,15 @@ async def _redacted(events: AsyncGenerator[ModelEvent, None], redactor: Redactor
             yield replace(event, detail=redactor.redact(event.detail)) if isinstance(event, ModelFailed) else event
 
 
-def open_model_access(foundation: Foundation, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:
+def open_model_access(home: Home, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:
     """An agent's way to its models; the main agent's credentials stand behind its own."""
-    settings = foundation.config.agents.resolve(agent)
-    config = foundation.config
+    settings = home.config.agents.resolve(agent)
+    config = home.config
     credentials = Credentials(
-        foundation.agent_dir(agent),
-        foundation.agent_dir(DEFAULT_AGENT),
+        home.agent_dir(agent),
+        home.agent_dir(DEFAULT_AGENT),
         AuthRules(config.auth, config.models),
         secrets,
-        foundation.clock,
+        home.clock,
     )
-    return ModelAccess(settings, providers, credentials, foundation)
+    return ModelAccess(settings, providers, credentials, home)

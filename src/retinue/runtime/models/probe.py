@@ -13,7 +13,7 @@ from retinue.core.messages import AssistantMessage, said
 from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest
 from retinue.providers.failover import QUICK_RETRIES, Failover, OnFallback
 from retinue.providers.registry import ADAPTERS, Providers
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.models.access import ModelAccess, open_model_access
 from retinue.security.secrets import Secrets
 
@@ -32,18 +32,18 @@ class Trial:
     seconds: float
 
 
-def make_access(foundation: Foundation, agent: AgentId) -> ModelAccess:
+def make_access(home: Home, agent: AgentId) -> ModelAccess:
     """An agent's way to its models, without its workspace, sessions or tools; nothing is opened before it is used."""
-    secrets = Secrets(foundation.environment, foundation.redactor)
-    registered = {api: factory.make.target for api, factory in foundation.registry.providers.items()}
-    providers = Providers(foundation.config.models, secrets, foundation.home.models, {**ADAPTERS, **registered})
-    return open_model_access(foundation, agent, providers, secrets)
+    secrets = Secrets(home.environment, home.redactor)
+    registered = {api: factory.make.target for api, factory in home.registry.providers.items()}
+    providers = Providers(home.config.models, secrets, home.paths.models, {**ADAPTERS, **registered})
+    return open_model_access(home, agent, providers, secrets)
 
 
 @asynccontextmanager
-async def open_access(foundation: Foundation, agent: AgentId) -> AsyncIterator[ModelAccess]:
+async def open_access(home: Home, agent: AgentId) -> AsyncIterator[ModelAccess]:
     """The same, for asking models; their connections are closed at the end."""
-    access = make_access(foundation, agent)
+    access = make_access(home, agent)
     try:
         yield access
     finally:
@@ -52,7 +52,7 @@ async def open_access(foundation: Foundation, agent: AgentId) -> AsyncIterator[M
 
 async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallback: OnFallback) -> Trial:
     """Ask the models of a chain, as a turn would, but without its patience with one that is down."""
-    clock = access.foundation.clock
+    clock = access.home.clock
     failover = Failover(
         access.providers, access.credentials, access.info, anyio.sleep, patience=QUICK_RETRIES, tuning=access.tuning
     )

@@ -102,7 +102,7 @@ class Spawner:
         if refusal is not None:
             raise SpawnRefused(refusal)
         agent = order.agent or parent.agent
-        settings = self.runtime.foundation.config.agents.resolve(agent).subagents
+        settings = self.runtime.home.config.agents.resolve(agent).subagents
         session = key_for_child(parent, agent, random_uuid())
         outfit = fit_out(self.runtime, order, parent, session)
         default = timedelta(seconds=settings.run_timeout_seconds) if settings.run_timeout_seconds else None
@@ -114,7 +114,7 @@ class Spawner:
             label=order.label,
             task_name=order.task_name,
             owner=owner,
-            asked_at=self.runtime.foundation.clock.now(),
+            asked_at=self.runtime.home.clock.now(),
             timeout=order.timeout or default,
             cleanup=order.cleanup,
             model=outfit.model,
@@ -173,7 +173,7 @@ class Spawner:
         for child in self.book.expire(UNTOLD_KEPT):
             log.warning("nobody took the result of the sub-agent %s for %s", child.run, child.parent)
         self.book.forget(CHILDREN_KEPT)
-        settings = self.runtime.foundation.config.agents.defaults.subagents
+        settings = self.runtime.home.config.agents.defaults.subagents
         if not settings.archive_after_minutes:
             return 0
         due = self.book.to_archive(timedelta(minutes=settings.archive_after_minutes))
@@ -188,7 +188,7 @@ class Spawner:
         return str(store.path_of(session.id)) if session else "(put away)"
 
     def _facts(self, order: SpawnOrder, parent: SessionKey) -> SpawnFacts:
-        agents = self.runtime.foundation.config.agents
+        agents = self.runtime.home.config.agents
         settings = agents.resolve(parent.agent)
         target = order.agent or parent.agent
         theirs = agents.resolve(target) if target in agents.ids else settings
@@ -218,13 +218,13 @@ class Spawner:
 
     def _find_hindrance(self, child: Child) -> str | None:
         """Why nobody goes on with a child that a process left; None where this one does."""
-        if child.session.agent not in self.runtime.foundation.config.agents.ids:
+        if child.session.agent not in self.runtime.home.config.agents.ids:
             return NO_AGENT
         session = self.runtime.agent(child.session.agent).store.peek(child.session)
         last_sign = max(child.asked_at, session.updated_at) if session else child.asked_at
-        if not is_stale(last_sign, self.runtime.foundation.clock.now()):
+        if not is_stale(last_sign, self.runtime.home.clock.now()):
             return None
-        lease = SessionLease(self.runtime.foundation.home, child.session)
+        lease = SessionLease(self.runtime.home.paths, child.session)
         is_alone = lease.try_acquire()
         lease.release()
         return LEFT_ALONE if is_alone else None
@@ -298,7 +298,7 @@ class Spawner:
         """Note when a child's turn begins, and end it when its time is over."""
         await self.runtime.lanes.begun(child.session)
         kept = self.book.started(child.run)
-        left = time_left(kept, self.runtime.foundation.clock.now())
+        left = time_left(kept, self.runtime.home.clock.now())
         if left is None:
             return
         await anyio.sleep(left.total_seconds())
@@ -338,7 +338,7 @@ class Spawner:
 
     async def _tell(self, child: Child) -> None:
         """Tell a parent what its child came to; nobody is told where there is nobody any more."""
-        if child.parent.agent not in self.runtime.foundation.config.agents.ids:
+        if child.parent.agent not in self.runtime.home.config.agents.ids:
             log.warning("the result of the sub-agent %s waits: there is no agent %s", child.run, child.parent.agent)
             return
         if not (skips_announcement(child) or self._parent_is_over(child)):
@@ -360,7 +360,7 @@ class Spawner:
 
     async def _await_reading(self, child: Child, run: RunId) -> None:
         """Wait until a turn of the parent has taken a result; people are told where that takes long."""
-        patience = self.runtime.foundation.config.agents.defaults.subagents.announce_timeout_ms / 1000
+        patience = self.runtime.home.config.agents.defaults.subagents.announce_timeout_ms / 1000
         with anyio.move_on_after(patience) as waited:
             await self._await_taking(run)
         if waited.cancelled_caught:
@@ -384,7 +384,7 @@ class Spawner:
 async def open_spawner(runtime: Runtime, switchboard: Switchboard) -> AsyncIterator[Spawner]:
     """What starts sub-agents while the block runs; the children go on at the next start."""
     async with anyio.create_task_group() as tasks:
-        book = ChildBook(runtime.database, runtime.foundation.clock)
+        book = ChildBook(runtime.database, runtime.home.clock)
         spawner = Spawner(runtime, switchboard, book, tasks)
         runtime.spawner = spawner
         try:

@@ -76,7 +76,7 @@ class HomeCompany:
 
     async def sessions(self, asker: Asker, limit: int) -> Told:
         found: list[dict[str, Any]] = []
-        for agent in self.runtime.foundation.config.agents.ids:
+        for agent in self.runtime.home.config.agents.ids:
             found += [
                 {
                     "key": session.key.text,
@@ -99,7 +99,7 @@ class HomeCompany:
             raise UsageError("That is this session. Say it in your answer.")
         switchboard = (await self._spawner()).switchboard
         number = self._exchanges(asker.session) + 1
-        most = self.runtime.foundation.config.session.agent_to_agent.max_ping_pong_turns
+        most = self.runtime.home.config.session.agent_to_agent.max_ping_pong_turns
         if number > most:
             raise UsageError(
                 f"Sessions have answered each other {most} times without a person's word "
@@ -116,7 +116,7 @@ class HomeCompany:
         return Told(facts, self._is_foreign(key))
 
     async def agents(self, asker: Asker) -> Told:
-        agents = self.runtime.foundation.config.agents
+        agents = self.runtime.home.config.agents
         allowed = set(agents.resolve(asker.session.agent).subagents.allow_agents)
         return Told(
             [
@@ -131,12 +131,12 @@ class HomeCompany:
         try:
             known = self.runtime.agent(agent, seed=False).room.identity().name
         except WorkspaceError:
-            known = self.runtime.foundation.config.agents.resolve(agent).name
+            known = self.runtime.home.config.agents.resolve(agent).name
         return known or agent
 
     def _reachable(self, mine: SessionKey, text: str) -> SessionKey:
         key = SessionKey.parse(text, default_agent=mine.agent)
-        self.runtime.foundation.config.agents.resolve(key.agent)
+        self.runtime.home.config.agents.resolve(key.agent)
         objection = self._objection(mine, key)
         if objection is not None:
             raise UsageError(f"You may not reach the session {key}: {objection}.")
@@ -144,7 +144,7 @@ class HomeCompany:
 
     def _objection(self, mine: SessionKey, other: SessionKey) -> str | None:
         """Why a session may not see another, by `tools.sessions.visibility` and `tools.agentToAgent`."""
-        tools = self.runtime.foundation.config.tools
+        tools = self.runtime.home.config.tools
         visibility = tools.sessions.visibility
         if other == mine:
             return None
@@ -201,7 +201,7 @@ class HomeCompany:
         return store.find(key) is not None and is_foreign(store.open(key).tree)
 
     def _children(self) -> ChildBook:
-        return ChildBook(self.runtime.database, self.runtime.foundation.clock)
+        return ChildBook(self.runtime.database, self.runtime.home.clock)
 
     async def _spawner(self) -> Spawner:
         if self.runtime.spawner is None and self.runtime.engage is not None:

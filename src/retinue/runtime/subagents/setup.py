@@ -50,7 +50,7 @@ def fit_out(runtime: Runtime, order: SpawnOrder, parent: SessionKey, child: Sess
     if level is not None:
         bodies.append(ThinkingChanged(level))
     model = _wanted_model(runtime, order, agent, notes)
-    has_own = runtime.foundation.config.agents.resolve(agent).subagents.model
+    has_own = runtime.home.config.agents.resolve(agent).subagents.model
     if model is None and not has_own and agent == parent.agent and session is not None and session.model is not None:
         bodies.append(ModelChanged(session.model))
     return Outfit(tuple(bodies), model, tuple(notes))
@@ -76,7 +76,7 @@ def _folder(runtime: Runtime, order: SpawnOrder, inherited: str, child: SessionK
 def _conversation(runtime: Runtime, parent: SessionKey, notes: list[str]) -> tuple[Body, ...]:
     """The parent's conversation so far; nothing where it is too long to be handed over."""
     copied = fork(runtime.agent(parent.agent).store.open(parent).tree)
-    most, tokens = runtime.foundation.config.session.parent_fork_max_tokens, estimate(messages_of(copied))
+    most, tokens = runtime.home.config.session.parent_fork_max_tokens, estimate(messages_of(copied))
     if not most or tokens <= most:
         return copied
     notes.append(
@@ -87,7 +87,7 @@ def _conversation(runtime: Runtime, parent: SessionKey, notes: list[str]) -> tup
 
 
 def _reasoning(runtime: Runtime, order: SpawnOrder, agent: AgentId, parent: Session | None) -> ReasoningEffort | None:
-    configured = runtime.foundation.config.agents.resolve(agent).subagents.thinking
+    configured = runtime.home.config.agents.resolve(agent).subagents.thinking
     level = order.thinking or configured or (parent.thinking if parent else None)
     if level is not None and level not in tuple(ReasoningEffort):
         raise SpawnRefused(f"'{literal(level, 40)}' is none of: {', '.join(ReasoningEffort)}.")

@@ -142,7 +142,7 @@ class SessionKeeper:
             self.key,
             History(tree.messages, tree.summary, tree.started_calls),
             self.fixed.window,
-            self.room.foundation.clock.now(),
+            self.room.home.clock.now(),
             self._last_call(),
             self.fixed.overhead,
         )

@@ -109,7 +109,7 @@ def watch_room(settings: CompactionSettings, plan: Plan) -> Callable[[Sequence[M
 
 def read_rules(parts: AgentParts, key: SessionKey, chosen: str) -> QueueRules:
     """How messages that arrive during a turn are treated: as a person chose in the session, else as configured."""
-    settings = parts.foundation.config.messages
+    settings = parts.home.config.messages
     read = parse_queue_command(chosen)
     overrides = read if isinstance(read, QueueOverrides) else AS_CONFIGURED
     rules = queue_rules(settings.queue, key.channel or "terminal", overrides)
@@ -133,7 +133,7 @@ def make_loop_parts(
             context,
             ledger,
             emit,
-            parts.foundation.clock,
+            parts.home.clock,
             parts.tools.cap_for(parts.room, plan.info),
             parts.bus,
             rights.layers,
@@ -143,7 +143,7 @@ def make_loop_parts(
         emit=emit,
         steering=lambda: steering.take(ledger),
         waiting=lambda: bool(steering.joining()),
-        limits=loop_limits(parts.foundation.config.tools.loop_detection, parts.room.settings.tools.loop_detection),
+        limits=loop_limits(parts.home.config.tools.loop_detection, parts.room.settings.tools.loop_detection),
         handing=frozenset(tool.name for tool in plan.offered),
         has_room=watch_room(parts.room.settings.compaction, plan),
     )

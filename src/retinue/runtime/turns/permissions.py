@@ -55,7 +55,7 @@ class Rights:
     def layers(self, model: str) -> Layers:
         """The policy for what a model calls."""
         parts = self.parts
-        return session_layers(parts.foundation.config, parts.room.settings, self.key, ModelRef.parse(model))
+        return session_layers(parts.home.config, parts.room.settings, self.key, ModelRef.parse(model))
 
     def watch(self, call: ToolCall, decision: Decision) -> None:
         """Keep in the audit log what was refused, and what ran with more rights than the session has by itself."""
@@ -105,7 +105,7 @@ def make_context(
         room.readable,
         elevated=elevated,
         outside=None if confined or below else room.outside,
-        asks_when_tainted=room.foundation.config.tools.ask_when_tainted,
+        asks_when_tainted=room.home.config.tools.ask_when_tainted,
         whole=whole,
         owner=False,
     )
@@ -114,7 +114,7 @@ def make_context(
 def rights_of(parts: AgentParts, key: SessionKey, inbound: Inbound) -> Rights:
     """What the turn of a message may do."""
     session = parts.store.peek(key)
-    elevated = elevation_of(parts.foundation.config, parts.room.settings, session, inbound)
+    elevated = elevation_of(parts.home.config, parts.room.settings, session, inbound)
     return Rights(parts, key, inbound, elevated)
 
 
@@ -144,7 +144,7 @@ async def run_past_model(
 
 def change_elevation(parts: AgentParts, key: SessionKey, inbound: Inbound, level: Elevation | None) -> str:
     """Set a session's elevated mode where the sender may, and say what holds then; every attempt is kept."""
-    config, settings = parts.foundation.config, parts.room.settings
+    config, settings = parts.home.config, parts.room.settings
     if level is not None:
         refusal = _refuse_change(inbound, elevation_gates(config, settings))
         details = {"session": str(key), "level": level, "refused": refusal}

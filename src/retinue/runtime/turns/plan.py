@@ -30,7 +30,7 @@ from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
 from retinue.runtime.agents.tools import SessionTools
 from retinue.runtime.approvals.approvals import Permissions
-from retinue.runtime.home import Foundation
+from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import Memories
 from retinue.runtime.memory.provenance import trust_of_files
 from retinue.runtime.models.access import ModelAccess
@@ -60,7 +60,7 @@ def _restart_nothing(reason: str) -> bool:
 class AgentParts:
     """What all sessions of one agent share."""
 
-    foundation: Foundation
+    home: Home
     room: AgentRoom
     access: ModelAccess
     store: SessionStore
@@ -144,7 +144,7 @@ class Planner:
         if inbound.images:
             choice = access.choose_for_pictures(choice)
         info = access.info(choice.ref)
-        layers = session_layers(self.parts.foundation.config, room.settings, self.key, choice.ref)
+        layers = session_layers(self.parts.home.config, room.settings, self.key, choice.ref)
         tools = self.parts.tools.for_session(layers, info)
         chosen = inbound.thinking or (session.thinking if session else None)
         thinking = chosen or ReasoningEffort(room.settings.thinking_default or "off")
@@ -237,8 +237,8 @@ def is_tiny(model: ModelInfo) -> bool:
 
 def local_time(parts: AgentParts) -> datetime:
     """Now, where the person is."""
-    zone = parts.room.settings.user_timezone or machine_timezone(parts.foundation)
-    now = parts.foundation.clock.now()
+    zone = parts.room.settings.user_timezone or machine_timezone(parts.home)
+    now = parts.home.clock.now()
     try:
         return now.astimezone(ZoneInfo(zone)) if zone else now.astimezone()
     except (ZoneInfoNotFoundError, ValueError):

@@ -97,11 +97,11 @@ class Conversation:
     def ask_to_stop(self) -> bool:
         """End the running turn, whichever process runs it, and its sub-agents; false where nothing ran."""
         children = self.parts.stop_children(self.key)
-        return self.stop() or SessionLease(self.parts.foundation.home, self.key).ask_to_stop() or children > 0
+        return self.stop() or SessionLease(self.parts.home.paths, self.key).ask_to_stop() or children > 0
 
     async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Answer a message: a command at once, anything else by a turn, after it was accepted for good."""
-        config = self.parts.foundation.config
+        config = self.parts.home.config
         inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
         if inbound.text.lstrip().startswith("/"):
             answer = await self.command(inbound)
@@ -117,13 +117,13 @@ class Conversation:
 
     async def see_through(self, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Wait for the answer to a message that was accepted, and give it where nobody else does."""
-        lease = SessionLease(self.parts.foundation.home, self.key)
+        lease = SessionLease(self.parts.home.paths, self.key)
         return await self.attendant(lease).see_through(run, show, ask)
 
     def attendant(self, lease: SessionLease) -> Attendant:
         """Who answers what waits here, in order."""
         parts = self.parts
-        return Attendant(self, parts.inbox, lease, parts.foundation.clock, parts.permissions.approvals)
+        return Attendant(self, parts.inbox, lease, parts.home.clock, parts.permissions.approvals)
 
     def rules(self) -> QueueRules:
         """How messages that arrive during a turn are treated here."""
@@ -274,8 +274,8 @@ class Conversation:
         session = self.parts.store.peek(self.key)
         if session is None or not session.messages:
             return
-        policy = policy_for(self.parts.foundation.config.session, self.key)
-        now = self.parts.foundation.clock.now()
+        policy = policy_for(self.parts.home.config.session, self.key)
+        now = self.parts.home.clock.now()
         reason = should_reset(session, policy, now, local_time(self.parts).tzinfo or UTC)
         if reason is not None:
             await self._begin_anew(str(reason))
@@ -334,7 +334,7 @@ class Conversation:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Hold the session's lease, after waiting for a turn that may run."""
-        lease = SessionLease(self.parts.foundation.home, self.key)
+        lease = SessionLease(self.parts.home.paths, self.key)
         await lease.acquire()
         try:
             with self._at_work():

@@ -15,7 +15,7 @@ CONFIG_NAME = "retinue.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class HomePaths:
     """The state folder, `~/.retinue` unless told otherwise, and the places inside it."""
 
     path: Path
@@ -60,7 +60,7 @@ class Home:
         return self.path / "agents" / agent / "sessions"
 
 
-def locate_home(home: str | None, profile: str | None, environment: Mapping[str, str] | None = None) -> Home:
+def locate_home(home: str | None, profile: str | None, environment: Mapping[str, str] | None = None) -> HomePaths:
     """The home that flags and environment ask for: `--home`, `RETINUE_HOME`, else `~/.retinue[-<profile>]`."""
     environment = os.environ if environment is None else environment
     profile = profile or environment.get("RETINUE_PROFILE") or None
@@ -70,6 +70,6 @@ def locate_home(home: str | None, profile: str | None, environment: Mapping[str,
         raise UsageError(f"'{profile}' is not a profile name. Use letters, digits, '-' and '_'.")
     chosen = home or environment.get("RETINUE_HOME")
     if chosen:
-        return Home(Path(chosen).expanduser().absolute(), profile)
+        return HomePaths(Path(chosen).expanduser().absolute(), profile)
     base = Path(environment.get("HOME") or Path.home())
-    return Home(base / (f".retinue-{profile}" if profile else ".retinue"), profile)
+    return HomePaths(base / (f".retinue-{profile}" if profile else ".retinue"), profile)
