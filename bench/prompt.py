@@ -10,7 +10,7 @@ import anyio
 from bench.measure import PYTHON, Sheet, median_ms, process_cost
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.hooks.bus import Bus
-from retinue.runtime.agents.agent import AgentRoom, open_room, seed_agent
+from retinue.runtime.agents.agent import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt
 from retinue.runtime.home import Home, load_home
 from retinue.storage.home_paths import HomePaths
@@ -23,7 +23,7 @@ def run(*, full: bool) -> None:
     sheet = Sheet("prompt")
     with tempfile.TemporaryDirectory() as place:
         home = _make_home(Path(place) / "home", skills=SKILLS, chars=FILE_CHARS)
-        with open_room(home, DEFAULT_AGENT) as room:
+        with open_workspace(home, DEFAULT_AGENT) as room:
             cold = median_ms(lambda: _build_afresh(home), runs=20)
             warm = median_ms(lambda: _build(room), runs=200)
             chars = len(_build(room).system.text)
@@ -35,7 +35,7 @@ def run(*, full: bool) -> None:
     for count in (10, 100, 1000):
         with tempfile.TemporaryDirectory() as place:
             home = _make_home(Path(place) / "home", skills=count, chars=1000)
-            with open_room(home, DEFAULT_AGENT) as room:
+            with open_workspace(home, DEFAULT_AGENT) as room:
                 cold = median_ms(lambda f=home: _build_afresh(f), runs=5)  # type: ignore[misc]
                 warm = median_ms(lambda r=room: _build(r), runs=50)  # type: ignore[misc]
         sheet.row(f"{count} skills, warm", warm, "ms", f"{warm * 1000 / count:.1f} µs a skill")
@@ -65,11 +65,11 @@ def _make_home(path: Path, *, skills: int, chars: int) -> Home:
 
 
 def _build_afresh(home: Home) -> AgentPrompt:
-    with open_room(home, DEFAULT_AGENT) as room:
+    with open_workspace(home, DEFAULT_AGENT) as room:
         return _build(room)
 
 
-def _build(room: AgentRoom) -> AgentPrompt:
+def _build(room: AgentWorkspace) -> AgentPrompt:
     """Run the builder without an event loop: nothing in it waits when no plugin listens."""
     steps = build_prompt(room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), Bus())
     try:

@@ -11,7 +11,7 @@ from retinue.channels.http import HttpChannel, encode_outgoing
 from retinue.core.clock import SystemClock
 from retinue.core.origin import Origin, PeerKind
 from retinue.core.outgoing import Capabilities, OutgoingMessage
-from retinue.dispatch.outbox import LONGEST_PAUSE, pause_after
+from retinue.dispatch.outbox import MAX_PAUSE, pause_after
 from retinue.dispatch.settings import HumanDelay
 from retinue.runtime.channels.delivery import human_pauses
 from tests.webserver import web_server
@@ -75,7 +75,7 @@ def test_failed_tries_wait_longer_each_time_up_to_a_limit() -> None:
     pauses = [pause_after(attempts) for attempts in range(40)]
     assert pauses == sorted(pauses)
     assert pauses[0].total_seconds() == 0.5
-    assert pauses[-1] == LONGEST_PAUSE
+    assert pauses[-1] == MAX_PAUSE
 
 
 @pytest.mark.parametrize(

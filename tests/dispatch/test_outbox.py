@@ -15,7 +15,7 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin, PeerKind
 from retinue.core.outgoing import Attachment, OutgoingMessage
 from retinue.dispatch.inbox import Inbox
-from retinue.dispatch.outbox import MOST_ATTEMPTS, Outbox
+from retinue.dispatch.outbox import MAX_ATTEMPTS, Outbox
 from retinue.storage.database import Database
 from retinue.testing.clock import FrozenClock
 
@@ -113,7 +113,7 @@ def test_a_failed_try_waits_and_a_final_one_makes_way(outbox: Outbox, clock: Fro
     assert head.due > clock.now()
     assert not outbox.missed(head, "never", final=True)
     assert keys(outbox) == ["b"]
-    last = replace(outbox.heads()[0], attempts=MOST_ATTEMPTS - 1)
+    last = replace(outbox.heads()[0], attempts=MAX_ATTEMPTS - 1)
     assert not outbox.missed(last, "a day is over", final=False)
     assert outbox.heads() == ()
 

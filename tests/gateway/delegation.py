@@ -18,7 +18,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import SessionKey
-from retinue.dispatch.subagent_store import EVERY, ChildBook
+from retinue.dispatch.subagent_store import EVERY, SubagentStore
 from retinue.dispatch.subagents import Child, ChildState
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
@@ -107,7 +107,7 @@ async def _ask(hall: Hall, session: SessionKey, text: str = "Find something.") -
 
 def _children(hall: Hall) -> tuple[Child, ...]:
     with closing(Database(hall.home.path / DATABASE_NAME)) as database:
-        return ChildBook(database, SystemClock()).all(EVERY)
+        return SubagentStore(database, SystemClock()).all(EVERY)
 
 
 def _busy(hall: Hall) -> bool:

@@ -18,11 +18,11 @@ from retinue.memory.qmd import cycles
 from retinue.memory.qmd.cycles import keep_qmd_fresh
 from retinue.memory.qmd.memory import QmdMemory
 from retinue.memory.settings import QmdUpdate, SyncSettings
-from retinue.runtime.agents.agent import AgentRoom, open_room
+from retinue.runtime.agents.agent import AgentWorkspace, open_workspace
 from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.home import load_home
 from retinue.runtime.memory.backend_choice import open_memory
-from retinue.runtime.memory.pool import Memories
+from retinue.runtime.memory.pool import MemoryPool
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
 from retinue.storage.home_paths import HomePaths
@@ -142,7 +142,7 @@ async def test_failures_are_logged_and_do_not_end_it(
 
 def make_room(
     tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, qmd: str = "", search: str = ""
-) -> AgentRoom:
+) -> AgentWorkspace:
     monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
     assert CliRunner().invoke(init, []).exit_code == 0
     (tmp_path / "home" / "retinue.json").write_text(
@@ -151,13 +151,13 @@ def make_room(
     )
     (tmp_path / "home" / "workspace" / "MEMORY.md").write_text("The harbour is closed.\n")
     foundation = load_home(HomePaths(tmp_path / "home"))
-    return open_room(foundation, foundation.agent_id(None))
+    return open_workspace(foundation, foundation.agent_id(None))
 
 
 @asynccontextmanager
-async def memories_of(room: AgentRoom) -> AsyncIterator[Memories]:
+async def memories_of(room: AgentWorkspace) -> AsyncIterator[MemoryPool]:
     with room, closing(Database(room.home.paths.path / "state.sqlite")) as database:
-        memories = Memories(database)
+        memories = MemoryPool(database)
         try:
             yield memories
         finally:

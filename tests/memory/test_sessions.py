@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from retinue.cli.init import init
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
-from retinue.runtime.agents.agent import open_room
+from retinue.runtime.agents.agent import open_workspace
 from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.home import load_home
 from retinue.runtime.memory.notebook import open_index
@@ -40,7 +40,7 @@ async def test_conversations_are_found_with_who_said_what_and_without_secrets(pa
     talk.append(MessageAdded(AssistantMessage((Text("The lighthouse is noted."),))))
     job = sessions.open(SessionKey.parse("agent:main:cron:nightly"))
     job.append(MessageAdded(UserMessage((Text("Cron looked at the lighthouse."),))))
-    with open_room(foundation, agent) as room:
+    with open_workspace(foundation, agent) as room:
         async with open_index(room) as index:
             (hit,) = (await index.search("lighthouse")).hits
             assert hit.source == "sessions"

@@ -17,7 +17,7 @@ from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.dispatch.subagents import Child, SpawnOrder
 from retinue.runtime.dispatcher.switchboard import Switchboard, open_switchboard
 from retinue.runtime.open import Runtime
-from retinue.runtime.subagents.runner import Spawner, open_spawner
+from retinue.runtime.subagents.runner import SubagentRunner, open_subagents
 from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
@@ -71,7 +71,7 @@ class Scene:
 
     runtime: Runtime
     board: Switchboard
-    spawner: Spawner
+    spawner: SubagentRunner
     stage: Stage
     events: list[TurnEvent] = field(default_factory=list)
 
@@ -117,7 +117,10 @@ async def serving(
         def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
             events.append(event)
 
-        async with open_switchboard(runtime, publish, nobody_to_ask) as board, open_spawner(runtime, board) as spawner:
+        async with (
+            open_switchboard(runtime, publish, nobody_to_ask) as board,
+            open_subagents(runtime, board) as spawner,
+        ):
             yield Scene(runtime, board, spawner, stage, events)
 
 

@@ -285,7 +285,7 @@ async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
             DEFAULT_AGENT: stage_clock.now() + timedelta(minutes=30),
             AgentId("night"): stage_clock.now() + timedelta(hours=1),
         }
-        room = heart.runtime.agent(AgentId("night")).room
+        room = heart.runtime.agent(AgentId("night")).workspace
         (room.root.path / "HEARTBEAT.md").write_text(CHECKLIST)
         await heart.beat(AgentId("night"), Wake.INTERVAL)
         assert "Look at the stars." in server.requests[0].body.decode()

@@ -13,7 +13,7 @@ import pytest
 from retinue.core.envelope import Source
 from retinue.core.errors import ConfigError, UsageError
 from retinue.core.keys import AgentId
-from retinue.runtime.approvals.allow_rules import ConfiguredRulebook
+from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
 from retinue.runtime.approvals.approvals import Permissions, open_permissions
 from retinue.runtime.home import load_home
 from retinue.storage.home_paths import HomePaths
@@ -43,7 +43,7 @@ def opened(tmp_path: Path) -> Iterator[Open]:
         yield make
 
 
-def patterns(book: ConfiguredRulebook, agent: AgentId = MAIN) -> list[str]:
+def patterns(book: ConfiguredAllowRules, agent: AgentId = MAIN) -> list[str]:
     return [str(pattern) for pattern in book.rules(agent).patterns]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
-from retinue.dispatch.subagent_store import ChildBook
+from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import (
     MOST_UNTOLD,
     Child,
@@ -226,7 +226,7 @@ def test_a_child_of_a_child_carries_its_line() -> None:
 
 async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follower) -> None:
     async with serving(tmp_path, model) as scene:
-        book = ChildBook(scene.runtime.database, scene.runtime.home.clock)
+        book = SubagentStore(scene.runtime.database, scene.runtime.home.clock)
         now = scene.runtime.home.clock.now()
         for name in ("abc1", "abc2"):
             book.add(

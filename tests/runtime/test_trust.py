@@ -46,7 +46,7 @@ def system_prompt(stage: Stage) -> str:
 
 
 async def skills_of(runtime: Runtime) -> list[str]:
-    return [judged.skill.name for judged in runtime.agent(DEFAULT_AGENT).room.skills()]
+    return [judged.skill.name for judged in runtime.agent(DEFAULT_AGENT).workspace.skills()]
 
 
 async def test_its_files_are_quoted_and_give_no_orders(stage: Stage) -> None:

@@ -157,7 +157,7 @@ async def test_what_comes_from_outside_is_known_by_its_place_in_the_workspace(tm
         spawned = await scene.spawner.spawn(order, MAIN, owner=True, foreign=True)
         await scene.told(spawned.child)
         parts = scene.runtime.agent(AgentId("main"))
-        written = parts.memories.writes(parts.room)
+        written = parts.memories.writes(parts.workspace)
         assert "projects/one/page.md" in written.paths()
 
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import anyio
 from anyio.abc import TaskGroup
 
-from retinue.automation.job_store import JobBook
+from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import Job, JobRun, Mode
 from retinue.core.background import run_logged
 from retinue.core.clock import Clock, random_uuid
@@ -55,7 +55,7 @@ WAITS = "It waits for the next heartbeat."
 class JobRunner:
     """Runs the jobs of a home; one process at a time does."""
 
-    book: JobBook
+    book: JobStore
     submit: Submit
     outcome: Outcome
     stop: Stop

@@ -37,7 +37,7 @@ _UNFINISHED = "SELECT * FROM job_runs WHERE outcome = 'running' ORDER BY rowid"
 _FORGET_RUNS = "DELETE FROM job_runs WHERE started_at < ? AND outcome <> 'running'"
 
 
-class JobBook:
+class JobStore:
     """The jobs of a home and their runs. Several processes may share it; each slot is begun by one of them."""
 
     def __init__(self, database: Database, clock: Clock, new_id: IdFactory) -> None:

@@ -34,7 +34,7 @@ class Beat:
     tokens: int = 0
 
 
-class BeatBook:
+class WakeLog:
     """All wakes of a home that are not long past."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

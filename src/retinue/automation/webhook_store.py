@@ -36,7 +36,7 @@ class HookRun:
     accepted_at: datetime
 
 
-class HookBook:
+class WebhookStore:
     """The webhooks of a home that are not over; a gateway that starts takes them up."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

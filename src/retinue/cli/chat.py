@@ -155,7 +155,7 @@ class Chat:
         assistant.tidy(self._key.agent)
         tasks.start_soon(self._attend_wakes, assistant)
         tasks.start_soon(assistant.permissions.approvals.attend, self._key, self._ask, emit)
-        tasks.start_soon(assistant.memories.follow, assistant.agent(self._key.agent).room)
+        tasks.start_soon(assistant.memories.follow, assistant.agent(self._key.agent).workspace)
         self._household = Household(assistant, self._key, self._ask, tasks)
         await self._household.open()
         tasks.start_soon(self._household.watch, self._show_answers)

@@ -13,7 +13,7 @@ from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
     from retinue.automation.drafting import JobFields
-    from retinue.automation.job_store import JobBook
+    from retinue.automation.job_store import JobStore
     from retinue.automation.jobs import Job, JobRun
     from retinue.runtime.home import Home
 
@@ -157,7 +157,7 @@ async def _run_now(home: Home, job: Job) -> JobRun:
 
 
 @contextmanager
-def _opened(invocation: Invocation) -> Iterator[tuple[Home, JobBook]]:
+def _opened(invocation: Invocation) -> Iterator[tuple[Home, JobStore]]:
     from retinue.runtime.automation.jobs import open_job_book
     from retinue.runtime.home import load_home
 

@@ -56,13 +56,13 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
 @pass_invocation
 def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     """Show the latest heartbeats, newest first: why each came and what it did."""
-    from retinue.automation.wake_log import BeatBook, describe_beat
+    from retinue.automation.wake_log import WakeLog, describe_beat
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)
     agent = home.agent_id(agent_id) if agent_id else None
     with open_state(home) as database:
-        found = BeatBook(database, home.clock).log(agent, limit)
+        found = WakeLog(database, home.clock).log(agent, limit)
     rows = [(spell_time(beat.at), beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found]
     invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "No heartbeat yet.")
 

@@ -16,7 +16,7 @@ from retinue.cli.wording import label, spell
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from retinue.runtime.agents.agent import AgentRoom
+    from retinue.runtime.agents.agent import AgentWorkspace
     from retinue.skills.catalog import Catalog
     from retinue.skills.discovery import Discovery
     from retinue.skills.library import Judged
@@ -95,12 +95,12 @@ def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], st
 
 
 @contextmanager
-def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) -> Iterator[AgentRoom]:
-    from retinue.runtime.agents.agent import open_room
+def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) -> Iterator[AgentWorkspace]:
+    from retinue.runtime.agents.agent import open_workspace
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)
-    with open_room(home, home.agent_id(agent), extra_skills=paths) as room:
+    with open_workspace(home, home.agent_id(agent), extra_skills=paths) as room:
         yield room
 
 

@@ -12,7 +12,7 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
-    from retinue.dispatch.subagent_store import ChildBook
+    from retinue.dispatch.subagent_store import SubagentStore
     from retinue.dispatch.subagents import Child
     from retinue.runtime.home import Home
 
@@ -71,12 +71,12 @@ def cancel(invocation: Invocation, run: str) -> None:
 
 
 @contextmanager
-def _opened(invocation: Invocation) -> Iterator[tuple[Home, ChildBook]]:
-    from retinue.dispatch.subagent_store import ChildBook
+def _opened(invocation: Invocation) -> Iterator[tuple[Home, SubagentStore]]:
+    from retinue.dispatch.subagent_store import SubagentStore
 
     home = invocation.load_home()
     with open_state(home) as database:
-        yield home, ChildBook(database, home.clock)
+        yield home, SubagentStore(database, home.clock)
 
 
 def _spell(children: tuple[Child, ...]) -> str:

@@ -40,7 +40,7 @@ def list_workspaces(invocation: Invocation) -> None:
 
 def _describe(home: Home, agent: AgentId) -> dict[str, Any]:
     from retinue.core.errors import WorkspaceError
-    from retinue.runtime.agents.agent import locate_workspace, open_room
+    from retinue.runtime.agents.agent import locate_workspace, open_workspace
 
     row: dict[str, Any] = {
         "agent": agent,
@@ -53,7 +53,7 @@ def _describe(home: Home, agent: AgentId) -> dict[str, Any]:
         "avatar": None,
     }
     try:
-        with open_room(home, agent) as room:
+        with open_workspace(home, agent) as room:
             identity = room.identity()
             row |= {"exists": True, "trusted": room.trusted}
             row |= {"name": identity.name, "emoji": identity.emoji, "avatar": identity.avatar}
@@ -73,12 +73,12 @@ def _state(row: dict[str, Any]) -> str:
 @pass_invocation
 def status(invocation: Invocation, agent: str | None) -> None:
     """Show an agent's files, what of them the model reads, and what is wrong."""
-    from retinue.runtime.agents.agent import open_room
+    from retinue.runtime.agents.agent import open_workspace
     from retinue.runtime.home import load_home
     from retinue.runtime.inspect.workspace import inspect_workspace
 
     home = load_home(invocation.home)
-    with open_room(home, home.agent_id(agent)) as room:
+    with open_workspace(home, home.agent_id(agent)) as room:
         found = inspect_workspace(room)
 
     def text() -> str:

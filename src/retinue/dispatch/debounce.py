@@ -18,14 +18,14 @@ _LABEL = "[From "
 
 
 @dataclass(frozen=True, slots=True)
-class PieceRules:
+class DebounceRules:
     """How long a message of a channel waits for its next piece; none that did not come from one waits."""
 
     wait: timedelta = NO_WAIT
     by_channel: Mapping[str, timedelta] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: InboundSettings) -> PieceRules:
+    def of(cls, settings: InboundSettings) -> DebounceRules:
         by_channel = {name: _milliseconds(each) for name, each in settings.by_channel.items()}
         return cls(_milliseconds(settings.debounce_ms), by_channel)
 
@@ -37,11 +37,11 @@ class PieceRules:
         return self.by_channel.get(inbound.origin.channel, self.wait)
 
 
-EACH_BY_ITSELF = PieceRules()
+EACH_BY_ITSELF = DebounceRules()
 """No message waits for another."""
 
 
-def find_pieces(messages: Sequence[Waiting], rules: PieceRules) -> tuple[Waiting, ...]:
+def find_pieces(messages: Sequence[Waiting], rules: DebounceRules) -> tuple[Waiting, ...]:
     """The first message, with those that follow it as further pieces."""
     pieces = [messages[0]]
     for message in messages[1:]:
@@ -54,7 +54,7 @@ def find_pieces(messages: Sequence[Waiting], rules: PieceRules) -> tuple[Waiting
     return tuple(pieces)
 
 
-def complete_at(pieces: Sequence[Waiting], rules: PieceRules, now: datetime) -> datetime:
+def complete_at(pieces: Sequence[Waiting], rules: DebounceRules, now: datetime) -> datetime:
     """When a message counts as complete; a clock that was set back makes nobody wait longer."""
     wait = rules.wait_after(pieces[-1])
     at_most = pieces[0].accepted_at + wait * WAITS_AT_MOST

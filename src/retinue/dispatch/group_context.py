@@ -20,7 +20,7 @@ Chat = tuple[str, str, str, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class GroupRemark:
     """One message: who wrote it, and what, on one line."""
 
     who: str
@@ -28,11 +28,11 @@ class Remark:
     message_id: str | None = None
 
 
-class Overheard:
+class GroupContext:
     """The latest remarks of each group; the group that was silent longest is forgotten first."""
 
     def __init__(self) -> None:
-        self._chats: OrderedDict[Chat, deque[Remark]] = OrderedDict()
+        self._chats: OrderedDict[Chat, deque[GroupRemark]] = OrderedDict()
 
     def note(self, origin: Origin, who: str, text: str, limit: int) -> None:
         """Keep a message that called nobody, and at most so many of its group; one that is brought again only once."""
@@ -42,13 +42,13 @@ class Overheard:
         kept = self._chats.setdefault(chat, deque())
         self._chats.move_to_end(chat)
         if origin.message_id is None or all(origin.message_id != remark.message_id for remark in kept):
-            kept.append(Remark(who, literal(text, MOST_CHARS), origin.message_id))
+            kept.append(GroupRemark(who, literal(text, MOST_CHARS), origin.message_id))
         while len(kept) > min(limit, MOST_REMARKS):
             kept.popleft()
         while len(self._chats) > MOST_CHATS:
             self._chats.popitem(last=False)
 
-    def recent(self, origin: Origin, limit: int) -> tuple[Remark, ...]:
+    def recent(self, origin: Origin, limit: int) -> tuple[GroupRemark, ...]:
         """What was said in a group since its agent was called last, oldest first."""
         kept = self._chats.get(_chat(origin), ())
         return tuple(kept)[-limit:] if limit > 0 else ()

@@ -23,10 +23,10 @@ from retinue.dispatch.envelope_codec import decode_inbound, decode_origin, decod
 from retinue.storage.database import Database
 
 FIRST_PAUSE = timedelta(seconds=0.5)
-LONGEST_PAUSE = timedelta(minutes=5)
+MAX_PAUSE = timedelta(minutes=5)
 SEEN = ":seen"
 """How the key of the reaction ends that says a message was seen, after the message's run."""
-MOST_ATTEMPTS = 300
+MAX_ATTEMPTS = 300
 """About a day of trying; what did not arrive by then is given up, and its answer stays in the inbox."""
 
 _RESULTS = """
@@ -145,7 +145,7 @@ class Outbox:
 
     def missed(self, head: Head, why: str, *, final: bool) -> bool:
         """Record a failed attempt; returns false if the message is given up."""
-        gives_up = final or head.attempts + 1 >= MOST_ATTEMPTS
+        gives_up = final or head.attempts + 1 >= MAX_ATTEMPTS
         due = self._clock.now() + pause_after(head.attempts)
         with self._database.change() as base:
             base.execute(_MISSED, (_format(due), "failed" if gives_up else "waiting", why[:500], head.outgoing.key))
@@ -179,7 +179,7 @@ def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, O
 
 def pause_after(attempts: int) -> timedelta:
     """How long to wait after a failed try: twice as long each time, up to five minutes."""
-    return min(FIRST_PAUSE * (1 << min(attempts, 20)), LONGEST_PAUSE)
+    return min(FIRST_PAUSE * (1 << min(attempts, 20)), MAX_PAUSE)
 
 
 def _encode(outgoing: OutgoingMessage) -> str:

@@ -36,7 +36,7 @@ MOST_LISTED = 200
 EVERY = -1
 
 
-class ChildBook:
+class SubagentStore:
     """The children of all sessions of a home."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

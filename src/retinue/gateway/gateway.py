@@ -23,12 +23,12 @@ from retinue.gateway.meters import Meters
 from retinue.gateway.peers import comes_from_command
 from retinue.gateway.reload import Reloader
 from retinue.runtime.automation.heartbeats import Heart
-from retinue.runtime.automation.webhooks import HookDesk
-from retinue.runtime.channels.delivery import Courier
-from retinue.runtime.channels.typing import Typist
+from retinue.runtime.automation.webhooks import WebhookReceiver
+from retinue.runtime.channels.delivery import DeliveryService
+from retinue.runtime.channels.typing import TypingIndicator
 from retinue.runtime.dispatcher.switchboard import Switchboard, SwitchboardClosed, TooBusy
 from retinue.runtime.open import Runtime
-from retinue.runtime.subagents.runner import Spawner
+from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.security.redaction import redact_everything
 from retinue.tools.approval_store import Approval
 from retinue.tools.approvals import AlreadySettled, NotAnApprover, UnknownApproval
@@ -72,13 +72,13 @@ class Gateway:
     meters: Meters = field(default_factory=Meters)
     connections: dict[str, Connection] = field(default_factory=dict)
     switchboard: Switchboard = field(init=False)
-    spawner: Spawner = field(init=False)
+    spawner: SubagentRunner = field(init=False)
     jobs: JobRunner = field(init=False)
     heart: Heart = field(init=False)
-    hooks: HookDesk = field(init=False)
+    hooks: WebhookReceiver = field(init=False)
     reloader: Reloader = field(init=False)
-    courier: Courier = field(init=False)
-    typist: Typist = field(init=False)
+    courier: DeliveryService = field(init=False)
+    typist: TypingIndicator = field(init=False)
 
     def publish_turn(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
         """Tell whoever follows a session what happens in its turn."""

@@ -35,14 +35,14 @@ from retinue.runtime.automation.boot import boot_agents
 from retinue.runtime.automation.heartbeats import make_heart
 from retinue.runtime.automation.hook_folders import is_hook_on, load_hook_folders
 from retinue.runtime.automation.jobs import make_job_runner, put_away_runs
-from retinue.runtime.automation.webhooks import HookDesk
-from retinue.runtime.channels.delivery import Courier
-from retinue.runtime.channels.typing import Typist
-from retinue.runtime.commands.config_tool import Driving
+from retinue.runtime.automation.webhooks import WebhookReceiver
+from retinue.runtime.channels.delivery import DeliveryService
+from retinue.runtime.channels.typing import TypingIndicator
+from retinue.runtime.commands.config_tool import GatewayControl
 from retinue.runtime.dispatcher.switchboard import open_switchboard
 from retinue.runtime.home import Home
 from retinue.runtime.open import open_runtime
-from retinue.runtime.subagents.runner import open_spawner
+from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.instance import InstanceFacts, InstanceLock
 from retinue.wire.events import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MOST_FRAME_BYTES, TICK_SECONDS, CloseCode
@@ -122,19 +122,19 @@ async def open_gateway(home: Home, ending: Ending) -> AsyncIterator[Gateway]:
         gate = Gate(home.config.gateway, book, requests, runtime.secrets, home.clock)
         gateway = Gateway(runtime, gate, Hub(random_id()), home.clock.now())
         async with anyio.create_task_group() as tasks:
-            gateway.courier, gateway.typist = Courier(runtime), Typist(runtime, tasks)
+            gateway.courier, gateway.typist = DeliveryService(runtime), TypingIndicator(runtime, tasks)
             tasks.start_soon(gateway.courier.run)
             gateway.reloader = Reloader(gateway, tasks, partial(ending.ask, restart=True))
-            runtime.let_drive(Driving(gateway.reloader.apply_for_agent, partial(ending.ask, restart=True)))
+            runtime.let_drive(GatewayControl(gateway.reloader.apply_for_agent, partial(ending.ask, restart=True)))
             ask = ask_connected(gateway.somebody_may_decide)
             unsubscribe = runtime.permissions.approvals.subscribe(gateway.tell_of_question)
             async with (
                 open_switchboard(runtime, gateway.publish_turn, ask) as switchboard,
-                open_spawner(runtime, switchboard) as spawner,
+                open_subagents(runtime, switchboard) as spawner,
             ):
                 gateway.switchboard, gateway.spawner = switchboard, spawner
                 gateway.jobs, gateway.heart = make_job_runner(runtime, switchboard), make_heart(runtime, switchboard)
-                gateway.hooks = HookDesk(runtime, switchboard, spawner.tasks)
+                gateway.hooks = WebhookReceiver(runtime, switchboard, spawner.tasks)
                 yield gateway
             unsubscribe()
             tasks.cancel_scope.cancel()

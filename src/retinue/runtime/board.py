@@ -15,7 +15,7 @@ from retinue.toolkit.jobdesk import JobDesk
 from retinue.toolkit.memory import Notebook
 
 if TYPE_CHECKING:
-    from retinue.runtime.commands.config_tool import Driving
+    from retinue.runtime.commands.config_tool import GatewayControl
     from retinue.runtime.open import Runtime
     from retinue.toolkit.gateway import Steward
     from retinue.toolkit.message import Messenger
@@ -26,7 +26,7 @@ class Board:
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
-        self.process: Driving | None = None
+        self.process: GatewayControl | None = None
         """The gateway, where one runs in this process."""
 
     def restart(self, reason: str) -> bool:
@@ -73,15 +73,15 @@ class Board:
     async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
         """An agent's memory as one of its sessions may use it."""
         runtime = self._open()
-        return await runtime.memories.notebook(runtime.agent(agent).room, session)
+        return await runtime.memories.notebook(runtime.agent(agent).workspace, session)
 
     def jobs(self) -> JobDesk:
         """The jobs that agents may plan."""
-        from retinue.automation.job_store import JobBook
+        from retinue.automation.job_store import JobStore
         from retinue.runtime.automation.agent_jobs import AgentJobs
 
         runtime = self._open()
-        return AgentJobs(runtime.home, JobBook(runtime.job_database, runtime.home.clock, random_id))
+        return AgentJobs(runtime.home, JobStore(runtime.job_database, runtime.home.clock, random_id))
 
     def company(self) -> Company:
         """The other sessions and agents of the home."""
@@ -91,15 +91,15 @@ class Board:
 
     def messenger(self) -> Messenger:
         """The way to the chats of channels."""
-        from retinue.runtime.channels.message_tool import Postbox
+        from retinue.runtime.channels.message_tool import MessageSender
 
-        return Postbox(self._open())
+        return MessageSender(self._open())
 
     def steward(self) -> Steward:
         """The configuration as agents may change it."""
-        from retinue.runtime.commands.config_tool import HomeSteward
+        from retinue.runtime.commands.config_tool import ConfigTool
 
-        return HomeSteward(self._open().home, self.process)
+        return ConfigTool(self._open().home, self.process)
 
     def _open(self) -> Runtime:
         assert self._runtime is not None, "a tool ran before the runtime was open"

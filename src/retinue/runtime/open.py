@@ -30,7 +30,7 @@ from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.dispatch.outbox import Outbox
 from retinue.hooks.bus import Bus
 from retinue.providers.registry import Providers
-from retinue.runtime.agents.agent import AgentRoom, open_room, seed_agent
+from retinue.runtime.agents.agent import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.tools import SessionTools, make_tools
 from retinue.runtime.approvals.approvals import Permissions, open_permissions
@@ -39,12 +39,12 @@ from retinue.runtime.automation.hooks import attach_bundled, open_bus
 from retinue.runtime.board import Board
 from retinue.runtime.commands.greeting import choose_display, list_commands, make_greeting
 from retinue.runtime.home import Home
-from retinue.runtime.memory.pool import Memories
+from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.models.access import ModelAccess, open_model_access
 from retinue.runtime.reload import Retired
 from retinue.runtime.telemetry.tracing import UNTRACED, Tracer, open_tracer
 from retinue.runtime.turns.plan import AgentParts
-from retinue.runtime.turns.runner import Conversation
+from retinue.runtime.turns.runner import SessionRunner
 from retinue.security.secrets import Secrets
 from retinue.sessions.maintenance import maintain
 from retinue.sessions.store import SessionStore
@@ -56,8 +56,8 @@ from retinue.toolkit.launches import CommandEnd
 from retinue.toolkit.running import CommandTable
 
 if TYPE_CHECKING:
-    from retinue.runtime.commands.config_tool import Driving
-    from retinue.runtime.subagents.runner import Spawner
+    from retinue.runtime.commands.config_tool import GatewayControl
+    from retinue.runtime.subagents.runner import SubagentRunner
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Runtime:
     inbox: Inbox
     lanes: Lanes
     audit: AuditLog
-    memories: Memories
+    memories: MemoryPool
     permissions: Permissions
     database: Database
     job_database: Database
@@ -95,8 +95,8 @@ class Runtime:
     """Messages that no person sent and that nobody attends to yet."""
     _wake: MemoryObjectSendStream[Waiting] = field(init=False)
     _agents: dict[AgentId, AgentParts] = field(default_factory=dict, init=False)
-    _conversations: dict[SessionKey, Conversation] = field(default_factory=dict, init=False)
-    spawner: Spawner | None = field(default=None, init=False)
+    _conversations: dict[SessionKey, SessionRunner] = field(default_factory=dict, init=False)
+    spawner: SubagentRunner | None = field(default=None, init=False)
     """What starts sub-agents, in a process that serves sessions."""
     engage: Callable[[], Awaitable[object]] | None = field(default=None, init=False)
     """Opens what starts sub-agents, in a process that does so only when the first is asked for."""
@@ -115,21 +115,21 @@ class Runtime:
         if found is None:
             if seed:
                 seed_agent(self.home, agent)
-            room = open_room(self.home, agent, extra_skills=self.extra_skills)
+            workspace = open_workspace(self.home, agent, extra_skills=self.extra_skills)
             store = SessionStore(
                 self.home.paths.sessions(agent),
                 self.home.clock,
                 durable=self.home.durable,
-                cwd=str(room.root.path),
+                cwd=str(workspace.root.path),
             )
             found = AgentParts(
                 home=self.home,
-                room=room,
+                workspace=workspace,
                 access=self.model_access(agent),
                 store=store,
                 tools=self.tools,
                 bus=self.bus,
-                engine=self._engine(room),
+                engine=self._engine(workspace),
                 inbox=self.inbox,
                 lanes=self.lanes,
                 audit=self.audit,
@@ -148,11 +148,13 @@ class Runtime:
 
     def skill_programs(self, agent: AgentId) -> frozenset[str]:
         """The programs that an agent's skills ask for."""
-        return self.agent(agent).room.skill_programs()
+        return self.agent(agent).workspace.skill_programs()
 
-    def _engine(self, room: AgentRoom) -> ContextEngine:
+    def _engine(self, workspace: AgentWorkspace) -> ContextEngine:
         """The context engine of the slot, with the default one behind it; an unknown one is logged and not used."""
-        default = DefaultEngine(room.settings.compaction, room.settings.context_pruning, redact=self.secrets.redactor)
+        default = DefaultEngine(
+            workspace.settings.compaction, workspace.settings.context_pruning, redact=self.secrets.redactor
+        )
         wanted = self.home.config.plugins.slots.context_engine
         factory = self.home.registry.engines.get(wanted) if wanted else None
         if factory is None:
@@ -171,12 +173,12 @@ class Runtime:
             return self._agents[agent].access
         return open_model_access(self.home, agent, self.providers, self.secrets)
 
-    def conversation(self, key: SessionKey, *, seed: bool = True) -> Conversation:
+    def conversation(self, key: SessionKey, *, seed: bool = True) -> SessionRunner:
         """The conversation of a session, opened once."""
         found = self._conversations.get(key)
         parts = self.agent(key.agent, seed=seed)
         if found is None or (found.parts is not parts and not found.running):
-            found = Conversation(parts, key)
+            found = SessionRunner(parts, key)
         self._conversations.pop(key, None)
         self._conversations[key] = found
         if len(self._conversations) > MOST_CONVERSATIONS:
@@ -208,7 +210,7 @@ class Runtime:
         self.permissions = self.permissions.renewed(home)
         self.tools = make_tools(home, self.tools.commands, self.board, self.secrets, self.permissions.rulebook)
         self.bus = open_bus(home)
-        self.memories = Memories(self.database)
+        self.memories = MemoryPool(self.database)
         self.audit = home.audit
         home.tune_logs()
         self._agents = {}
@@ -217,7 +219,7 @@ class Runtime:
         renewed.set()
         return retired
 
-    def let_drive(self, gateway: Driving) -> None:
+    def let_drive(self, gateway: GatewayControl) -> None:
         """Give agents the tool that drives the gateway of this process."""
         self.board.process = gateway
         self.tools = make_tools(self.home, self.tools.commands, self.board, self.secrets, self.permissions.rulebook)
@@ -227,7 +229,7 @@ class Runtime:
         while True:
             renewed = self._renewed
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self.memories.follow, self.agent(agent).room)
+                tasks.start_soon(self.memories.follow, self.agent(agent).workspace)
                 await renewed.wait()
                 tasks.cancel_scope.cancel()
 
@@ -259,7 +261,7 @@ class Runtime:
         await self._tell_notes(conversation, show)
         return outbound
 
-    async def _tell_notes(self, conversation: Conversation, show: Emit) -> None:
+    async def _tell_notes(self, conversation: SessionRunner, show: Emit) -> None:
         parts = conversation.parts
         for note in (*self.inbox.notes, *parts.store.notes, *parts.access.credentials.notes):
             if note not in self._told:
@@ -276,7 +278,7 @@ class Runtime:
             partial(SessionLease, home.paths),
         )
         hour_ago = home.clock.now() - timedelta(hours=1)
-        for folder in (home.paths.path, home.paths.sessions(agent), self.agent(agent).room.root.path):
+        for folder in (home.paths.path, home.paths.sessions(agent), self.agent(agent).workspace.root.path):
             sweep_temporaries(folder, hour_ago)
         for what, why in plan.reasons.items():
             log.info("tidied %s of %s: %s", what, agent, why)
@@ -314,7 +316,7 @@ class Runtime:
         self.wakes.close()
         for parts in self._agents.values():
             parts.store.settle_all()
-            parts.room.close()
+            parts.workspace.close()
 
     async def aclose(self) -> None:
         """Close what was retired and not closed yet, and what models and memory hold open."""
@@ -370,7 +372,7 @@ async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> As
             inbox=inbox,
             lanes=lanes,
             audit=home.audit,
-            memories=Memories(database),
+            memories=MemoryPool(database),
             permissions=permissions,
             database=database,
             job_database=_open_job_database(home, database, stack),

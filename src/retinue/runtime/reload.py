@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from retinue.providers.registry import Providers
-from retinue.runtime.memory.pool import Memories
+from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.turns.plan import AgentParts
-from retinue.runtime.turns.runner import Conversation
+from retinue.runtime.turns.runner import SessionRunner
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,9 +16,9 @@ class Retired:
     """Parts of an earlier configuration, which turns that began with them may still use."""
 
     agents: tuple[AgentParts, ...]
-    conversations: tuple[Conversation, ...]
+    conversations: tuple[SessionRunner, ...]
     providers: Providers
-    memories: Memories
+    memories: MemoryPool
     forget: Callable[[Retired], None]
     """Tells whoever keeps track of them that they were closed."""
 
@@ -31,6 +31,6 @@ class Retired:
         self.forget(self)
         for parts in self.agents:
             parts.store.settle_all()
-            parts.room.close()
+            parts.workspace.close()
         await self.memories.aclose()
         await self.providers.aclose()

@@ -22,7 +22,7 @@ def _row(call: Call, agent: AgentId) -> wire.AgentRow:
     home = call.runtime.home
     settings = home.config.agents.resolve(agent)
     try:
-        identity = call.runtime.agent(agent, seed=False).room.identity()
+        identity = call.runtime.agent(agent, seed=False).workspace.identity()
         name, emoji = identity.name, identity.emoji
     except WorkspaceError:
         name, emoji = settings.name, None
@@ -38,7 +38,7 @@ def _row(call: Call, agent: AgentId) -> wire.AgentRow:
 
 @registry.carries_out(wire.SKILLS_LIST)
 async def list_skills(call: Call, params: wire.OfAgent) -> wire.SkillList:
-    room = call.runtime.agent(call.runtime.home.agent_id(params.agent)).room
+    room = call.runtime.agent(call.runtime.home.agent_id(params.agent)).workspace
     return wire.SkillList(
         skills=[
             wire.SkillRow(

@@ -73,7 +73,7 @@ def seed_agent(home: Home, agent: AgentId) -> SeedReport:
 
 
 @dataclass(frozen=True)
-class AgentRoom:
+class AgentWorkspace:
     """One agent at home. Close it to let go of the folder."""
 
     home: Home
@@ -149,7 +149,7 @@ class AgentRoom:
             if root is not None:
                 root.close()
 
-    def __enter__(self) -> AgentRoom:
+    def __enter__(self) -> AgentWorkspace:
         return self
 
     def __exit__(
@@ -158,7 +158,7 @@ class AgentRoom:
         self.close()
 
 
-def open_room(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()) -> AgentRoom:
+def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()) -> AgentWorkspace:
     """Open an agent's workspace; raises `WorkspaceError` where there is none yet."""
     settings = home.config.agents.resolve(agent)
     path = locate_workspace(home, agent)
@@ -181,7 +181,7 @@ def open_room(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...] = ()
     )
     library = open_library(home.config.skills, places)
     readable = _open_readable(source.path for source in list_sources(places, home.config.skills.load))
-    return AgentRoom(
+    return AgentWorkspace(
         home,
         settings,
         root,
@@ -198,13 +198,13 @@ def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bo
     if home.is_in_command:
         raise UsageError("A command that an agent runs cannot vouch for anything. Do it yourself.")
     folder = home.paths.path
-    with open_room(home, agent) as room:
-        if trusted and not room.trusted:
-            vouch(folder, room.root)
-        elif not trusted and not withdraw(folder, room.root) and room.trusted:
-            raise UsageError(f"Retinue made {room.root.path} itself, so there is nothing to take back.")
-        home.audit.record("workspace_trust", CLI, {"path": str(room.root.path), "trusted": trusted})
-        return room.root.path, trusted
+    with open_workspace(home, agent) as workspace:
+        if trusted and not workspace.trusted:
+            vouch(folder, workspace.root)
+        elif not trusted and not withdraw(folder, workspace.root) and workspace.trusted:
+            raise UsageError(f"Retinue made {workspace.root.path} itself, so there is nothing to take back.")
+        home.audit.record("workspace_trust", CLI, {"path": str(workspace.root.path), "trusted": trusted})
+        return workspace.root.path, trusted
 
 
 def is_trusted(home: Home, agent: AgentId) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from retinue.context.prompt.inputs import SandboxFacts
 from retinue.core.errors import StorageError, WorkspaceError
 from retinue.core.keys import SessionKey
-from retinue.runtime.agents.agent import AgentRoom, locate_workspace, open_room
+from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.agents.policy import elevation_gates
 from retinue.runtime.home import Home
 from retinue.sandbox.profile import Access, Confinement, Network, SandboxUnavailable
@@ -29,28 +29,28 @@ def make_sandboxes(home: Home) -> Sandboxes:
     )
 
 
-def confine_session(room: AgentRoom, session: SessionKey) -> Confinement | None:
+def confine_session(workspace: AgentWorkspace, session: SessionKey) -> Confinement | None:
     """The sandbox of a session; None where it is not confined."""
-    return make_sandboxes(room.home).confine(session, tuple(root.path for root in room.readable))
+    return make_sandboxes(workspace.home).confine(session, tuple(root.path for root in workspace.readable))
 
 
-def working_root(room: AgentRoom, session: SessionKey) -> Root:
+def working_root(workspace: AgentWorkspace, session: SessionKey) -> Root:
     """The folder that a session's tools work in while nothing is lifted: the workspace, or what stands in for it."""
-    confinement = confine_session(room, session)
+    confinement = confine_session(workspace, session)
     if confinement is None or confinement.access is Access.WRITE:
-        return room.root
+        return workspace.root
     if confinement.access is Access.NONE:
-        make_sandboxes(room.home).open(confinement, session)
-    known = room.stand_ins.get(confinement.folder)
+        make_sandboxes(workspace.home).open(confinement, session)
+    known = workspace.stand_ins.get(confinement.folder)
     if known is None or not _is_there(known, confinement.folder):
         if known is not None:
             known.close()
         kind = ReadOnlyRoot if confinement.access is Access.READ else Root
-        known = room.stand_ins[confinement.folder] = kind.open(confinement.folder, closed=room.root.closed)
+        known = workspace.stand_ins[confinement.folder] = kind.open(confinement.folder, closed=workspace.root.closed)
     return known
 
 
-def enter_folder(room: AgentRoom, whole: Root, below: str) -> Root:
+def enter_folder(workspace: AgentWorkspace, whole: Root, below: str) -> Root:
     """A folder of a workspace that a session is kept to; it stays open as long as the room.
 
     Raises `WorkspaceError` where it cannot be used any more: trying again would not bring it back.
@@ -59,19 +59,19 @@ def enter_folder(room: AgentRoom, whole: Root, below: str) -> Root:
         fresh = whole.enter(below)
     except StorageError as error:
         raise WorkspaceError(f"This session is kept to one folder, which cannot be used any more: {error}") from error
-    known = room.stand_ins.get(fresh.path)
+    known = workspace.stand_ins.get(fresh.path)
     if known is not None and type(known) is type(fresh) and known.place == fresh.place:
         fresh.close()
         return known
     if known is not None:
         known.close()
-    room.stand_ins[fresh.path] = fresh
+    workspace.stand_ins[fresh.path] = fresh
     return fresh
 
 
-def may_write_notes(room: AgentRoom, session: SessionKey) -> bool:
+def may_write_notes(workspace: AgentWorkspace, session: SessionKey) -> bool:
     """Whether a session may leave notes in the workspace: a sandboxed one only where it may write there itself."""
-    confinement = confine_session(room, session)
+    confinement = confine_session(workspace, session)
     return confinement is None or confinement.access is Access.WRITE
 
 
@@ -81,23 +81,25 @@ def _is_there(root: Root, path: Path) -> bool:
     return (found.st_dev, found.st_ino) == (root.place.device, root.place.inode)
 
 
-def describe_sandbox(room: AgentRoom, session: SessionKey, below: str = "") -> tuple[str, SandboxFacts | None]:
+def describe_sandbox(
+    workspace: AgentWorkspace, session: SessionKey, below: str = ""
+) -> tuple[str, SandboxFacts | None]:
     """The folder that the prompt calls the working directory, and what it says of the sandbox.
 
     `below` is the folder of the workspace that the session is kept to.
     """
-    confinement = confine_session(room, session)
+    confinement = confine_session(workspace, session)
     if confinement is None:
-        return str(room.root.path / below), None
-    home, settings = room.home, room.settings.sandbox
+        return str(workspace.root.path / below), None
+    home, settings = workspace.home, workspace.settings.sandbox
     in_container = settings.backend in ("docker", "podman")
     facts = SandboxFacts(
         workspace=str((Path(settings.docker.workdir) if in_container else confinement.folder) / below),
         access=confinement.access.value,
         network=settings.docker.network != "none" if in_container else confinement.network is Network.PROXY,
-        elevated=all(gate.enabled for gate in elevation_gates(home.config, room.settings)),
+        elevated=all(gate.enabled for gate in elevation_gates(home.config, workspace.settings)),
     )
-    folder = confinement.folder if confinement.access is Access.NONE else room.root.path
+    folder = confinement.folder if confinement.access is Access.NONE else workspace.root.path
     return str(folder / below), facts
 
 
@@ -138,7 +140,7 @@ def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
 
 def _list_shown(home: Home, session: SessionKey) -> tuple[Path, ...]:
     try:
-        with open_room(home, session.agent) as room:
-            return tuple(root.path for root in room.readable)
+        with open_workspace(home, session.agent) as workspace:
+            return tuple(root.path for root in workspace.readable)
     except WorkspaceError:
         return ()

@@ -35,7 +35,7 @@ from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
 from retinue.hooks.bus import Bus
-from retinue.runtime.agents.agent import AgentRoom, docs_folder
+from retinue.runtime.agents.agent import AgentWorkspace, docs_folder
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.home import Home
 from retinue.security.content import sanitise
@@ -84,60 +84,62 @@ class AgentPrompt:
     catalog: Catalog
 
 
-async def build_prompt(room: AgentRoom, order: PromptOrder, bus: Bus) -> AgentPrompt:
+async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: Bus) -> AgentPrompt:
     """The prompt of a session of this agent, from what is on disk now."""
-    files = await _read_files(room, order, bus)
-    catalog = room.skill_catalog()
-    stable = _stable_inputs(room, order, files, catalog)
-    session = _session_inputs(room, order)
+    files = await _read_files(workspace, order, bus)
+    catalog = workspace.skill_catalog()
+    stable = _stable_inputs(workspace, order, files, catalog)
+    session = _session_inputs(workspace, order)
     return AgentPrompt(
         build_system_prompt(stable, session, order.mode),
-        build_turn_block(_turn_inputs(room, order)),
+        build_turn_block(_turn_inputs(workspace, order)),
         files,
         catalog,
     )
 
 
-async def _read_files(room: AgentRoom, order: PromptOrder, bus: Bus) -> tuple[InjectedFile, ...]:
+async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: Bus) -> tuple[InjectedFile, ...]:
     if order.mode is Mode.NONE:
         return ()
     audience = audience_of(order.session.kind, minimal=order.mode is Mode.MINIMAL)
-    pending = ritual_state(room.root) is RitualState.PENDING
-    files = room.reader.stable_files(audience, room.settings, ritual_pending=pending, injection=order.injection)
+    pending = ritual_state(workspace.root) is RitualState.PENDING
+    files = workspace.reader.stable_files(
+        audience, workspace.settings, ritual_pending=pending, injection=order.injection
+    )
     event, _ = await bus.fire(BOOTSTRAP, BootstrapFiles(order.session, files))
     known = {file.name for file in event.files}
     extra = tuple(path for path in event.extra if path not in known)
-    more = room.reader.extra_files(audience, room.settings, extra, order.injection) if extra else ()
+    more = workspace.reader.extra_files(audience, workspace.settings, extra, order.injection) if extra else ()
     return fit_files(
         [file for file in (*event.files, *more) if file.text],
-        room.settings.bootstrap_max_chars,
-        room.settings.bootstrap_total_max_chars,
+        workspace.settings.bootstrap_max_chars,
+        workspace.settings.bootstrap_total_max_chars,
     )
 
 
 def _stable_inputs(
-    room: AgentRoom, order: PromptOrder, files: Sequence[InjectedFile], catalog: Catalog
+    workspace: AgentWorkspace, order: PromptOrder, files: Sequence[InjectedFile], catalog: Catalog
 ) -> StableInputs:
-    settings, config = room.settings, room.home.config
+    settings, config = workspace.settings, workspace.home.config
     can_read = order.model is None or any(tool.name == "read" for tool in order.tools)
-    folder, sandbox = describe_sandbox(room, order.session, order.below)
+    folder, sandbox = describe_sandbox(workspace, order.session, order.below)
     return StableInputs(
         workspace=folder,
         sandbox=sandbox,
         tools=tuple(ToolLine(tool.name, tool.summary, tool.deferred) for tool in order.tools),
         skills=catalog.text if can_read else "",
         files=tuple(
-            ContextFile(file.name, _as_said(room, file.text), file.name, file.raw_chars, file.truncated)
+            ContextFile(file.name, _as_said(workspace, file.text), file.name, file.raw_chars, file.truncated)
             for file in files
         ),
-        workspace_trusted=room.trusted,
-        timezone=settings.user_timezone or machine_timezone(room.home),
+        workspace_trusted=workspace.trusted,
+        timezone=settings.user_timezone or machine_timezone(workspace.home),
         docs=str(docs_folder() or ""),
-        owners=_owners(room.home),
+        owners=_owners(workspace.home),
         delegation=Delegation(settings.subagents.delegation_mode),
         citations=Citations(config.memory.citations),
         model_aliases=tuple(ModelAlias(entry.alias, name) for name, entry in settings.models.items() if entry.alias),
-        bootstrap_pending=room.trusted and any(file.name == "BOOTSTRAP.md" for file in files),
+        bootstrap_pending=workspace.trusted and any(file.name == "BOOTSTRAP.md" for file in files),
         warn_truncation=settings.bootstrap_prompt_truncation_warning == "always",
         silent_replies=order.session.kind.is_shared or order.session.kind in _BACKGROUND,
         contribution=_contribution(order),
@@ -151,26 +153,26 @@ def _contribution(order: PromptOrder) -> Contribution | None:
     return contribution_for(order.model) if order.model else None
 
 
-def _session_inputs(room: AgentRoom, order: PromptOrder) -> SessionInputs:
+def _session_inputs(workspace: AgentWorkspace, order: PromptOrder) -> SessionInputs:
     return SessionInputs(
-        runtime=_runtime_facts(room, order),
+        runtime=_runtime_facts(workspace, order),
         channel=ChannelFacts(
             order.session.channel or order.channel,
             ChatKind.GROUP if order.session.kind.is_shared else ChatKind.DIRECT,
         ),
         tools=frozenset(tool.name for tool in order.tools),
         occasion=_occasion(order),
-        heartbeat=_heartbeat_facts(room, order.session),
+        heartbeat=_heartbeat_facts(workspace, order.session),
         contribution=_contribution(order),
     )
 
 
-def _heartbeat_facts(room: AgentRoom, session: SessionKey) -> HeartbeatFacts | None:
+def _heartbeat_facts(workspace: AgentWorkspace, session: SessionKey) -> HeartbeatFacts | None:
     """The wake-up message, in a session that is for heartbeats alone.
 
     In one that people use too, every one of their turns would pay for it; there the message itself says enough.
     """
-    heartbeat = room.settings.heartbeat
+    heartbeat = workspace.settings.heartbeat
     if session.kind is not SessionKind.HEARTBEAT or not heartbeat.every or not heartbeat.include_system_prompt_section:
         return None
     return HeartbeatFacts(heartbeat.prompt or HEARTBEAT_PROMPT)
@@ -196,44 +198,44 @@ def _occasion(order: PromptOrder) -> Occasion | None:
             assert_never(order.session.kind)
 
 
-def _runtime_facts(room: AgentRoom, order: PromptOrder) -> RuntimeFacts:
-    default_model = room.settings.model.primary or ""
+def _runtime_facts(workspace: AgentWorkspace, order: PromptOrder) -> RuntimeFacts:
+    default_model = workspace.settings.model.primary or ""
     return RuntimeFacts(
-        agent=room.id,
+        agent=workspace.id,
         session=str(order.session),
         session_id=order.session_id,
         host=platform.node(),
-        repo=str(_find_repository(room) or ""),
+        repo=str(_find_repository(workspace) or ""),
         os=platform.system(),
         arch=platform.machine(),
         python=platform.python_version(),
         model=str(order.model.ref) if order.model else default_model,
         default_model=default_model,
-        shell=Path(room.home.environment.get("SHELL", "")).name,
+        shell=Path(workspace.home.environment.get("SHELL", "")).name,
         thinking=order.thinking,
         reasoning=order.reasoning,
     )
 
 
-def _find_repository(room: AgentRoom) -> Path | None:
+def _find_repository(workspace: AgentWorkspace) -> Path | None:
     """The repository that the agent works in: the configured one, else the one around its workspace."""
-    if room.settings.repo_root:
-        return room.home.locate(room.settings.repo_root)
-    return next((folder for folder in room.root.path.parents if (folder / ".git").exists()), None)
+    if workspace.settings.repo_root:
+        return workspace.home.locate(workspace.settings.repo_root)
+    return next((folder for folder in workspace.root.path.parents if (folder / ".git").exists()), None)
 
 
-def _turn_inputs(room: AgentRoom, order: PromptOrder) -> TurnInputs:
+def _turn_inputs(workspace: AgentWorkspace, order: PromptOrder) -> TurnInputs:
     audience = audience_of(order.session.kind, minimal=order.mode is Mode.MINIMAL)
-    file = room.reader.turn_file(Audience.HEARTBEAT if order.is_beat else audience, room.settings)
-    if file is None or not room.trusted:  # it asks for something to be done, which a stranger's must not
+    file = workspace.reader.turn_file(Audience.HEARTBEAT if order.is_beat else audience, workspace.settings)
+    if file is None or not workspace.trusted:  # it asks for something to be done, which a stranger's must not
         return order.turn
     shown = ContextFile(file.name, file.text, file.name)
     return replace(order.turn, heartbeat_file=shown)
 
 
-def _as_said(room: AgentRoom, text: str) -> str:
+def _as_said(workspace: AgentWorkspace, text: str) -> str:
     """The text of a workspace's file; in a folder of somebody else every line of it is quoted."""
-    return text if room.trusted else "\n".join(f"> {line}" for line in sanitise(text).split("\n"))
+    return text if workspace.trusted else "\n".join(f"> {line}" for line in sanitise(text).split("\n"))
 
 
 def _owners(home: Home) -> OwnerFacts | None:

@@ -8,29 +8,29 @@ from collections.abc import Iterator
 from anyio import to_thread
 
 from retinue.core.errors import ConfigError, ToolFailed
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.security.secrets import Secret, Secrets
 from retinue.toolkit.environment import check_variables
 
 log = logging.getLogger(__name__)
 
 
-async def skill_variables(room: AgentRoom, secrets: Secrets) -> dict[str, str]:
+async def skill_variables(workspace: AgentWorkspace, secrets: Secrets) -> dict[str, str]:
     """The variables of the skills an agent may use, with their secrets fetched.
 
     One that would change what programs load, run or connect to is refused; one whose secret cannot be had is left out.
     """
-    wanted = dict(_configured(room))
+    wanted = dict(_configured(workspace))
     if not wanted:
         return {}
     return await to_thread.run_sync(_fetch, wanted, secrets)
 
 
-def _configured(room: AgentRoom) -> Iterator[tuple[str, Secret]]:
-    entries = room.home.config.skills.entries
+def _configured(workspace: AgentWorkspace) -> Iterator[tuple[str, Secret]]:
+    entries = workspace.home.config.skills.entries
     if not any(entry.env or entry.api_key for entry in entries.values()):
         return
-    for judged in room.skills():
+    for judged in workspace.skills():
         entry = entries.get(judged.skill.key) or entries.get(judged.skill.name)
         if entry is None or not judged.gate.eligible:
             continue

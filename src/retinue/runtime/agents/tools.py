@@ -10,7 +10,7 @@ from retinue.context.prompt.inputs import BackgroundCommand
 from retinue.core.clock import random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ModelInfo
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.skill_variables import skill_variables
 from retinue.runtime.board import Board
@@ -20,7 +20,7 @@ from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.search import search_tools
-from retinue.tools.allowlist import Rulebook
+from retinue.tools.allowlist import AllowRules
 from retinue.tools.policy import Layers, decide
 from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
@@ -52,9 +52,9 @@ class SessionTools:
         yield from left.values()
         yield from (tool for tool in search_tools(left) if not decide(tool.name, layers).denied)
 
-    def cap_for(self, room: AgentRoom, model: ModelInfo) -> Callable[[str], str]:
+    def cap_for(self, workspace: AgentWorkspace, model: ModelInfo) -> Callable[[str], str]:
         """What shortens a tool's result to what the model can take."""
-        override = room.settings.context_limits.tool_result_max_chars
+        override = workspace.settings.context_limits.tool_result_max_chars
         return lambda text: cap_output(text, model.window, override)
 
     def background(self, agent: AgentId, session: SessionKey) -> tuple[BackgroundCommand, ...]:
@@ -65,9 +65,9 @@ class SessionTools:
             if command.end is None and command.launch.session == session
         )
 
-    async def variables(self, room: AgentRoom) -> dict[str, str]:
+    async def variables(self, workspace: AgentWorkspace) -> dict[str, str]:
         """What the skills of an agent bring along for its commands."""
-        return await skill_variables(room, self.secrets)
+        return await skill_variables(workspace, self.secrets)
 
     def hide(self, text: str) -> str:
         """The text without the exact secrets that this process knows; what only looks like a key stays."""
@@ -78,7 +78,9 @@ class SessionTools:
         return self.secrets.redactor.redact(text)
 
 
-def make_tools(home: Home, commands: CommandTable, board: Board, secrets: Secrets, rulebook: Rulebook) -> SessionTools:
+def make_tools(
+    home: Home, commands: CommandTable, board: Board, secrets: Secrets, rulebook: AllowRules
+) -> SessionTools:
     """Ask every registered family for its tools."""
     parts = ToolParts(
         settings=home.config.tools,

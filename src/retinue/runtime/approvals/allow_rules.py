@@ -107,7 +107,7 @@ def _no_bins(agent: AgentId) -> frozenset[str]:
     return frozenset()
 
 
-class ConfiguredRulebook:
+class ConfiguredAllowRules:
     """The rules of all agents of a home; satisfies `tools.allowlist.Rulebook`."""
 
     def __init__(self, config: Config, database: Database, audit: AuditLog, clock: Clock) -> None:
@@ -123,9 +123,9 @@ class ConfiguredRulebook:
         """Say where the programs of an agent's skills are to be found."""
         self._skill_bins = skill_bins
 
-    def renewed(self, config: Config) -> ConfiguredRulebook:
+    def renewed(self, config: Config) -> ConfiguredAllowRules:
         """The same remembered rules under another configuration."""
-        fresh = ConfiguredRulebook(config, self._database, self._audit, self._clock)
+        fresh = ConfiguredAllowRules(config, self._database, self._audit, self._clock)
         fresh.attach_skills(self._skill_bins)
         return fresh
 

@@ -11,10 +11,10 @@ from functools import partial
 from retinue.core.approval import IN_COMMAND, Ask
 from retinue.core.envelope import Inbound, Source
 from retinue.core.events import Emit
-from retinue.runtime.approvals.allow_rules import ConfiguredRulebook
+from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
 from retinue.runtime.home import Home
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.tools.approvals import ApprovalBook, Approver
+from retinue.tools.approvals import Approvals, Approver
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Permissions:
     """What people are asked and what they allowed: open questions and the rules for commands."""
 
     home: Home
-    approvals: ApprovalBook
-    rulebook: ConfiguredRulebook
+    approvals: Approvals
+    rulebook: ConfiguredAllowRules
 
     def renewed(self, home: Home) -> Permissions:
         """The same questions and remembered rules under another configuration."""
@@ -57,8 +57,8 @@ def open_permissions(home: Home, database: Database | None = None) -> Iterator[P
             database.close()
         return
     audit, clock = home.audit, home.clock
-    book = ApprovalBook(database, audit, clock, home.paths.path / "presence")
+    book = Approvals(database, audit, clock, home.paths.path / "presence")
     try:
-        yield Permissions(home, book, ConfiguredRulebook(home.config, database, audit, clock))
+        yield Permissions(home, book, ConfiguredAllowRules(home.config, database, audit, clock))
     finally:
         book.close()

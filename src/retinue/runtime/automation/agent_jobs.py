@@ -9,7 +9,7 @@ from typing import Any
 
 from retinue.automation.drafting import JobFields, draft_job, read_fields, revise_job
 from retinue.automation.job_codec import describe_job, describe_run
-from retinue.automation.job_store import JobBook
+from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import Job, WakeMode
 from retinue.automation.schedule import At
 from retinue.core.errors import UsageError
@@ -45,7 +45,7 @@ class AgentJobs:
     """The jobs that one agent may see and change: its own. What an agent adds is marked as the agent's."""
 
     home: Home
-    book: JobBook
+    book: JobStore
 
     def list(self, agent: AgentId) -> Listed:
         return [describe_job(job) for job in self.book.all() if job.agent == agent]

@@ -54,10 +54,12 @@ async def _boot(runtime: Runtime, switchboard: Switchboard, agent: AgentId) -> N
 
 def _instructions(runtime: Runtime, agent: AgentId) -> str:
     """What BOOT.md says; nothing where there is none, or the folder is somebody else's."""
-    room = runtime.agent(agent).room
+    workspace = runtime.agent(agent).workspace
     try:
         return (
-            "" if not room.trusted else room.root.read("BOOT.md", max_bytes=MOST_BYTES).data.decode("utf-8", "replace")
+            ""
+            if not workspace.trusted
+            else workspace.root.read("BOOT.md", max_bytes=MOST_BYTES).data.decode("utf-8", "replace")
         )
     except NotThere:
         return ""

@@ -51,7 +51,7 @@ def keep_sessions(runtime: Runtime) -> None:
 def _keep_session(runtime: Runtime, event: SessionChange, most: int) -> None:
     parts = runtime.agent(event.session.agent)
     session = parts.store.peek(event.session)
-    if session is None or not may_write_notes(parts.room, event.session):
+    if session is None or not may_write_notes(parts.workspace, event.session):
         return
     redact = runtime.home.redactor.redact
     said = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-most:]
@@ -60,9 +60,9 @@ def _keep_session(runtime: Runtime, event: SessionChange, most: int) -> None:
     now = local_time(parts)
     path = f"memory/{now:%Y-%m-%d-%H%M}.md"
     foreign = [line for text, trust in said if trust is Trust.UNTRUSTED for line in lines_of(text)]
-    runtime.memories.writes(parts.room).record(path, foreign, str(event.session))
-    parts.room.root.append(path, _spell_note(session, event.reason, (text for text, _ in said)).encode())
-    runtime.memories.note_change(parts.room)
+    runtime.memories.writes(parts.workspace).record(path, foreign, str(event.session))
+    parts.workspace.root.append(path, _spell_note(session, event.reason, (text for text, _ in said)).encode())
+    runtime.memories.note_change(parts.workspace)
 
 
 def _shorten(text: str) -> str:
@@ -113,7 +113,7 @@ def add_files(runtime: Runtime) -> None:
     patterns = (*entry.paths, *entry.patterns, *entry.files)
 
     async def reading(event: BootstrapFiles) -> BootstrapFiles:
-        workspace = runtime.agent(event.session.agent).room.root.path
+        workspace = runtime.agent(event.session.agent).workspace.root.path
         found = dict.fromkeys(path for pattern in patterns for path in find_files(workspace, pattern))
         return replace(event, extra=(*event.extra, *islice(found, MOST_EXTRA_FILES)))
 

@@ -24,7 +24,7 @@ from retinue.automation.heartbeat import (
     session_of_beats,
 )
 from retinue.automation.schedule import find_zone
-from retinue.automation.wake_log import Beat, BeatBook
+from retinue.automation.wake_log import Beat, WakeLog
 from retinue.config.sections.agents import AgentSettings
 from retinue.config.sections.automation import HeartbeatSettings
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -35,12 +35,12 @@ from retinue.core.messages import Thinking
 from retinue.dispatch.silence import HEARTBEAT_OK
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.automation.agent_jobs import zone_of
-from retinue.runtime.channels.notify_owner import Chat, find_chat, tell
+from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, tell
 from retinue.runtime.dispatcher.household import open_private_switchboard
 from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.open import Runtime
 from retinue.runtime.turns.recovery import recollect
-from retinue.runtime.turns.runner import Conversation
+from retinue.runtime.turns.runner import SessionRunner
 from retinue.storage.files import NotThere
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class _Plan:
     session: SessionKey
     checklist: str | None
     notes: tuple[Note, ...]
-    chat: Chat | None
+    chat: OwnerChat | None
     """None where nobody hears of it."""
     no_route: str = ""
 
@@ -79,7 +79,7 @@ class Heart:
     """Beats for every agent that has a heartbeat."""
 
     runtime: Runtime
-    book: BeatBook
+    book: WakeLog
     agenda: Agenda
     submit: Submit
     outcome: Outcome
@@ -174,7 +174,7 @@ class Heart:
     async def _tell(self, beat: Beat, plan: _Plan, answer: Outbound) -> Beat:
         beat = self._judge(beat, plan, answer)
         reasoning = self._reasoning(answer) if plan.heartbeat.include_reasoning else ""
-        stays = plan.chat == Chat(answer.session) and not reasoning
+        stays = plan.chat == OwnerChat(answer.session) and not reasoning
         if beat.outcome == "delivered" and stays:
             return beat
         await self.runtime.confirm(answer.run)
@@ -216,7 +216,7 @@ class Heart:
         session = session_of_beats(agent, heartbeat.session, isolated=heartbeat.isolated_session)
         return _Plan(agent, settings, session, self._checklist(agent), self.agenda.waiting(agent), chat, no_route)
 
-    def _chat(self, agent: AgentId, heartbeat: HeartbeatSettings) -> Chat | None:
+    def _chat(self, agent: AgentId, heartbeat: HeartbeatSettings) -> OwnerChat | None:
         match heartbeat.target:
             case "none":
                 return None
@@ -229,7 +229,7 @@ class Heart:
         heartbeat, now = plan.heartbeat, self.runtime.home.clock.now()
         hours = heartbeat.active_hours
         last = self.book.last(plan.agent)
-        spent = Conversation(self.runtime.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
+        spent = SessionRunner(self.runtime.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
         return Situation(
             local=now.astimezone(self._zone(hours.timezone)),
             every=heartbeat.every if heartbeat.enabled else timedelta(),
@@ -251,7 +251,7 @@ class Heart:
 
     def _checklist(self, agent: AgentId) -> str | None:
         try:
-            found = self.runtime.agent(agent).room.root.read("HEARTBEAT.md", max_bytes=MOST_CHECKLIST)
+            found = self.runtime.agent(agent).workspace.root.read("HEARTBEAT.md", max_bytes=MOST_CHECKLIST)
             return found.data.decode("utf-8", "replace")
         except NotThere:
             return None
@@ -277,7 +277,7 @@ def make_heart(runtime: Runtime, switchboard: Switchboard) -> Heart:
         return (await switchboard.submit(inbound)).run
 
     clock = runtime.home.clock
-    book, agenda = BeatBook(runtime.database, clock), Agenda(runtime.database, clock)
+    book, agenda = WakeLog(runtime.database, clock), Agenda(runtime.database, clock)
     return Heart(runtime, book, agenda, submit, switchboard.wait, switchboard.is_active)
 
 

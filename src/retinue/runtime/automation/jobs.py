@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from retinue.automation.agenda import Agenda
 from retinue.automation.cron import JobRunner
-from retinue.automation.job_store import JobBook
+from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import Job, Mode
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -37,11 +37,11 @@ WEBHOOK_BYTES = 65_536
 
 
 @contextmanager
-def open_job_book(home: Home) -> Iterator[JobBook]:
+def open_job_book(home: Home) -> Iterator[JobStore]:
     """The jobs of a home, for somebody who runs none."""
     database = Database(home.job_database, durable=home.durable, newer="aside")
     try:
-        yield JobBook(database, home.clock, random_id)
+        yield JobStore(database, home.clock, random_id)
     finally:
         database.close()
 
@@ -69,7 +69,7 @@ def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
         Agenda(runtime.database, home.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
 
     return JobRunner(
-        JobBook(runtime.job_database, home.clock, random_id),
+        JobStore(runtime.job_database, home.clock, random_id),
         submit,
         outcome,
         stop,
@@ -87,7 +87,7 @@ async def open_job_runner(runtime: Runtime) -> AsyncIterator[JobRunner]:
         yield make_job_runner(runtime, switchboard)
 
 
-def put_away_runs(runtime: Runtime, book: JobBook) -> None:
+def put_away_runs(runtime: Runtime, book: JobStore) -> None:
     """Forget runs that are long over, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
     book.forget_old_runs()
     retention = runtime.home.config.cron.session_retention

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from retinue.automation.agenda import Agenda
 from retinue.automation.transforms import find_transform, transform
-from retinue.automation.webhook_store import Errand, HookBook, HookRun
+from retinue.automation.webhook_store import Errand, HookRun, WebhookStore
 from retinue.automation.webhooks import (
     PRESETS,
     HookFields,
@@ -34,7 +34,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ReasoningEffort
-from retinue.runtime.channels.notify_owner import Chat, find_chat, tell
+from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, tell
 from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime
@@ -113,7 +113,7 @@ async def _run_transform(home: Home, call: TransformCall, told: Mapping[str, Any
 
 
 @dataclass(frozen=True, slots=True)
-class HookDesk:
+class WebhookReceiver:
     """Hands the tasks of webhooks to agents, and sees to their answers."""
 
     runtime: Runtime
@@ -121,8 +121,8 @@ class HookDesk:
     tasks: TaskGroup
 
     @property
-    def book(self) -> HookBook:
-        return HookBook(self.runtime.database, self.runtime.home.clock)
+    def book(self) -> WebhookStore:
+        return WebhookStore(self.runtime.database, self.runtime.home.clock)
 
     def adopt(self) -> None:
         """Take up what a process before this one had accepted and not seen through."""
@@ -204,7 +204,7 @@ class HookDesk:
     async def _deliver(self, errand: Errand, session: SessionKey, answer: Outbound) -> None:
         """Bring an answer to its chat; one that is at home in the session it was given in stays there."""
         chat = find_chat(self.runtime, errand.agent, errand.channel, errand.to) if errand.deliver else None
-        if chat == Chat(session):
+        if chat == OwnerChat(session):
             return
         await self.runtime.confirm(answer.run)
         if chat is not None and not answer.silent:

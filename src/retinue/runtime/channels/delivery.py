@@ -95,7 +95,7 @@ def outgoing_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple
     able = capabilities_of(*found)
     text, attachments = _spell(inbound, outbound), list[Attachment]()
     if able.media:
-        root = runtime.agent(outbound.session.agent).room.root
+        root = runtime.agent(outbound.session.agent).workspace.root
         attachments, lost = attach_media(root, outbound.media, most_media_bytes(found[0], config.agents.defaults))
         text = "\n".join(filter(None, (text, *lost)))
     if text and config.messages.response_prefix:
@@ -195,7 +195,7 @@ def human_pauses(delay: HumanDelay, count: int, chance: random.Random) -> Iterat
             yield chance.uniform(shape.min_ms, max(shape.min_ms, shape.max_ms)) / 1000
 
 
-class Courier:
+class DeliveryService:
     """Takes answers to their chats while it runs. One process of a home does that at a time: the gateway."""
 
     def __init__(self, runtime: Runtime, chance: random.Random | None = None) -> None:

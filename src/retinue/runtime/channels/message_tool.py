@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Postbox:
+class MessageSender:
     """The messenger of a runtime."""
 
     runtime: Runtime
@@ -58,7 +58,7 @@ class Postbox:
             return "The reaction is on its way."
         most = most_media_bytes(found[0], runtime.home.config.agents.defaults)
         attached, lost = (
-            ((), ()) if not able.media else attach_media(runtime.agent(session.agent).room.root, order.media, most)
+            ((), ()) if not able.media else attach_media(runtime.agent(session.agent).workspace.root, order.media, most)
         )
         messages = make_outgoing(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
         if messages and able.buttons and order.buttons:

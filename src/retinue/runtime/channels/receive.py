@@ -15,7 +15,7 @@ from retinue.core.origin import Origin
 from retinue.dispatch.admission import wants_ack
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.commands.triggers import as_command
-from retinue.dispatch.group_context import Remark
+from retinue.dispatch.group_context import GroupRemark
 from retinue.dispatch.inbox import Accepted
 from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
@@ -118,7 +118,7 @@ async def _is_command(runtime: Runtime, destination: Destination, text: str) -> 
 
 def _name_of(runtime: Runtime, destination: Destination) -> str | None:
     try:
-        return runtime.agent(destination.route.agent).room.identity().name
+        return runtime.agent(destination.route.agent).workspace.identity().name
     except WorkspaceError:
         return None
 
@@ -142,7 +142,7 @@ def _who(home: Home, origin: Origin) -> str:
     return " ".join(filter(None, (_plain(origin.sender_name), f"({_plain(address)})")))
 
 
-def _tell_before(remarks: Sequence[Remark]) -> str:
+def _tell_before(remarks: Sequence[GroupRemark]) -> str:
     """What was said before an agent was called, as text from outside that asks for nothing."""
     if not remarks:
         return ""

@@ -33,7 +33,7 @@ _SIGNS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
 """The first of these events of a turn begins it."""
 
 
-class Typist:
+class TypingIndicator:
     """Hears what happens in turns, and has their chats show it; one that cannot is left in peace."""
 
     def __init__(self, runtime: Runtime, tasks: TaskGroup) -> None:

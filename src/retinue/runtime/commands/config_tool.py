@@ -20,7 +20,7 @@ LATER = "No gateway runs in this process; the change holds from the next start o
 
 
 @dataclass(frozen=True, slots=True)
-class Driving:
+class GatewayControl:
     """What lets an agent make a running gateway read its configuration and start over."""
 
     apply: Callable[[], Awaitable[Mapping[str, Any]]]
@@ -28,11 +28,11 @@ class Driving:
 
 
 @dataclass(frozen=True, slots=True)
-class HomeSteward:
+class ConfigTool:
     """The steward of a home; without a gateway to drive, changes are only written."""
 
     home: Home
-    process: Driving | None = None
+    process: GatewayControl | None = None
 
     def get(self, key: str | None) -> dict[str, Any]:
         return {"value": effective_value(self.home.loaded, key), "hash": self._hash()}

@@ -9,22 +9,22 @@ from retinue.core.api import Display, Greeting
 from retinue.core.envelope import Inbound
 from retinue.runtime.agents.agent import NOT_OURS
 from retinue.runtime.models.access import NO_MODEL
-from retinue.runtime.turns.runner import Conversation
+from retinue.runtime.turns.runner import SessionRunner
 
 TINY_WINDOW = 16_384
 
 
-async def make_greeting(conversation: Conversation) -> Greeting:
+async def make_greeting(conversation: SessionRunner) -> Greeting:
     """Who answers, where it lives, and with which model."""
     parts = conversation.parts
-    identity = parts.room.identity()
+    identity = parts.workspace.identity()
     session = parts.store.find(conversation.key)
     choice = await parts.access.choose(session.model if session else None)
     greeting = Greeting(
         name=" ".join(filter(None, (identity.emoji, identity.name or "Retinue"))),
-        workspace=str(parts.room.root.path),
+        workspace=str(parts.workspace.root.path),
         messages=session.messages if session else 0,
-        caution="" if parts.room.trusted else NOT_OURS,
+        caution="" if parts.workspace.trusted else NOT_OURS,
     )
     if choice is None:
         return replace(greeting, advice=NO_MODEL)
@@ -37,17 +37,17 @@ async def make_greeting(conversation: Conversation) -> Greeting:
     )
 
 
-def choose_display(conversation: Conversation) -> Display:
+def choose_display(conversation: SessionRunner) -> Display:
     """How the session wants its turns shown: what was chosen in it, else what is configured."""
     session = conversation.parts.store.find(conversation.key)
-    settings = conversation.parts.room.settings
+    settings = conversation.parts.workspace.settings
     reasoning = (session.reasoning if session else None) or settings.reasoning_default
     return Display(reasoning != "off", (session.verbose if session else None) or settings.verbose_default)
 
 
-def list_commands(conversation: Conversation) -> Sequence[str]:
+def list_commands(conversation: SessionRunner) -> Sequence[str]:
     """The names of the slash commands, those of skills included."""
-    from retinue.runtime.commands.session_api import ConversationDesk
+    from retinue.runtime.commands.session_api import SessionApi
 
-    desk = ConversationDesk(conversation, Inbound("", conversation.key))
+    desk = SessionApi(conversation, Inbound("", conversation.key))
     return (*(command.name for command in desk.commands()), *desk.skill_commands())

@@ -23,7 +23,7 @@ from retinue.dispatch.queue import USAGE as QUEUE_USAGE
 from retinue.runtime.agents.policy import is_sandboxed, wanted_elevation
 from retinue.runtime.approvals.approvals import Permissions
 from retinue.runtime.commands.chat_config import NOT_FROM_COMMANDS, answer_config, answer_plugins
-from retinue.runtime.turns.permissions import change_elevation, spell_sender
+from retinue.runtime.turns.permissions import change_elevation, format_sender
 from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.runner import QUEUE
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
@@ -37,28 +37,28 @@ from retinue.tools.approval_store import Approval
 from retinue.tools.elevated import Elevation
 
 if TYPE_CHECKING:
-    from retinue.runtime.turns.runner import Conversation
+    from retinue.runtime.turns.runner import SessionRunner
 
 
 BASH_IS_OFF = "Shell commands cannot be run from a chat here. `retinue config set commands.bash true` allows it."
 
 
-async def carry_out(conversation: Conversation, inbound: Inbound) -> Answer | None:
+async def carry_out(conversation: SessionRunner, inbound: Inbound) -> Answer | None:
     """Run the slash command in a message and tell those who listen; None where the message is none."""
-    answer = await run_command(inbound.text, ConversationDesk(conversation, inbound))
+    answer = await run_command(inbound.text, SessionApi(conversation, inbound))
     typed = parse_command(inbound.text)
     if answer is None or typed is None:
         return None
-    given = CommandGiven(conversation.key, typed.name, typed.rest, spell_sender(inbound))
+    given = CommandGiven(conversation.key, typed.name, typed.rest, format_sender(inbound))
     heard, _ = await conversation.parts.bus.fire(COMMAND, given)
     return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationDesk:
+class SessionApi:
     """Lets the sender of one message command the conversation it was sent in."""
 
-    conversation: Conversation
+    conversation: SessionRunner
     inbound: Inbound
 
     @property
@@ -87,12 +87,12 @@ class ConversationDesk:
         plan = await conversation.planner.plan(transcript)
         session = parts.store.peek(self.session)
         assert session is not None
-        identity = parts.room.identity()
+        identity = parts.workspace.identity()
         return Status(
             session=str(self.session),
             session_id=str(session.id),
-            agent=parts.room.id,
-            name=" ".join(filter(None, (identity.emoji, identity.name or parts.room.id))),
+            agent=parts.workspace.id,
+            name=" ".join(filter(None, (identity.emoji, identity.name or parts.workspace.id))),
             model=str(plan.choice.ref) if plan else "no model",
             because=plan.choice.because if plan else "see /help",
             thinking=str(plan.thinking) if plan else "off",
@@ -101,17 +101,17 @@ class ConversationDesk:
             window=plan.info.window if plan else 0,
             usage=session.usage,
             compactions=session.compactions,
-            workspace=str(parts.room.root.path),
+            workspace=str(parts.workspace.root.path),
             time=self._spell_time(),
             truncated=tuple(file.name for file in plan.prompt.files if file.truncated) if plan else (),
             running=conversation.running,
-            elevated=wanted_elevation(parts.room.settings, session),
-            sandboxed=is_sandboxed(parts.room.settings, self.session),
+            elevated=wanted_elevation(parts.workspace.settings, session),
+            sandboxed=is_sandboxed(parts.workspace.settings, self.session),
         )
 
     def _spell_time(self) -> str:
         parts = self.conversation.parts
-        style = clock_style(parts.room.settings.time_format, parts.home.environment)
+        style = clock_style(parts.workspace.settings.time_format, parts.home.environment)
         return local_time(parts).strftime(f"%A %Y-%m-%d {style} %Z")
 
     async def report(self) -> PromptReport:
@@ -169,7 +169,7 @@ class ConversationDesk:
     def choose_thinking(self, level: str | None) -> str:
         chosen = ReasoningEffort(level) if level else None
         self._transcript().append(ThinkingChanged(chosen))
-        return str(chosen or self.conversation.parts.room.settings.thinking_default or "off")
+        return str(chosen or self.conversation.parts.workspace.settings.thinking_default or "off")
 
     def choose(self, setting: str, value: str | None) -> None:
         self._transcript().append(SettingChanged(setting, value))
@@ -207,14 +207,14 @@ class ConversationDesk:
         return Answer("", ask=f"Use the skill `{skill.name}`: read {skill.location} and follow it.{task}")
 
     def config(self, rest: str) -> str:
-        return answer_config(self.conversation.parts.home, rest, spell_sender(self.inbound))
+        return answer_config(self.conversation.parts.home, rest, format_sender(self.inbound))
 
     async def subagents(self, action: str, run: str, message: str) -> str:
         arguments = {"action": action, "run": run, "message": message}
         return await self.conversation.run_tool("subagents", arguments, self.inbound)
 
     def plugins(self, rest: str) -> str:
-        return answer_plugins(self.conversation.parts.home, rest, spell_sender(self.inbound))
+        return answer_plugins(self.conversation.parts.home, rest, format_sender(self.inbound))
 
     def restart_gateway(self) -> str:
         parts = self.conversation.parts
@@ -222,7 +222,7 @@ class ConversationDesk:
             return NOT_FROM_COMMANDS
         if not parts.home.config.commands.restart:
             return "The gateway cannot be restarted from a chat here: commands.restart is false."
-        if not parts.restart_gateway(f"{spell_sender(self.inbound)} asked for it"):
+        if not parts.restart_gateway(f"{format_sender(self.inbound)} asked for it"):
             return "No gateway runs in this process, so there is nothing to restart."
         return "The gateway restarts; what runs comes to its end first."
 
@@ -237,7 +237,7 @@ class ConversationDesk:
 
     async def _agree(self, request: ApprovalRequest) -> ApprovalDecision:
         """The answer to a question about what the owner has just typed."""
-        return ApprovalDecision(Verdict.ALLOW_ONCE, "typed by the owner", spell_sender(self.inbound))
+        return ApprovalDecision(Verdict.ALLOW_ONCE, "typed by the owner", format_sender(self.inbound))
 
     def now(self) -> datetime:
         return self.conversation.parts.home.clock.now()
@@ -267,7 +267,7 @@ class ConversationDesk:
         return self.conversation.parts.permissions
 
     def _skills(self) -> tuple[SkillCommand, ...]:
-        eligible = [judged.skill for judged in self.conversation.parts.room.skills() if judged.gate.eligible]
+        eligible = [judged.skill for judged in self.conversation.parts.workspace.skills() if judged.gate.eligible]
         return name_commands(eligible, reserved=RESERVED)
 
     def _transcript(self) -> Transcript:

@@ -14,7 +14,7 @@ from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.envelope import Outbound, Source
 from retinue.core.events import TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
-from retinue.dispatch.subagent_store import ChildBook
+from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import ChildState
 from retinue.runtime.open import Runtime
 
@@ -83,11 +83,11 @@ class Household:
 
     async def _serve(self, *, task_status: TaskStatus[None]) -> None:
         from retinue.runtime.dispatcher.switchboard import open_switchboard
-        from retinue.runtime.subagents.runner import open_spawner
+        from retinue.runtime.subagents.runner import open_subagents
 
         async with (
             open_switchboard(self.runtime, self._hear, self.ask, attends_wakes=self.attends_wakes) as switchboard,
-            open_spawner(self.runtime, switchboard) as spawner,
+            open_subagents(self.runtime, switchboard) as spawner,
         ):
             spawner.adopt(self.session)
             task_status.started()
@@ -98,8 +98,8 @@ class Household:
             self._heard.set()
 
     @property
-    def _book(self) -> ChildBook:
-        return ChildBook(self.runtime.database, self.runtime.home.clock)
+    def _book(self) -> SubagentStore:
+        return SubagentStore(self.runtime.database, self.runtime.home.clock)
 
 
 @asynccontextmanager
@@ -109,14 +109,14 @@ async def open_private_switchboard(runtime: Runtime) -> AsyncIterator[Switchboar
     Sub-agents that the work starts are waited for, and so is what its session says to their results.
     """
     from retinue.runtime.dispatcher.switchboard import open_switchboard
-    from retinue.runtime.subagents.runner import open_spawner
+    from retinue.runtime.subagents.runner import open_subagents
 
     def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
         """Nobody watches."""
 
     async with (
         open_switchboard(runtime, publish, nobody_to_ask) as switchboard,
-        open_spawner(runtime, switchboard) as spawner,
+        open_subagents(runtime, switchboard) as spawner,
     ):
         yield switchboard
         await spawner.settle()

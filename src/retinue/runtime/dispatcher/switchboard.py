@@ -25,9 +25,9 @@ from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatu
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage
 from retinue.dispatch.commands.triggers import as_meant
-from retinue.dispatch.group_context import Overheard
+from retinue.dispatch.group_context import GroupContext
 from retinue.dispatch.inbox import Accepted
-from retinue.runtime.dispatcher.wakes import note_wake
+from retinue.runtime.dispatcher.wakes import record_wake
 from retinue.runtime.memory.pool import has_notes
 from retinue.runtime.open import Runtime
 from retinue.storage.lease import SessionLease
@@ -35,7 +35,7 @@ from retinue.storage.lease import SessionLease
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-LONGEST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 MOST_SESSIONS = 5_000
 """Sessions that may have something to answer at one time; the inbox bounds what waits in each."""
 MOST_COMMAND_ANSWERS = 1_000
@@ -77,7 +77,7 @@ class Switchboard:
     ask: Ask
     _tasks: TaskGroup
     _gate: anyio.CapacityLimiter
-    overheard: Overheard = field(default_factory=Overheard)
+    overheard: GroupContext = field(default_factory=GroupContext)
     """What groups say without calling anybody."""
     _driving: set[SessionKey] = field(default_factory=set)
     _ended: dict[SessionKey, anyio.Event] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Switchboard:
             inbound = done
         accepted = self.runtime.inbox.accept(inbound, run, idempotency)
         if not accepted.duplicate:
-            note_wake(self.runtime, inbound)
+            record_wake(self.runtime, inbound)
             self.wake(inbound.session)
         return accepted
 
@@ -216,7 +216,7 @@ class Switchboard:
                     log.exception("a turn in %s failed; trying again in %g s", session, pause)
                     self._tell(session)
                     await anyio.sleep(pause)
-                    pause = min(pause * 2, LONGEST_PAUSE)
+                    pause = min(pause * 2, MAX_PAUSE)
                     continue
                 self._tell(session)
                 if not more:
@@ -257,7 +257,7 @@ class Switchboard:
 
     def _follow(self, agent: AgentId) -> None:
         """Keep the memory of an agent fresh from its first turn on."""
-        if agent not in self._followed and has_notes(self.runtime.agent(agent).room):
+        if agent not in self._followed and has_notes(self.runtime.agent(agent).workspace):
             self._followed.add(agent)
             self._tasks.start_soon(self._follow_memory, agent)
 
@@ -272,7 +272,7 @@ class Switchboard:
         async for waiting in self.runtime.wakes:
             session = waiting.inbound.session
             if not self.is_active(session):
-                note_wake(self.runtime, waiting.inbound)
+                record_wake(self.runtime, waiting.inbound)
             self.wake(session)
 
 

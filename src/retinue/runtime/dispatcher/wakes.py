@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.automation.heartbeat import Wake
-from retinue.automation.wake_log import WOKEN, Beat, BeatBook
+from retinue.automation.wake_log import WOKEN, Beat, WakeLog
 from retinue.core.envelope import Inbound, Source
 from retinue.runtime.open import Runtime
 
@@ -18,7 +18,7 @@ _WAKES = {
 }
 
 
-def note_wake(runtime: Runtime, inbound: Inbound) -> None:
+def record_wake(runtime: Runtime, inbound: Inbound) -> None:
     """Keep the reason for a turn that happens by itself, beside the heartbeats."""
     wake = _WAKES.get(inbound.source)
     if wake is None:
@@ -27,4 +27,4 @@ def note_wake(runtime: Runtime, inbound: Inbound) -> None:
     first = inbound.text.lstrip().partition("\n")[0][:MOST_CHARS]
     detail = home.redactor.redact(f"{inbound.session}: {first}")
     beat = Beat(inbound.session.agent, home.clock.now(), wake, WOKEN, detail)
-    BeatBook(runtime.database, home.clock).record(beat)
+    WakeLog(runtime.database, home.clock).record(beat)

@@ -30,7 +30,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.memory.index import MemoryIndex
 from retinue.memory.sync import make_plan
-from retinue.runtime.agents.agent import AgentRoom, locate_workspace, open_room
+from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
 from retinue.runtime.home import Home
@@ -116,36 +116,38 @@ async def _see_agent(home: Home, agent: AgentId, *, deep: bool, whole: bool) -> 
     model = await _see_model(home, agent, deep=deep)
     path = locate_workspace(home, agent)
     try:
-        room = open_room(home, agent)
+        workspace = open_workspace(home, agent)
     except RetinueError as error:
         absent = not os.path.lexists(path)
         return AgentFacts(agent, WorkspaceFacts(path, str(error), absent), report, model, SandboxFacts(works=True))
-    with room:
+    with workspace:
         return AgentFacts(
             id=agent,
-            workspace=_see_workspace(room),
+            workspace=_see_workspace(workspace),
             sessions=report,
             model=model,
-            sandbox=_see_sandbox(room),
+            sandbox=_see_sandbox(workspace),
             skills=SkillFacts(
-                room.skills(), room.library.load(), tuple(skill.name for skill in room.skill_catalog().omitted)
+                workspace.skills(),
+                workspace.library.load(),
+                tuple(skill.name for skill in workspace.skill_catalog().omitted),
             ),
-            memory=await _see_memory(room) if whole and room.settings.memory_search.enabled else None,
+            memory=await _see_memory(workspace) if whole and workspace.settings.memory_search.enabled else None,
         )
 
 
-def _see_workspace(room: AgentRoom) -> WorkspaceFacts:
-    found = inspect_workspace(room)
-    faults = [room.reader.read(row.name).problem for row in BOOTSTRAP_FILES]
+def _see_workspace(workspace: AgentWorkspace) -> WorkspaceFacts:
+    found = inspect_workspace(workspace)
+    faults = [workspace.reader.read(row.name).problem for row in BOOTSTRAP_FILES]
     return WorkspaceFacts(
-        room.root.path,
+        workspace.root.path,
         missing=tuple(row["name"] for row in found["files"] if row["status"] == "missing"),
         truncated=tuple(
             Truncation(row["name"], row["raw"], row["injected"]) for row in found["files"] if row["truncated"]
         ),
-        faults=tuple(fault for fault in (*faults, room.identity().problem) if fault),
+        faults=tuple(fault for fault in (*faults, workspace.identity().problem) if fault),
         leftover_ritual=found["ritual"] == str(RitualState.LEFTOVER),
-        trusted=room.trusted,
+        trusted=workspace.trusted,
     )
 
 
@@ -185,10 +187,10 @@ async def _list_unreadable(access: ModelAccess, provider: str, *, deep: bool) ->
     return tuple(problems)
 
 
-def _see_sandbox(room: AgentRoom) -> SandboxFacts:
-    sandboxes = make_sandboxes(room.home)
-    for session in (SessionKey.main(room.id), SessionKey.parse("doctor", default_agent=room.id)):
-        confinement = sandboxes.confine(session, tuple(root.path for root in room.readable))
+def _see_sandbox(workspace: AgentWorkspace) -> SandboxFacts:
+    sandboxes = make_sandboxes(workspace.home)
+    for session in (SessionKey.main(workspace.id), SessionKey.parse("doctor", default_agent=workspace.id)):
+        confinement = sandboxes.confine(session, tuple(root.path for root in workspace.readable))
         if confinement is not None:
             choice = sandboxes.choose(confinement, session)
             because = sandboxes.standing(session).because
@@ -196,14 +198,14 @@ def _see_sandbox(room: AgentRoom) -> SandboxFacts:
     return SandboxFacts(works=True)
 
 
-async def _see_memory(room: AgentRoom) -> MemoryFacts:
-    path, wants_vectors = index_path(room), room.settings.memory_search.store.vector.enabled
+async def _see_memory(workspace: AgentWorkspace) -> MemoryFacts:
+    path, wants_vectors = index_path(workspace), workspace.settings.memory_search.store.vector.enabled
     if not path.exists():
         return MemoryFacts(path, exists=False)
     if not is_whole(path):
         return MemoryFacts(path, problem=f"The index {path} is damaged.")
     try:
-        async with open_memory(room) as memory:
+        async with open_memory(workspace) as memory:
             if not isinstance(memory, MemoryIndex):
                 qmd = await memory.status()
                 told = tuple(f"{problem.path}: {problem.message}" for problem in qmd.problems)

@@ -15,12 +15,12 @@ from retinue.core.envelope import Inbound
 from retinue.core.errors import ToolFailed, WorkspaceError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef
-from retinue.runtime.agents.agent import list_closed, locate_workspace, open_room
+from retinue.runtime.agents.agent import list_closed, locate_workspace, open_workspace
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.policy import elevation_of, session_layers
 from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.agents.tools import make_tools
-from retinue.runtime.approvals.allow_rules import ConfiguredRulebook
+from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
 from retinue.runtime.board import Board
 from retinue.runtime.home import Home
 from retinue.runtime.models.probe import make_access
@@ -36,7 +36,7 @@ from retinue.toolkit.environment import base_environment
 from retinue.toolkit.paths import locate_readable, locate_writable, told
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.shell import ExecArguments, enclose, make_wish, opened_folder
-from retinue.tools.allowlist import FixedRules
+from retinue.tools.allowlist import FixedAllowRules
 from retinue.tools.commands import Allow, Consult, Deny
 from retinue.tools.elevated import Elevation, lift_rules
 from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
@@ -112,9 +112,9 @@ class Standing:
 
     def judge_path(self, tool: str, path: str) -> Explained:
         """Whether a tool may use a file, by the checks of the tool; the file is looked at, never read."""
-        with open_room(self.home, self.session.agent) as room:
+        with open_workspace(self.home, self.session.agent) as workspace:
             try:
-                context = make_context(room, self.session, self.elevated, self.below)
+                context = make_context(workspace, self.session, self.elevated, self.below)
                 found, note = _find_readable(context, path) if tool in READING else _find_writable(context, path)
             except (ToolFailed, WorkspaceError) as failure:
                 return self._under_policy(tool, Effect.DENY, str(failure), {"path": path})
@@ -169,22 +169,22 @@ def _standing_root(home: Home, agent: AgentId, confinement: Confinement | None) 
 
 
 @contextmanager
-def _open_rulebook(home: Home) -> Iterator[ConfiguredRulebook]:
+def _open_rulebook(home: Home) -> Iterator[ConfiguredAllowRules]:
     """The rules of the agents; a home that remembers nothing yet stays as it is."""
     path = home.paths.path / DATABASE_NAME
     with (
         TemporaryDirectory() as empty,
         closing(Database(path if path.exists() else Path(empty) / DATABASE_NAME, newer="aside")) as database,
     ):
-        book = ConfiguredRulebook(home.config, database, home.audit, home.clock)
+        book = ConfiguredAllowRules(home.config, database, home.audit, home.clock)
         book.attach_skills(partial(_skill_programs, home))
         yield book
 
 
 def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
     try:
-        with open_room(home, agent) as room:
-            return room.skill_programs()
+        with open_workspace(home, agent) as workspace:
+            return workspace.skill_programs()
     except WorkspaceError:
         return frozenset()
 
@@ -226,4 +226,4 @@ def every_tool(home: Home) -> Toolset:
     """All tools there are, made to be looked at and not to be run."""
     secrets = Secrets(home.environment, home.redactor)
     table = CommandTable(home.clock, random_id)
-    return make_tools(home, table, Board(), secrets, FixedRules()).toolset
+    return make_tools(home, table, Board(), secrets, FixedAllowRules()).toolset

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, Audience, FileStatus
 from retinue.workspace.budget import fit_files
 from retinue.workspace.ritual import RitualState, ritual_state
 
 
-def inspect_workspace(room: AgentRoom) -> dict[str, Any]:
+def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
     """An agent's files and their state, as plain data."""
-    settings = room.settings
-    ritual = ritual_state(room.root)
-    stable = room.reader.stable_files(Audience.OWNER, settings, ritual_pending=ritual is RitualState.PENDING)
+    settings = workspace.settings
+    ritual = ritual_state(workspace.root)
+    stable = workspace.reader.stable_files(Audience.OWNER, settings, ritual_pending=ritual is RitualState.PENDING)
     injected = {
         file.name: file for file in fit_files(stable, settings.bootstrap_max_chars, settings.bootstrap_total_max_chars)
     }
     rows, problems = [], []
     for row in BOOTSTRAP_FILES:
-        file = room.reader.read(row.name)
+        file = workspace.reader.read(row.name)
         shown = injected.get(row.name)
         if file.status is FileStatus.MISSING and not row.expected:
             continue
@@ -40,19 +40,19 @@ def inspect_workspace(room: AgentRoom) -> dict[str, Any]:
             problems.append(f"{row.name} is shortened in the prompt from {shown.raw_chars} to {shown.injected_chars}.")
     if ritual is RitualState.LEFTOVER:
         problems.append("BOOTSTRAP.md is left over from the first conversation and no longer read; delete it.")
-    if not room.trusted:
+    if not workspace.trusted:
         problems.append("Retinue did not make this folder: its files are data until `retinue workspace trust`.")
-    identity = room.identity()
+    identity = workspace.identity()
     if identity.problem:
         problems.append(identity.problem)
     return {
-        "agent": room.id,
-        "workspace": str(room.root.path),
+        "agent": workspace.id,
+        "workspace": str(workspace.root.path),
         "name": identity.name,
         "emoji": identity.emoji,
         "avatar": identity.avatar,
         "ritual": str(ritual),
-        "trusted": room.trusted,
+        "trusted": workspace.trusted,
         "files": rows,
         "problems": problems,
     }

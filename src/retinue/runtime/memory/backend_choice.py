@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from retinue.memory.index import MemoryIndex
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.memory.notebook import open_index
 from retinue.runtime.memory.sources import qmd_folder
 from retinue.storage.provenance import AgentWrites
@@ -21,23 +21,23 @@ FIRST_SYNC_SECONDS = 2.0
 
 @asynccontextmanager
 async def open_memory(
-    room: AgentRoom, writes: AgentWrites | None = None, due: set[str] | None = None
+    workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
 ) -> AsyncIterator[MemoryIndex | QmdMemory]:
     """An agent's memory as configured, closed at the end of the block; nothing is watched."""
-    async with open_index(room, writes, due) as builtin:
-        if room.home.config.memory.backend == "builtin":
+    async with open_index(workspace, writes, due) as builtin:
+        if workspace.home.config.memory.backend == "builtin":
             yield builtin
             return
-        memory = _make_qmd(room, builtin)
+        memory = _make_qmd(workspace, builtin)
         try:
             yield memory
         finally:
             await memory.aclose()
 
 
-def seconds_at_opening(room: AgentRoom) -> float:
+def seconds_at_opening(workspace: AgentWorkspace) -> float:
     """How long to bring a memory up to date when it is opened; 0 is not at all."""
-    memory, sync = room.home.config.memory, room.settings.memory_search.sync
+    memory, sync = workspace.home.config.memory, workspace.settings.memory_search.sync
     if memory.backend == "builtin":
         return FIRST_SYNC_SECONDS if sync.on_session_start else 0.0
     update = memory.qmd.update
@@ -46,17 +46,17 @@ def seconds_at_opening(room: AgentRoom) -> float:
     return update.update_timeout_ms / 1000 if update.wait_for_boot_sync else FIRST_SYNC_SECONDS
 
 
-def _make_qmd(room: AgentRoom, builtin: MemoryIndex) -> QmdMemory:
+def _make_qmd(workspace: AgentWorkspace, builtin: MemoryIndex) -> QmdMemory:
     from retinue.memory.qmd.index import QmdIndex
     from retinue.memory.qmd.memory import RECALL_SECONDS, QmdMemory
     from retinue.memory.qmd.program import QmdFolders, QmdProgram
 
-    home, settings = room.home, room.home.config.memory.qmd
-    folders = QmdFolders(qmd_folder(room), home.paths.models / "qmd")
+    home, settings = workspace.home, workspace.home.config.memory.qmd
+    folders = QmdFolders(qmd_folder(workspace), home.paths.models / "qmd")
     program = QmdProgram(settings.command, folders, home.environment, uses_models=settings.search_mode != "search")
-    recall = room.settings.memory_search.recall
+    recall = workspace.settings.memory_search.recall
     return QmdMemory(
-        QmdIndex(program, builtin.library, room.id, settings.search_mode, settings.update),
+        QmdIndex(program, builtin.library, workspace.id, settings.search_mode, settings.update),
         builtin,
         home.clock,
         settings,

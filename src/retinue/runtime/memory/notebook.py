@@ -24,7 +24,7 @@ from retinue.memory.search import Rules
 from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
 from retinue.memory.sqlite import SqliteStore
 from retinue.memory.watch import embed_in_background, sync_every, watch_notes
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.memory.provenance import open_writes, provenance_of
 from retinue.runtime.memory.sources import open_notes
 from retinue.security.secrets import Secrets
@@ -36,37 +36,37 @@ if TYPE_CHECKING:
 RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
 
 
-def index_path(room: AgentRoom) -> Path:
+def index_path(workspace: AgentWorkspace) -> Path:
     """The database of an agent's index."""
-    return room.settings.memory_search.index_file(room.home.paths.path, room.id)
+    return workspace.settings.memory_search.index_file(workspace.home.paths.path, workspace.id)
 
 
 @asynccontextmanager
 async def open_index(
-    room: AgentRoom, writes: AgentWrites | None = None, due: set[str] | None = None
+    workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
 ) -> AsyncIterator[MemoryIndex]:
     """An agent's index, closed at the end of the block; nothing is watched.
 
     Without `writes` the record of what came from outside is opened for the time of the block. Sessions whose ids are
     put into `due` are exported with the next sync, however little they have grown.
     """
-    settings = room.settings.memory_search
-    secrets = Secrets(room.home.environment, room.home.redactor)
+    settings = workspace.settings.memory_search
+    secrets = Secrets(workspace.home.environment, workspace.home.redactor)
     with ExitStack() as stack:
         if writes is None:
-            writes = stack.enter_context(open_writes(room))
-        notes = stack.enter_context(open_notes(room, writes, due if due is not None else set()))
-        store = SqliteStore(index_path(room))
+            writes = stack.enter_context(open_writes(workspace))
+        notes = stack.enter_context(open_notes(workspace, writes, due if due is not None else set()))
+        store = SqliteStore(index_path(workspace))
         index = MemoryIndex(
             store,
             Corpus(
                 notes.library,
                 settings.chunking,
-                provenance_of(notes.library, room, writes),
+                provenance_of(notes.library, workspace, writes),
                 notes.export if notes.exports is not None else nothing_derived,
             ),
-            room.home.clock,
-            embedders=make_embedders(settings, secrets, room.home.paths.models),
+            workspace.home.clock,
+            embedders=make_embedders(settings, secrets, workspace.home.paths.models),
             rules=make_rules(settings.query),
         )
         try:

@@ -19,7 +19,7 @@ from retinue.context.prompt.inputs import Recollection
 from retinue.core.errors import StorageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
 from retinue.memory.scope import remembers_sessions
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
 
@@ -40,7 +40,7 @@ _DIRECT = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT}
 
 
 @dataclass
-class Memories:
+class MemoryPool:
     """One memory per agent. `database` knows which of their notes came from outside."""
 
     database: Database
@@ -51,110 +51,110 @@ class Memories:
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
     _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
-    def writes(self, room: AgentRoom) -> AgentWrites:
+    def writes(self, workspace: AgentWorkspace) -> AgentWrites:
         """What was written into an agent's notes from outside."""
-        return AgentWrites(self.database, room.home.clock, room.id)
+        return AgentWrites(self.database, workspace.home.clock, workspace.id)
 
-    async def notebook(self, room: AgentRoom, session: SessionKey) -> SessionNotebook | None:
+    async def notebook(self, workspace: AgentWorkspace, session: SessionKey) -> SessionNotebook | None:
         """An agent's memory as a session may use it; None where it may not."""
         from retinue.memory.reading import ReadLimits
         from retinue.runtime.memory.notebook import open_notebook
 
-        settings = room.settings.memory_search
+        settings = workspace.settings.memory_search
         if not settings.enabled:
             return None
-        memory = await self._memory(room)
-        sizes = room.settings.context_limits
+        memory = await self._memory(workspace)
+        sizes = workspace.settings.context_limits
         limits = ReadLimits(sizes.memory_get_default_lines, sizes.memory_get_max_chars)
-        return open_notebook(memory, room.home.config.memory, settings, session, limits)
+        return open_notebook(memory, workspace.home.config.memory, settings, session, limits)
 
-    async def recall(self, room: AgentRoom, session: SessionKey, message: str) -> tuple[Recollection, ...]:
+    async def recall(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> tuple[Recollection, ...]:
         """What memory knows about a message; nothing in chats where others read along, and never a failure."""
-        settings = room.settings.memory_search
-        if not (room.trusted and settings.enabled and settings.recall.enabled):
+        settings = workspace.settings.memory_search
+        if not (workspace.trusted and settings.enabled and settings.recall.enabled):
             return ()
-        if session.kind not in _DIRECT or not has_notes(room):
+        if session.kind not in _DIRECT or not has_notes(workspace):
             return ()
         try:
-            notebook = await self.notebook(room, session)
+            notebook = await self.notebook(workspace, session)
             hits = await notebook.recall(message) if notebook else ()
         except (StorageError, TimeoutError) as error:
-            log.warning("memory of %s could not be searched: %s", room.id, error)
+            log.warning("memory of %s could not be searched: %s", workspace.id, error)
             return ()
         return tuple(Recollection(hit.citation, hit.snippet) for hit in hits)
 
-    async def embed(self, room: AgentRoom, texts: Sequence[str]) -> tuple[str, Vector]:
+    async def embed(self, workspace: AgentWorkspace, texts: Sequence[str]) -> tuple[str, Vector]:
         """Vectors of texts by whoever embeds an agent's notes, and who that is; raises `EmbeddingFailed`."""
         from retinue.memory.embed import embed_in_portions
 
-        return await embed_in_portions(self._embedders_of(room), texts)
+        return await embed_in_portions(self._embedders_of(workspace), texts)
 
-    def embedder_names(self, room: AgentRoom) -> frozenset[str]:
+    def embedder_names(self, workspace: AgentWorkspace) -> frozenset[str]:
         """By what those who embed an agent's notes can be named: `provider/model`, or the model alone."""
-        embedders = self._embedders_of(room)
+        embedders = self._embedders_of(workspace)
         return frozenset(name for each in embedders for name in (each.model, f"{each.provider}/{each.model}"))
 
-    def _embedders_of(self, room: AgentRoom) -> list[Embedder]:
+    def _embedders_of(self, workspace: AgentWorkspace) -> list[Embedder]:
         from retinue.runtime.memory.notebook import make_embedders
         from retinue.security.secrets import Secrets
 
-        found = self._embedders.get(room.id)
+        found = self._embedders.get(workspace.id)
         if found is None:
-            home = room.home
+            home = workspace.home
             secrets = Secrets(home.environment, home.redactor)
-            found = make_embedders(room.settings.memory_search, secrets, home.paths.models)
-            self._embedders[room.id] = found
+            found = make_embedders(workspace.settings.memory_search, secrets, home.paths.models)
+            self._embedders[workspace.id] = found
             for embedder in found:
                 self._stack.push_async_callback(embedder.aclose)
         return found
 
-    def note_change(self, room: AgentRoom) -> None:
+    def note_change(self, workspace: AgentWorkspace) -> None:
         """Say that a note of an agent was written; a memory that is not open yet will see for itself."""
-        memory = self._opened.get(room.id)
+        memory = self._opened.get(workspace.id)
         if memory is not None:
             memory.mark_dirty()
 
-    async def begin_session(self, room: AgentRoom) -> None:
+    async def begin_session(self, workspace: AgentWorkspace) -> None:
         """Take in what was written since the last session; a memory that is not open yet does so when it is opened."""
-        memory = self._opened.get(room.id)
-        if memory is not None and room.settings.memory_search.sync.on_session_start:
-            await self._refresh(room, memory, "async")
+        memory = self._opened.get(workspace.id)
+        if memory is not None and workspace.settings.memory_search.sync.on_session_start:
+            await self._refresh(workspace, memory, "async")
 
-    async def take_in(self, room: AgentRoom, session: str, how: Literal["off", "async", "await"]) -> None:
+    async def take_in(self, workspace: AgentWorkspace, session: str, how: Literal["off", "async", "await"]) -> None:
         """Make searchable what a compaction wrote, and its session where sessions are indexed.
 
         This is waited for to its end, or only for a moment, in which a note or two are indexed; what is left then
         comes with the next search.
         """
-        settings = room.settings.memory_search
-        if how == "off" or not settings.enabled or not has_notes(room):
+        settings = workspace.settings.memory_search
+        if how == "off" or not settings.enabled or not has_notes(workspace):
             return
         if settings.sync.sessions.post_compaction_force:
-            self._due[room.id].add(session)
+            self._due[workspace.id].add(session)
         try:
-            await self._refresh(room, await self._memory(room), how)
+            await self._refresh(workspace, await self._memory(workspace), how)
         except StorageError as error:
-            log.warning("memory of %s could not be opened: %s", room.id, error)
+            log.warning("memory of %s could not be opened: %s", workspace.id, error)
 
-    async def _refresh(self, room: AgentRoom, memory: Memory, how: Literal["async", "await"]) -> None:
+    async def _refresh(self, workspace: AgentWorkspace, memory: Memory, how: Literal["async", "await"]) -> None:
         memory.mark_dirty()
         try:
             with anyio.move_on_after(A_MOMENT_SECONDS if how == "async" else math.inf):
                 await memory.sync(wait=how == "await")
         except StorageError as error:
-            log.warning("memory of %s could not be brought up to date: %s", room.id, error)
+            log.warning("memory of %s could not be brought up to date: %s", workspace.id, error)
 
-    async def follow(self, room: AgentRoom) -> None:
+    async def follow(self, workspace: AgentWorkspace) -> None:
         """Keep an agent's memory up to date until cancelled."""
         from retinue.memory.index import MemoryIndex
         from retinue.runtime.memory.notebook import keep_fresh
 
-        settings, shared = room.settings.memory_search, room.home.config.memory
+        settings, shared = workspace.settings.memory_search, workspace.home.config.memory
         if not settings.enabled:
             return
         if shared.backend == "qmd":
-            await self._wait_for_start(room)
-        memory = await self._memory(room)
+            await self._wait_for_start(workspace)
+        memory = await self._memory(workspace)
         if isinstance(memory, MemoryIndex):
             async with keep_fresh(memory, settings):
                 await anyio.sleep_forever()
@@ -163,17 +163,17 @@ class Memories:
 
             await keep_qmd_fresh(memory, shared.qmd.update, settings.sync)
 
-    async def _wait_for_start(self, room: AgentRoom) -> None:
+    async def _wait_for_start(self, workspace: AgentWorkspace) -> None:
         """Until the program is to be started, or memory is used, whichever comes first."""
-        update = room.home.config.memory.qmd.update
+        update = workspace.home.config.memory.qmd.update
         match update.startup:
             case "immediate":
                 return
             case "idle":
                 with anyio.move_on_after(update.startup_delay_ms / 1000):
-                    await self._opening(room.id).wait()
+                    await self._opening(workspace.id).wait()
             case "off":
-                await self._opening(room.id).wait()
+                await self._opening(workspace.id).wait()
             case _:
                 assert_never(update.startup)
 
@@ -183,27 +183,29 @@ class Memories:
     async def aclose(self) -> None:
         await self._stack.aclose()
 
-    async def _memory(self, room: AgentRoom) -> MemoryIndex | QmdMemory:
+    async def _memory(self, workspace: AgentWorkspace) -> MemoryIndex | QmdMemory:
         """The memory of an agent, opened and brought up to date the first time."""
         from retinue.runtime.memory.backend_choice import open_memory, seconds_at_opening
 
         async with self._lock:
-            memory = self._opened.get(room.id)
+            memory = self._opened.get(workspace.id)
             if memory is None:
-                memory = await self._stack.enter_async_context(open_memory(room, self.writes(room), self._due[room.id]))
-                self._opened[room.id] = memory
-                self._opening(room.id).set()
-                if seconds := seconds_at_opening(room):
+                memory = await self._stack.enter_async_context(
+                    open_memory(workspace, self.writes(workspace), self._due[workspace.id])
+                )
+                self._opened[workspace.id] = memory
+                self._opening(workspace.id).set()
+                if seconds := seconds_at_opening(workspace):
                     with anyio.move_on_after(seconds):
                         await memory.sync(wait=False)
             return memory
 
 
-def has_notes(room: AgentRoom) -> bool:
+def has_notes(workspace: AgentWorkspace) -> bool:
     """Whether there is anything to remember at all: a few looks at the disk."""
-    settings, shared = room.settings.memory_search, room.home.config.memory
+    settings, shared = workspace.settings.memory_search, workspace.home.config.memory
     if settings.extra_paths or remembers_sessions(settings):
         return True
     if shared.backend == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
         return True
-    return any((room.root.path / name).exists() for name in ("MEMORY.md", "memory.md", "memory"))
+    return any((workspace.root.path / name).exists() for name in ("MEMORY.md", "memory.md", "memory"))

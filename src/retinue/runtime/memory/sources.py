@@ -15,7 +15,7 @@ from retinue.memory.documents import Library, Problem, Shelf, workspace_shelf
 from retinue.memory.scope import remembers_sessions
 from retinue.memory.settings import QmdPath
 from retinue.memory.transcripts import TranscriptFacts, export_sessions
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.records import open_sessions
 from retinue.security.redaction import Redactor
 from retinue.sessions.entries import MessageAdded
@@ -36,7 +36,7 @@ class Notes:
     however little they have grown.
     """
 
-    room: AgentRoom
+    workspace: AgentWorkspace
     library: Library
     exports: Root | None
     writes: AgentWrites
@@ -46,12 +46,12 @@ class Notes:
         """Write the conversations that have gone on since."""
         if self.exports is None:
             return ()
-        home = self.room.home
+        home = self.workspace.home
         due = frozenset(self.due)
         problems = export_sessions(
-            _Sessions(open_sessions(home, self.room.id), home.redactor, self.writes),
+            _Sessions(open_sessions(home, self.workspace.id), home.redactor, self.writes),
             self.exports,
-            self.room.settings.memory_search.sync.sessions,
+            self.workspace.settings.memory_search.sync.sessions,
             retention_days=home.config.memory.qmd.sessions.retention_days,
             now=home.clock.now(),
             due=due,
@@ -60,44 +60,46 @@ class Notes:
         return tuple(problems)
 
 
-def qmd_folder(room: AgentRoom) -> Path:
+def qmd_folder(workspace: AgentWorkspace) -> Path:
     """Where an agent's QMD keeps its files, and where its conversations are written."""
-    return room.home.paths.path / "agents" / room.id / "qmd"
+    return workspace.home.paths.path / "agents" / workspace.id / "qmd"
 
 
 @contextmanager
-def open_notes(room: AgentRoom, writes: AgentWrites, due: set[str]) -> Iterator[Notes]:
+def open_notes(workspace: AgentWorkspace, writes: AgentWrites, due: set[str]) -> Iterator[Notes]:
     """An agent's notes; the folders that are not its workspace are let go of at the end of the block."""
-    memory, settings = room.home.config.memory, room.settings.memory_search
+    memory, settings = workspace.home.config.memory, workspace.settings.memory_search
     with_qmd = memory.backend == "qmd"
     with ExitStack() as stack:
         exports = None
         if remembers_sessions(settings) or (with_qmd and memory.qmd.sessions.enabled):
-            exports = stack.enter_context(Root.open(_exports_folder(room), create=True))
-        shelves = _Shelves(room, stack)
+            exports = stack.enter_context(Root.open(_exports_folder(workspace), create=True))
+        shelves = _Shelves(workspace, stack)
         defaults = "memory" in settings.sources and (memory.qmd.include_default_memory or not with_qmd)
         shelves.add_own(settings.extra_paths, defaults=defaults)
         for entry in memory.qmd.paths if with_qmd else ():
             shelves.add_named(entry)
         if exports is not None:
             shelves.made.append(Shelf(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
-        yield Notes(room, Library(shelves.made, shelves.problems), exports, writes, due)
+        yield Notes(workspace, Library(shelves.made, shelves.problems), exports, writes, due)
 
 
-def _exports_folder(room: AgentRoom) -> Path:
-    configured = room.home.config.memory.qmd.sessions.export_dir
-    return Path(configured).expanduser() / room.id / "sessions" if configured else qmd_folder(room) / "sessions"
+def _exports_folder(workspace: AgentWorkspace) -> Path:
+    configured = workspace.home.config.memory.qmd.sessions.export_dir
+    return (
+        Path(configured).expanduser() / workspace.id / "sessions" if configured else qmd_folder(workspace) / "sessions"
+    )
 
 
 class _Shelves:
     """The shelves of an agent, put up one after the other."""
 
-    def __init__(self, room: AgentRoom, stack: ExitStack) -> None:
+    def __init__(self, workspace: AgentWorkspace, stack: ExitStack) -> None:
         self.made: list[Shelf] = []
         self.problems: list[Problem] = []
         self._stack = stack
-        self._root = room.root
-        self._workspace = room.root.path.absolute()
+        self._root = workspace.root
+        self._workspace = workspace.root.path.absolute()
 
     def add_own(self, extra_paths: list[str], *, defaults: bool) -> None:
         """The memory files of the workspace, and what `extraPaths` names there and elsewhere."""

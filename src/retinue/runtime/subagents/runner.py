@@ -25,7 +25,7 @@ from retinue.core.events import Notice, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage, Usage
 from retinue.dispatch.attend import POISONOUS
-from retinue.dispatch.subagent_store import ChildBook
+from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import (
     Child,
     ChildState,
@@ -44,7 +44,7 @@ from retinue.dispatch.subagents import (
 from retinue.runtime.agents.policy import is_sandboxed
 from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.open import Runtime
-from retinue.runtime.subagents.setup import SpawnRefused, fit_out
+from retinue.runtime.subagents.setup import SpawnRefused, prepare_child
 from retinue.runtime.turns.runner import ARCHIVED, GAVE_UP
 from retinue.sandbox.profile import find_loosening
 from retinue.security.content import Source as ContentSource
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 WATCH_SECONDS = 0.5
 """How often a child is looked at by who follows it; whoever ends it may be another process."""
 STOP_SECONDS = 15.0
-FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
+FIRST_PAUSE, MAX_PAUSE = 15.0, 300.0
 STATES = {
     TurnStatus.OK: ChildState.DONE,
     TurnStatus.FAILED: ChildState.FAILED,
@@ -84,12 +84,12 @@ class Spawned:
 
 
 @dataclass(frozen=True, slots=True)
-class Spawner:
+class SubagentRunner:
     """The sub-agents of all sessions, in the process that serves them."""
 
     runtime: Runtime
     switchboard: Switchboard
-    book: ChildBook
+    book: SubagentStore
     tasks: TaskGroup
     _followed: set[RunId] = field(default_factory=set)
 
@@ -104,7 +104,7 @@ class Spawner:
         agent = order.agent or parent.agent
         settings = self.runtime.home.config.agents.resolve(agent).subagents
         session = key_for_child(parent, agent, random_uuid())
-        outfit = fit_out(self.runtime, order, parent, session)
+        outfit = prepare_child(self.runtime, order, parent, session)
         default = timedelta(seconds=settings.run_timeout_seconds) if settings.run_timeout_seconds else None
         child = Child(
             run=RunId(random_uuid()),
@@ -252,7 +252,7 @@ class Spawner:
             except RetinueError as error:
                 log.warning("the sub-agent %s has to wait for %g s: %s", child.run, pause, error)
             await anyio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, MAX_PAUSE)
 
     async def _outcome(self, child: Child) -> Child:
         """Let a child do its task; returns it with what came of it."""
@@ -381,11 +381,11 @@ class Spawner:
 
 
 @asynccontextmanager
-async def open_spawner(runtime: Runtime, switchboard: Switchboard) -> AsyncIterator[Spawner]:
+async def open_subagents(runtime: Runtime, switchboard: Switchboard) -> AsyncIterator[SubagentRunner]:
     """What starts sub-agents while the block runs; the children go on at the next start."""
     async with anyio.create_task_group() as tasks:
-        book = ChildBook(runtime.database, runtime.home.clock)
-        spawner = Spawner(runtime, switchboard, book, tasks)
+        book = SubagentStore(runtime.database, runtime.home.clock)
+        spawner = SubagentRunner(runtime, switchboard, book, tasks)
         runtime.spawner = spawner
         try:
             yield spawner

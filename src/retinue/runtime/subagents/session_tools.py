@@ -12,10 +12,10 @@ from retinue.core.errors import UsageError, WorkspaceError
 from retinue.core.keys import AgentId, SessionKey, parse_agent_id
 from retinue.core.messages import AssistantMessage, UserMessage, text_of
 from retinue.dispatch.silence import REPLY_SKIP
-from retinue.dispatch.subagent_store import ChildBook, describe_child
+from retinue.dispatch.subagent_store import SubagentStore, describe_child
 from retinue.dispatch.subagents import Child, SpawnOrder
 from retinue.runtime.open import Runtime
-from retinue.runtime.subagents.runner import Spawner
+from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.security.literals import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.forking import is_foreign
@@ -129,7 +129,7 @@ class HomeCompany:
     def _name_of(self, agent: AgentId) -> str:
         """What people call an agent; one that was never opened has only the name that is configured."""
         try:
-            known = self.runtime.agent(agent, seed=False).room.identity().name
+            known = self.runtime.agent(agent, seed=False).workspace.identity().name
         except WorkspaceError:
             known = self.runtime.home.config.agents.resolve(agent).name
         return known or agent
@@ -200,10 +200,10 @@ class HomeCompany:
         store = self.runtime.agent(key.agent).store
         return store.find(key) is not None and is_foreign(store.open(key).tree)
 
-    def _children(self) -> ChildBook:
-        return ChildBook(self.runtime.database, self.runtime.home.clock)
+    def _children(self) -> SubagentStore:
+        return SubagentStore(self.runtime.database, self.runtime.home.clock)
 
-    async def _spawner(self) -> Spawner:
+    async def _spawner(self) -> SubagentRunner:
         if self.runtime.spawner is None and self.runtime.engage is not None:
             await self.runtime.engage()
         if self.runtime.spawner is None:

@@ -28,7 +28,7 @@ class SpawnRefused(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outfit:
+class ChildSetup:
     """What a child's session begins with, the model that was asked for, and what the parent should know about it."""
 
     bodies: tuple[Body, ...]
@@ -36,7 +36,7 @@ class Outfit:
     notes: tuple[str, ...]
 
 
-def fit_out(runtime: Runtime, order: SpawnOrder, parent: SessionKey, child: SessionKey) -> Outfit:
+def prepare_child(runtime: Runtime, order: SpawnOrder, parent: SessionKey, child: SessionKey) -> ChildSetup:
     """Decide what a child begins with; raises `SpawnRefused` for what cannot be had."""
     agent, session = child.agent, runtime.agent(parent.agent).store.peek(parent)
     notes: list[str] = []
@@ -53,7 +53,7 @@ def fit_out(runtime: Runtime, order: SpawnOrder, parent: SessionKey, child: Sess
     has_own = runtime.home.config.agents.resolve(agent).subagents.model
     if model is None and not has_own and agent == parent.agent and session is not None and session.model is not None:
         bodies.append(ModelChanged(session.model))
-    return Outfit(tuple(bodies), model, tuple(notes))
+    return ChildSetup(tuple(bodies), model, tuple(notes))
 
 
 def _folder(runtime: Runtime, order: SpawnOrder, inherited: str, child: SessionKey) -> str:
@@ -61,8 +61,8 @@ def _folder(runtime: Runtime, order: SpawnOrder, inherited: str, child: SessionK
     if not order.workspace:
         return inherited
     try:
-        room = runtime.agent(child.agent).room
-        with working_root(room, child).enter(inherited or ".") as root:
+        workspace = runtime.agent(child.agent).workspace
+        with working_root(workspace, child).enter(inherited or ".") as root:
             inside = locate(root, order.workspace)
             root.enter(inside).close()
     except (StorageError, ToolFailed, SandboxUnavailable) as error:

@@ -30,7 +30,7 @@ def watch_spending(parts: AgentParts, key: SessionKey, source: Source) -> Overdr
 
 def _judge(parts: AgentParts, key: SessionKey, source: Source) -> Overdrawn:
     """A judge of what is used from now on; what was spent before is counted once, here."""
-    settings = parts.room.settings
+    settings = parts.workspace.settings
     limited = has_limits(settings.budget)
     is_child = key.kind is SessionKind.SUBAGENT
     if not limited and not is_child:

@@ -23,9 +23,9 @@ from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelReques
 from retinue.core.trust import Trust
 from retinue.dispatch.silence import is_silent
 from retinue.hooks.bus import Bus
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.confinement import may_write_notes
-from retinue.runtime.memory.pool import Memories
+from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.models.access import ModelAccess
 from retinue.security.redaction import Redact
 from retinue.sessions.entries import MessageAdded, Noted
@@ -65,12 +65,12 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionKeeper:
+class ContextWindow:
     """Makes the requests of one turn from its session's transcript, and room in it."""
 
     key: SessionKey
     run: RunId
-    room: AgentRoom
+    workspace: AgentWorkspace
     access: ModelAccess
     store: SessionStore
     transcript: Transcript
@@ -80,13 +80,13 @@ class SessionKeeper:
     local_time: Callable[[], datetime]
     redact: Redact
     bus: Bus
-    memories: Memories
+    memories: MemoryPool
 
     async def prepare(self) -> ModelRequest:
         assembled = await self._assemble()
         used = assembled.estimated_tokens
         due = should_flush(used, self.fixed.window, self._settings, self._flush_state())
-        if due and may_write_notes(self.room, self.key):
+        if due and may_write_notes(self.workspace, self.key):
             await self._flush(assembled.messages)
         if should_compact(used, self.fixed.window, self._settings, transcript_bytes=self._bytes()):
             await self.compact()
@@ -102,7 +102,7 @@ class SessionKeeper:
     async def compact(self, focus: str = "", *, force: bool = False) -> str:
         """Sum up the older part, after its notes were written; tells what came of it."""
         state = self._flush_state()
-        wanted = self._settings.memory_flush.enabled and may_write_notes(self.room, self.key)
+        wanted = self._settings.memory_flush.enabled and may_write_notes(self.workspace, self.key)
         if wanted and state.flushed_in != state.compactions:
             await self._flush((await self._assemble()).messages)
         tree = self.transcript.tree
@@ -119,7 +119,7 @@ class SessionKeeper:
             return outcome.reason
         self.transcript.append(outcome.entry)
         self.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
-        await self.memories.take_in(self.room, self._session_id, self._settings.post_index_sync)
+        await self.memories.take_in(self.workspace, self._session_id, self._settings.post_index_sync)
         done, _ = await self.bus.fire(AFTER_COMPACTION, Compacting(self.key, before, outcome.tokens_after))
         await self._pass_on(done.messages)
         told = f"The conversation was summed up: {before:,} tokens became {outcome.tokens_after:,}."
@@ -134,7 +134,7 @@ class SessionKeeper:
 
     @property
     def _settings(self) -> CompactionSettings:
-        return self.room.settings.compaction
+        return self.workspace.settings.compaction
 
     async def _assemble(self) -> Assembled:
         tree = self.transcript.tree
@@ -142,7 +142,7 @@ class SessionKeeper:
             self.key,
             History(tree.messages, tree.summary, tree.started_calls),
             self.fixed.window,
-            self.room.home.clock.now(),
+            self.workspace.home.clock.now(),
             self._last_call(),
             self.fixed.overhead,
         )
@@ -183,12 +183,12 @@ class SessionKeeper:
             path = f"memory/{now:%Y-%m-%d}.md"
             entry = f"\n## {now:%H:%M} Notes before a summary\n\n{notes}\n"
             try:
-                self.memories.writes(self.room).record(path, foreign, str(self.key))
-                self.room.root.append(path, entry.encode())
+                self.memories.writes(self.workspace).record(path, foreign, str(self.key))
+                self.workspace.root.append(path, entry.encode())
             except StorageError as error:
                 await self.emit(Notice(f"Notes could not be written to the diary: {error}"))
                 return
-            self.memories.note_change(self.room)
+            self.memories.note_change(self.workspace)
         self.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
 
     async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, list[str]]:

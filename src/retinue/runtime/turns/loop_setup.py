@@ -18,7 +18,7 @@ from retinue.core.events import Emit, Notice
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.messages import Message, UserMessage
 from retinue.dispatch.commands.command import parse_command
-from retinue.dispatch.debounce import PieceRules
+from retinue.dispatch.debounce import DebounceRules
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.lanes import LaneKind
 from retinue.dispatch.queue import (
@@ -31,8 +31,8 @@ from retinue.dispatch.queue import (
     queue_rules,
 )
 from retinue.runtime.turns.ledger import TranscriptLedger
-from retinue.runtime.turns.permissions import Rights
-from retinue.runtime.turns.plan import AgentParts, Plan
+from retinue.runtime.turns.permissions import TurnPermissions
+from retinue.runtime.turns.plan import AgentParts, TurnPlan
 from retinue.runtime.turns.user_message import as_message
 from retinue.sessions.session import SPAWNED_BY
 from retinue.tools.tool import ToolContext
@@ -42,12 +42,12 @@ POLLING_TOOLS = frozenset({"process", "session_status", "subagents"})
 
 
 @dataclass(frozen=True, slots=True)
-class Steering:
+class JoiningMessages:
     """Messages that arrive in a session during a turn with certain rights."""
 
     parts: AgentParts
     key: SessionKey
-    rights: Rights
+    rights: TurnPermissions
     rules: Callable[[], QueueRules]
 
     def joining(self) -> Sequence[Waiting]:
@@ -97,14 +97,14 @@ def loop_limits(everybody: LoopDetection, own: LoopDetection | None) -> LoopLimi
     )
 
 
-def watch_room(settings: CompactionSettings, plan: Plan) -> Callable[[Sequence[Message]], bool]:
+def watch_room(settings: CompactionSettings, plan: TurnPlan) -> Callable[[Sequence[Message]], bool]:
     """What says whether a turn still fits into its model's window, where the configuration wants that looked at."""
     if not (settings.enabled and settings.mid_turn_precheck.enabled):
         return any_room
     report = plan.report
     fixed = report.total.tokens + sum(tool.tokens for tool in report.tools)
-    room = room_for_history(plan.info.window, settings) - fixed
-    return lambda messages: estimate(messages) <= room
+    available = room_for_history(plan.info.window, settings) - fixed
+    return lambda messages: estimate(messages) <= available
 
 
 def read_rules(parts: AgentParts, key: SessionKey, chosen: str) -> QueueRules:
@@ -113,11 +113,11 @@ def read_rules(parts: AgentParts, key: SessionKey, chosen: str) -> QueueRules:
     read = parse_queue_command(chosen)
     overrides = read if isinstance(read, QueueOverrides) else AS_CONFIGURED
     rules = queue_rules(settings.queue, key.channel or "terminal", overrides)
-    return replace(rules, pieces=PieceRules.of(settings.inbound))
+    return replace(rules, pieces=DebounceRules.of(settings.inbound))
 
 
 def make_loop_parts(
-    steering: Steering, plan: Plan, ledger: TranscriptLedger, emit: Emit, context: ToolContext
+    steering: JoiningMessages, plan: TurnPlan, ledger: TranscriptLedger, emit: Emit, context: ToolContext
 ) -> LoopParts:
     """Everything that the loop of a turn needs."""
     parts, rights = steering.parts, steering.rights
@@ -134,7 +134,7 @@ def make_loop_parts(
             ledger,
             emit,
             parts.home.clock,
-            parts.tools.cap_for(parts.room, plan.info),
+            parts.tools.cap_for(parts.workspace, plan.info),
             parts.bus,
             rights.layers,
             rights.watch,
@@ -143,7 +143,7 @@ def make_loop_parts(
         emit=emit,
         steering=lambda: steering.take(ledger),
         waiting=lambda: bool(steering.joining()),
-        limits=loop_limits(parts.home.config.tools.loop_detection, parts.room.settings.tools.loop_detection),
+        limits=loop_limits(parts.home.config.tools.loop_detection, parts.workspace.settings.tools.loop_detection),
         handing=frozenset(tool.name for tool in plan.offered),
-        has_room=watch_room(parts.room.settings.compaction, plan),
+        has_room=watch_room(parts.workspace.settings.compaction, plan),
     )

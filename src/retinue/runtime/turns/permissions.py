@@ -14,10 +14,10 @@ from retinue.core.errors import ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import ToolCall, text_of
 from retinue.core.model import ModelRef
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.confinement import enter_folder, working_root
 from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sandboxed, session_layers, wanted_elevation
-from retinue.runtime.turns.plan import AgentParts, Plan
+from retinue.runtime.turns.plan import AgentParts, TurnPlan
 from retinue.sessions.entries import SettingChanged
 from retinue.sessions.session import ELEVATED, folder_of
 from retinue.tools.elevated import Elevation, Gate, Sender, refuse_elevation
@@ -29,7 +29,7 @@ DENIED = "tool_denied"
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class TurnPermissions:
     """The rights of one message's turn in a session."""
 
     parts: AgentParts
@@ -37,25 +37,25 @@ class Rights:
     inbound: Inbound
     elevated: Elevation
 
-    async def context(self, run: RunId, ask: Ask, plan: Plan) -> ToolContext:
+    async def context(self, run: RunId, ask: Ask, plan: TurnPlan) -> ToolContext:
         """What tools get to know and use."""
         below = folder_of(self.parts.store.peek(self.key))
-        context = make_context(self.parts.room, self.key, self.elevated, below)
-        variables = await self.parts.tools.variables(self.parts.room)
+        context = make_context(self.parts.workspace, self.key, self.elevated, below)
+        variables = await self.parts.tools.variables(self.parts.workspace)
         return replace(
             context,
             run=run,
             environment=variables,
             owner=self.inbound.owner,
             tainted=plan.tainted,
-            writes=self.parts.memories.writes(self.parts.room),
+            writes=self.parts.memories.writes(self.parts.workspace),
             ask=ask,
         )
 
     def layers(self, model: str) -> Layers:
         """The policy for what a model calls."""
         parts = self.parts
-        return session_layers(parts.home.config, parts.room.settings, self.key, ModelRef.parse(model))
+        return session_layers(parts.home.config, parts.workspace.settings, self.key, ModelRef.parse(model))
 
     def watch(self, call: ToolCall, decision: Decision) -> None:
         """Keep in the audit log what was refused, and what ran with more rights than the session has by itself."""
@@ -78,53 +78,53 @@ class Rights:
         """Whether another message may join the turn: its sender must have exactly these rights, and want the same."""
         if other.stands_alone or self.inbound.stands_alone or other.instructions != self.inbound.instructions:
             return False
-        theirs = rights_of(self.parts, self.key, other)
+        theirs = permissions_of(self.parts, self.key, other)
         return theirs.inbound.owner == self.inbound.owner and theirs.elevated is self.elevated
 
     @property
     def who(self) -> str:
         """Whose message it was, as the audit log names people."""
-        return spell_sender(self.inbound)
+        return format_sender(self.inbound)
 
 
 def make_context(
-    room: AgentRoom, session: SessionKey, elevated: Elevation = Elevation.OFF, below: str = ""
+    workspace: AgentWorkspace, session: SessionKey, elevated: Elevation = Elevation.OFF, below: str = ""
 ) -> ToolContext:
     """What tools reach in a session: its folders, and the machine beyond them only where nothing confines it.
 
     `below` is the folder of the workspace that the session is kept to; empty for all of it.
     """
-    confined = is_sandboxed(room.settings, session) and elevated is Elevation.OFF
-    whole = working_root(room, session) if confined else room.root
+    confined = is_sandboxed(workspace.settings, session) and elevated is Elevation.OFF
+    whole = working_root(workspace, session) if confined else workspace.root
     return ToolContext(
-        room.id,
+        workspace.id,
         session,
         RunId(""),
         "",
-        enter_folder(room, whole, below) if below else whole,
-        room.readable,
+        enter_folder(workspace, whole, below) if below else whole,
+        workspace.readable,
         elevated=elevated,
-        outside=None if confined or below else room.outside,
-        asks_when_tainted=room.home.config.tools.ask_when_tainted,
+        outside=None if confined or below else workspace.outside,
+        asks_when_tainted=workspace.home.config.tools.ask_when_tainted,
         whole=whole,
         owner=False,
     )
 
 
-def rights_of(parts: AgentParts, key: SessionKey, inbound: Inbound) -> Rights:
+def permissions_of(parts: AgentParts, key: SessionKey, inbound: Inbound) -> TurnPermissions:
     """What the turn of a message may do."""
     session = parts.store.peek(key)
-    elevated = elevation_of(parts.home.config, parts.room.settings, session, inbound)
-    return Rights(parts, key, inbound, elevated)
+    elevated = elevation_of(parts.home.config, parts.workspace.settings, session, inbound)
+    return TurnPermissions(parts, key, inbound, elevated)
 
 
-def spell_sender(inbound: Inbound) -> str:
+def format_sender(inbound: Inbound) -> str:
     """A sender as `channel:id`; somebody unnamed is the owner at that place, or a guest."""
     return f"{inbound.channel}:{inbound.sender or ('owner' if inbound.owner else 'guest')}"
 
 
 async def run_past_model(
-    rights: Rights, plan: Plan, name: str, arguments: Mapping[str, Any], ask: Ask = nobody_to_ask
+    rights: TurnPermissions, plan: TurnPlan, name: str, arguments: Mapping[str, Any], ask: Ask = nobody_to_ask
 ) -> str:
     """Run one tool because a person's command asks for it; what it says."""
     tool = next((tool for tool in plan.tools if tool.name == name), None)
@@ -144,11 +144,11 @@ async def run_past_model(
 
 def change_elevation(parts: AgentParts, key: SessionKey, inbound: Inbound, level: Elevation | None) -> str:
     """Set a session's elevated mode where the sender may, and say what holds then; every attempt is kept."""
-    config, settings = parts.home.config, parts.room.settings
+    config, settings = parts.home.config, parts.workspace.settings
     if level is not None:
         refusal = _refuse_change(inbound, elevation_gates(config, settings))
         details = {"session": str(key), "level": level, "refused": refusal}
-        parts.audit.record(ELEVATED, spell_sender(inbound), details)
+        parts.audit.record(ELEVATED, format_sender(inbound), details)
         if refusal is not None:
             return f"You may not change elevated mode: {refusal}."
         parts.store.open(key).append(SettingChanged(ELEVATED, level))

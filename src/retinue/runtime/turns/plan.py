@@ -25,13 +25,13 @@ from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import Bus
 from retinue.providers.resolve import Choice
-from retinue.runtime.agents.agent import AgentRoom
+from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
 from retinue.runtime.agents.tools import SessionTools
 from retinue.runtime.approvals.approvals import Permissions
 from retinue.runtime.home import Home
-from retinue.runtime.memory.pool import Memories
+from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.memory.provenance import trust_of_files
 from retinue.runtime.models.access import ModelAccess
 from retinue.runtime.telemetry.tracing import UNTRACED, Tracer
@@ -61,7 +61,7 @@ class AgentParts:
     """What all sessions of one agent share."""
 
     home: Home
-    room: AgentRoom
+    workspace: AgentWorkspace
     access: ModelAccess
     store: SessionStore
     tools: SessionTools
@@ -70,7 +70,7 @@ class AgentParts:
     inbox: Inbox
     lanes: Lanes
     audit: AuditLog
-    memories: Memories
+    memories: MemoryPool
     permissions: Permissions
     stop_children: Callable[[SessionKey], int] = _stop_none
     """Ends the sub-agents of a session; tells how many were at work."""
@@ -80,7 +80,7 @@ class AgentParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TurnPlan:
     """A turn, prepared: the model, its tools and the prompt they get."""
 
     choice: Choice
@@ -94,7 +94,7 @@ class Plan:
     offered: tuple[ToolSpec, ...] = ()
     """Tools that whoever sent the message runs itself."""
 
-    def offering(self, tools: tuple[ToolSpec, ...]) -> Plan:
+    def offering(self, tools: tuple[ToolSpec, ...]) -> TurnPlan:
         """The plan with a sender's tools besides its own, where the model can call any."""
         return replace(self, offered=tools) if tools and self.info.tools else self
 
@@ -127,13 +127,13 @@ class Planner:
         inbound: Inbound | None = None,
         mode: Mode = Mode.FULL,
         recollections: tuple[Recollection, ...] = (),
-    ) -> Plan | None:
+    ) -> TurnPlan | None:
         """What the next turn would use; None where there is no model. Without a transcript nothing is created.
 
         `inbound` is the message it would answer, where there is one yet: it may ask for another model.
         """
         inbound = inbound or Inbound("", self.key)
-        access, room = self.parts.access, self.parts.room
+        access, workspace = self.parts.access, self.parts.workspace
         session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
         wanted = access.resolve(inbound.model) if inbound.model else (session.model if session else None)
         is_child = self.key.kind is SessionKind.SUBAGENT
@@ -144,14 +144,14 @@ class Planner:
         if inbound.images:
             choice = access.choose_for_pictures(choice)
         info = access.info(choice.ref)
-        layers = session_layers(self.parts.home.config, room.settings, self.key, choice.ref)
+        layers = session_layers(self.parts.home.config, workspace.settings, self.key, choice.ref)
         tools = self.parts.tools.for_session(layers, info)
         chosen = inbound.thinking or (session.thinking if session else None)
-        thinking = chosen or ReasoningEffort(room.settings.thinking_default or "off")
+        thinking = chosen or ReasoningEffort(workspace.settings.thinking_default or "off")
         # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
         injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
         is_beat = inbound.source is Source.HEARTBEAT
-        if is_beat and room.settings.heartbeat.light_context:
+        if is_beat and workspace.settings.heartbeat.light_context:
             injection = Injection.NONE
         order = PromptOrder(
             self.key,
@@ -160,16 +160,18 @@ class Planner:
             info,
             session_id=str(session.id) if session else "",
             thinking=thinking,
-            reasoning=(session.reasoning if session else None) or room.settings.reasoning_default,
+            reasoning=(session.reasoning if session else None) or workspace.settings.reasoning_default,
             injection=injection,
             below=folder_of(session),
             is_beat=is_beat,
-            turn=TurnInputs(recollections=recollections, background=self.parts.tools.background(room.id, self.key)),
+            turn=TurnInputs(
+                recollections=recollections, background=self.parts.tools.background(workspace.id, self.key)
+            ),
         )
-        prompt = await self._heed_prompt_hooks(await build_prompt(room, order, self.parts.bus), inbound.text)
-        trust = trust_of_files(room, self.parts.memories.writes(room), [file.name for file in prompt.files])
-        tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not room.trusted)
-        return Plan(choice, info, tools, prompt, thinking, injection, tainted)
+        prompt = await self._heed_prompt_hooks(await build_prompt(workspace, order, self.parts.bus), inbound.text)
+        trust = trust_of_files(workspace, self.parts.memories.writes(workspace), [file.name for file in prompt.files])
+        tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
+        return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
 
     async def _heed_model_hooks(self, choice: Choice | None, message: str) -> Choice | None:
         question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
@@ -207,7 +209,7 @@ class Planner:
         plan = await self.plan(self._transcript_if_any(), mode=mode)
         if plan is not None:
             return plan.prompt, plan.specs
-        return await build_prompt(self.parts.room, PromptOrder(self.key, mode), self.parts.bus), ()
+        return await build_prompt(self.parts.workspace, PromptOrder(self.key, mode), self.parts.bus), ()
 
     async def report(self) -> PromptReport:
         """The sizes of what the next turn would send."""
@@ -219,7 +221,7 @@ class Planner:
         return store.open(self.key) if store.folder.is_dir() and store.peek(self.key) else None
 
     def _injection(self, transcript: Transcript | None) -> Injection:
-        mode = self.parts.room.settings.context_injection
+        mode = self.parts.workspace.settings.context_injection
         if mode != "continuation-skip" or transcript is None:
             return decide_injection(mode, ())
         bodies = (entry.body for entry in transcript.tree.path)
@@ -237,7 +239,7 @@ def is_tiny(model: ModelInfo) -> bool:
 
 def local_time(parts: AgentParts) -> datetime:
     """Now, where the person is."""
-    zone = parts.room.settings.user_timezone or machine_timezone(parts.home)
+    zone = parts.workspace.settings.user_timezone or machine_timezone(parts.home)
     now = parts.home.clock.now()
     try:
         return now.astimezone(ZoneInfo(zone)) if zone else now.astimezone()

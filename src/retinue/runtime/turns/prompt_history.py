@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from retinue.context.prompt.report import PromptReport, diff_reports
 from retinue.core.keys import SessionKey
 from retinue.runtime.agents.records import PROMPT_SENT
-from retinue.runtime.turns.plan import Plan
+from retinue.runtime.turns.plan import TurnPlan
 from retinue.sessions.entries import Noted
 from retinue.sessions.transcript import Transcript
 
@@ -21,7 +21,7 @@ class PromptHistory:
 
     _sent: tuple[int, PromptReport] | None = field(default=None, init=False)
 
-    def note(self, key: SessionKey, transcript: Transcript, plan: Plan) -> None:
+    def note(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
         """Keep what the prompt was made of whenever it changed, and tell the log which section moved the cache."""
         if self._sent is not None and self._sent[0] == _mark(plan):
             return
@@ -35,12 +35,12 @@ class PromptHistory:
         if moved is not None:
             log.info("prompt cache moved: session=%s section=%s because %s", key, moved.name, moved.because)
 
-    def report(self, plan: Plan) -> PromptReport:
+    def report(self, plan: TurnPlan) -> PromptReport:
         """The sizes of a plan's prompt, measured once while it stays the same."""
         return self._sent[1] if self._sent is not None and self._sent[0] == _mark(plan) else plan.report
 
 
-def _mark(plan: Plan) -> int:
+def _mark(plan: TurnPlan) -> int:
     """Differs when the cached part of the prompt does."""
     return hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(tool.name for tool in plan.tools)))
 

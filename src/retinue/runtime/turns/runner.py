@@ -28,11 +28,11 @@ from retinue.dispatch.visible import VisibleEvents
 from retinue.runtime.models.access import NO_MODEL
 from retinue.runtime.turns.budget import find_refusal, watch_spending
 from retinue.runtime.turns.client_tools import NOTHING_WAITS, goes_on, left_to_sender, take_results
-from retinue.runtime.turns.context_window import Fixed, SessionKeeper
+from retinue.runtime.turns.context_window import ContextWindow, Fixed
 from retinue.runtime.turns.ledger import TranscriptLedger
-from retinue.runtime.turns.loop_setup import Steering, find_lane, make_loop_parts, read_rules
-from retinue.runtime.turns.permissions import rights_of, run_past_model
-from retinue.runtime.turns.plan import AgentParts, Plan, Planner, local_time
+from retinue.runtime.turns.loop_setup import JoiningMessages, find_lane, make_loop_parts, read_rules
+from retinue.runtime.turns.permissions import permissions_of, run_past_model
+from retinue.runtime.turns.plan import AgentParts, Planner, TurnPlan, local_time
 from retinue.runtime.turns.prompt_history import PromptHistory
 from retinue.runtime.turns.recovery import MERGED, recollect
 from retinue.runtime.turns.user_message import FRESH_START, as_message, open_message
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 CUT_SHORT = "the process ended during a turn"
 RESUMED = "retinue:resumed-run"
 QUEUE = "queue"
-MOST_RESUMES = 3
+MAX_RESUMES = 3
 GAVE_UP = (
     "The turn was interrupted several times and is given up. Its transcript has what was done; ask again to go on."
 )
@@ -62,7 +62,7 @@ ARCHIVED = (
 
 
 @dataclass
-class Conversation:
+class SessionRunner:
     """One session. Turns run one after the other; a message that comes meanwhile can steer the running one."""
 
     parts: AgentParts
@@ -163,7 +163,7 @@ class Conversation:
             return self._unanswered(inbound, run, spent, transcript)
         inbound, _ = await self.parts.bus.fire(MESSAGE_RECEIVED, inbound)
         if not transcript.messages:
-            await self.parts.memories.begin_session(self.parts.room)
+            await self.parts.memories.begin_session(self.parts.workspace)
         plan = await self.planner.plan(transcript, inbound, recollections=await self._recall(inbound))
         if plan is None:
             return self._unanswered(inbound, run, NO_MODEL, transcript)
@@ -178,7 +178,7 @@ class Conversation:
         """What memory knows about a message that the owner wrote in a direct chat."""
         if not inbound.owner or inbound.source is not Source.CHAT:
             return ()
-        return await self.parts.memories.recall(self.parts.room, self.key, inbound.text)
+        return await self.parts.memories.recall(self.parts.workspace, self.key, inbound.text)
 
     def exceeded(self, source: Source) -> str | None:
         """Why a turn must not begin because of what was spent already."""
@@ -196,7 +196,7 @@ class Conversation:
             return replace(self._outbound(run, TurnStatus.OK, ""), handed=handed)
         close_interrupted_turn(transcript, CUT_SHORT)
         attempts = sum(isinstance(entry.body, Noted) and entry.body == _resumed(run) for entry in transcript.tree.path)
-        if attempts >= MOST_RESUMES:
+        if attempts >= MAX_RESUMES:
             return self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP)
         transcript.append(_resumed(run))
         plan = await self.planner.plan(transcript, inbound)
@@ -209,7 +209,7 @@ class Conversation:
         inbound: Inbound,
         run: RunId,
         message: UserMessage | None,
-        plan: Plan,
+        plan: TurnPlan,
         transcript: Transcript,
         show: Emit,
         ask: Ask,
@@ -217,13 +217,13 @@ class Conversation:
         events = VisibleEvents(
             show,
             heartbeat=Source.HEARTBEAT is inbound.source or self.key.kind is SessionKind.HEARTBEAT,
-            ack_max_chars=self.parts.room.settings.heartbeat.ack_max_chars,
+            ack_max_chars=self.parts.workspace.settings.heartbeat.ack_max_chars,
         )
         ledger = TranscriptLedger(transcript, run, inbound.source)
-        turn = Turn(run, self.key, str(plan.choice.ref), self.parts.room.settings.timeout_seconds, message)
-        rights = rights_of(self.parts, self.key, inbound)
+        turn = Turn(run, self.key, str(plan.choice.ref), self.parts.workspace.settings.timeout_seconds, message)
+        rights = permissions_of(self.parts, self.key, inbound)
         asking = self.parts.permissions.asking(ask, events.emit)
-        steering = Steering(self.parts, self.key, rights, self.rules)
+        steering = JoiningMessages(self.parts, self.key, rights, self.rules)
         parts = replace(
             make_loop_parts(steering, plan, ledger, events.emit, await rights.context(run, asking, plan)),
             overdrawn=watch_spending(self.parts, self.key, inbound.source),
@@ -231,7 +231,7 @@ class Conversation:
         keeper = self._keeper(transcript, plan, run, events.emit)
         self._switch = StopSwitch()
         try:
-            name = self.parts.room.settings.name or self.key.agent
+            name = self.parts.workspace.settings.name or self.key.agent
             async with self.parts.lanes.enter(self.key, *find_lane(self.parts, self.key)):
                 with self.parts.tracer.turn(turn, name) as trace:
                     finished = await conduct_turn(turn, keeper, trace.watch(parts), self._switch)
@@ -281,7 +281,7 @@ class Conversation:
             await self._begin_anew(str(reason))
             await show(Notice(f"A new conversation begins ({reason} reset); the old one is archived."))
 
-    def _keeper(self, transcript: Transcript, plan: Plan, run: RunId, emit: Emit) -> SessionKeeper:
+    def _keeper(self, transcript: Transcript, plan: TurnPlan, run: RunId, emit: Emit) -> ContextWindow:
         parts = self.parts
         fixed = Fixed(
             parts.access.chain(plan.choice),
@@ -294,10 +294,10 @@ class Conversation:
             plan.max_output,
             plan.tainted,
         )
-        return SessionKeeper(
+        return ContextWindow(
             key=self.key,
             run=run,
-            room=parts.room,
+            workspace=parts.workspace,
             access=parts.access,
             store=parts.store,
             transcript=transcript,
@@ -310,8 +310,8 @@ class Conversation:
             memories=parts.memories,
         )
 
-    def _after(self, transcript: Transcript, plan: Plan, finished: TurnFinished) -> None:
-        skipping = self.parts.room.settings.context_injection == "continuation-skip"
+    def _after(self, transcript: Transcript, plan: TurnPlan, finished: TurnFinished) -> None:
+        skipping = self.parts.workspace.settings.context_injection == "continuation-skip"
         if skipping and plan.injection is Injection.FULL and finished.status is TurnStatus.OK:
             transcript.append(Noted(FULL_CONTEXT_MARKER))
         self.parts.store.settle(self.key)
@@ -361,7 +361,7 @@ class Conversation:
         plan = await self.planner.plan(self.parts.store.open(self.key))
         if plan is None:
             return NO_MODEL
-        return await run_past_model(rights_of(self.parts, self.key, inbound), plan, name, arguments, ask)
+        return await run_past_model(permissions_of(self.parts, self.key, inbound), plan, name, arguments, ask)
 
     async def restart(self, how: str) -> str:
         """Archive the session and begin anew."""

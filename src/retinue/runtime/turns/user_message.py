@@ -10,7 +10,7 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust, least
 from retinue.runtime.memory.provenance import trust_of_files
-from retinue.runtime.turns.plan import AgentParts, Plan, local_time
+from retinue.runtime.turns.plan import AgentParts, TurnPlan, local_time
 from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
 from retinue.sessions.transcript import Transcript
 from retinue.workspace.daily import begins_with_notes, daily_notes, note_paths
@@ -19,7 +19,7 @@ FRESH_START = "retinue:fresh-start"
 INSTRUCTIONS = "[Instructions of the program that sends this message, for this conversation:]"
 
 
-def open_message(inbound: Inbound, parts: AgentParts, transcript: Transcript, plan: Plan) -> UserMessage:
+def open_message(inbound: Inbound, parts: AgentParts, transcript: Transcript, plan: TurnPlan) -> UserMessage:
     """A message as the model gets it, with everything that belongs in front of it."""
     notes, origin = _fresh_notes(parts, transcript)
     preface = [
@@ -47,25 +47,25 @@ def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
 
 def _fresh_notes(parts: AgentParts, transcript: Transcript) -> tuple[str, Trust]:
     """The latest daily notes, in front of the first message after a bare `/new` or `/reset`, and their origin."""
-    room = parts.room
+    workspace = parts.workspace
     if transcript.messages:
         return "", Trust.OWNER
     for entry in transcript.tree.path:
         match entry.body:
             case Noted(kind, {"by": "new" | "reset" as by}) if kind == FRESH_START:
-                startup = room.settings.startup_context
+                startup = workspace.settings.startup_context
                 if begins_with_notes(by, startup):
                     today = local_time(parts).date()
-                    paths = list(note_paths(room.root, today, startup.daily_memory_days))
-                    origin = trust_of_files(room, parts.memories.writes(room), paths)
+                    paths = list(note_paths(workspace.root, today, startup.daily_memory_days))
+                    origin = trust_of_files(workspace, parts.memories.writes(workspace), paths)
                     is_foreign = origin is Trust.UNTRUSTED
-                    return daily_notes(room.root, today, startup), origin if is_foreign else Trust.OWNER
+                    return daily_notes(workspace.root, today, startup), origin if is_foreign else Trust.OWNER
     return "", Trust.OWNER
 
 
-def _truncation_notice(parts: AgentParts, transcript: Transcript, plan: Plan) -> Sequence[str]:
+def _truncation_notice(parts: AgentParts, transcript: Transcript, plan: TurnPlan) -> Sequence[str]:
     """With the mode `once`, shortened files are told with the first message and not in the system prompt."""
-    if parts.room.settings.bootstrap_prompt_truncation_warning != "once" or transcript.messages:
+    if parts.workspace.settings.bootstrap_prompt_truncation_warning != "once" or transcript.messages:
         return ()
     cut = [file.name for file in plan.prompt.files if file.truncated]
     return (f"[Shortened in your prompt: {', '.join(cut)}. Read a file before you rely on the rest.]",) if cut else ()
@@ -73,13 +73,13 @@ def _truncation_notice(parts: AgentParts, transcript: Transcript, plan: Plan) ->
 
 def _rules_after_summary(parts: AgentParts, transcript: Transcript) -> Sequence[str]:
     """The chosen sections of AGENTS.md, with the first message after a summary."""
-    settings = parts.room.settings
+    settings = parts.workspace.settings
     bodies = [entry.body for entry in transcript.tree.path]
     since = bodies[_last_index(bodies, Compacted) :]
     if not since or any(isinstance(b, MessageAdded) and isinstance(b.message, UserMessage) for b in since):
         return ()
     rules = agents_sections(
-        parts.room.reader.read("AGENTS.md").text,
+        parts.workspace.reader.read("AGENTS.md").text,
         settings.compaction.post_compaction_sections,
         settings.context_limits.post_compaction_max_chars,
     )
