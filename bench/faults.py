@@ -24,8 +24,8 @@ from bench.measure import PYTHON, Sheet
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import load_home
+from retinue.runtime.open import open_runtime
 from retinue.testing import dialects
 from retinue.testing.replies import Reply, says
 
@@ -131,8 +131,8 @@ async def _huge_answer(place: Path, sheet: Sheet) -> None:
     dialects.PIECE = 100_000
     async with Flood() as server:
         scene = Scene(place, server)
-        foundation = lay_foundation(scene.home, environment={"HOME": str(place), "PATH": "/usr/bin:/bin"})
-        async with open_runtime(foundation) as runtime:
+        home = load_home(scene.home, environment={"HOME": str(place), "PATH": "/usr/bin:/bin"})
+        async with open_runtime(home) as runtime:
             runtime.agent(DEFAULT_AGENT).access.sleep = no_wait
             reply = await runtime.say(Inbound("hello", SessionKey.main(DEFAULT_AGENT)))
     if reply.status is not TurnStatus.FAILED:

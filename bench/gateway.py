@@ -23,7 +23,7 @@ from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import RunId, SessionKey
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import find_instance, read_local_token
 from retinue.wire import agent as talking
 from retinue.wire import sessions
@@ -71,7 +71,7 @@ def _model(place: Path, script: object) -> Iterator[int]:
 
 
 @contextmanager
-def _gateway(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+def _gateway(home: HomePaths) -> Iterator[subprocess.Popen[bytes]]:
     argv = [PYTHON, "-m", "retinue", "gateway", "run", "--port", "0", "--home", str(home.path)]
     process = subprocess.Popen(argv, env={**os.environ, "HOME": str(home.path.parent)})
     try:
@@ -85,7 +85,7 @@ def _gateway(home: Home) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _measure_start(home: Home, sheet: Sheet) -> None:
+def _measure_start(home: HomePaths, sheet: Sheet) -> None:
     walls, cpus = [], []
     for _ in range(STARTS):
         began = time.perf_counter()
@@ -100,13 +100,13 @@ async def _unseen(event: TurnEvent) -> None:
 
 
 @asynccontextmanager
-async def _connected(home: Home) -> AsyncIterator[Client]:
+async def _connected(home: HomePaths) -> AsyncIterator[Client]:
     async with open_local_client(home, name="bench") as client:
         assert client is not None
         yield client
 
 
-async def _measure_overhead(home: Home, port: int, pid: int, sheet: Sheet, what: str) -> None:
+async def _measure_overhead(home: HomePaths, port: int, pid: int, sheet: Sheet, what: str) -> None:
     """Turns through the gateway in sessions of an ordinary length, less what the model takes when asked directly."""
     sheet.row("yardstick: the machine compiles a module", yardstick(), "ms", "so fast was it during the next rows")
     model = await _time_model(port)
@@ -175,7 +175,7 @@ def _rows(sheet: Sheet, what: str, times: Sequence[float], model: float) -> None
     sheet.row(f"{what}, p99", (ordered[int(len(ordered) * 0.99)] - model) * 1000, "ms")
 
 
-async def _measure_sessions(home: Home, pid: int, sheet: Sheet) -> None:
+async def _measure_sessions(home: HomePaths, pid: int, sheet: Sheet) -> None:
     """A thousand sessions with a turn each, a hundred of them at a time, all followed by one client."""
     before = _memory(pid)
     times: list[float] = []
@@ -203,7 +203,7 @@ async def _measure_sessions(home: Home, pid: int, sheet: Sheet) -> None:
     sheet.row(f"memory that {SESSIONS:,} sessions add", _memory(pid) - before, "MB", f"{_memory(pid):.0f} MB in all")
 
 
-async def _measure_crowd(home: Home, sheet: Sheet) -> None:
+async def _measure_crowd(home: HomePaths, sheet: Sheet) -> None:
     """Many clients on few sessions: every message is answered, and each client's stand in the order it sent them."""
     sent: dict[str, list[str]] = {f"crowd-{room}": [] for room in range(ROOMS)}
 
@@ -246,7 +246,7 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _make_home(path: Path, port: int, notes: int = NOTES) -> Home:
+def _make_home(path: Path, port: int, notes: int = NOTES) -> HomePaths:
     # Made by Retinue, and lived in since: no first conversation is pending.
     seed_workspace(path / "workspace", WorkspaceSettings(skip_bootstrap=True), datetime.now(UTC))
     folder = path / "workspace" / "memory"
@@ -266,7 +266,7 @@ def _make_home(path: Path, port: int, notes: int = NOTES) -> Home:
     (path / "retinue.json").write_text(json.dumps(config))
     index = [PYTHON, "-m", "retinue", "memory", "index", "--quiet", "--home", str(path)]
     subprocess.run(index, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "HOME": str(path.parent)})
-    return Home(path)
+    return HomePaths(path)
 
 
 if __name__ == "__main__":

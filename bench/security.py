@@ -14,7 +14,7 @@ from bench.measure import Sheet, median_ms
 from retinue.core.clock import SystemClock, random_id
 from retinue.core.messages import Text, ToolResult, said
 from retinue.core.model import ModelRef, ModelRequest
-from retinue.runtime.discretion import known_secrets, without_secrets
+from retinue.runtime.known_secrets import known_secrets, without_secrets
 from retinue.security.content import END_MARKER_SANITISED, MARKER_SANITISED, Source, sanitise, wrap_untrusted
 from retinue.security.redaction import Redactor
 from retinue.storage.auditlog import AuditLog

@@ -20,11 +20,11 @@ from retinue.core.messages import AssistantMessage, Text, said
 from retinue.core.model import ModelEvent, ModelRef, ModelRequest
 from retinue.dispatch.inbox import Inbox
 from retinue.providers.failover import OnFallback
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import load_home
+from retinue.runtime.open import open_runtime
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from retinue.testing.modelserver import running_server
 
@@ -51,12 +51,12 @@ def run(*, full: bool) -> None:
             sheet.row(f"warm turn, {messages:,} messages of history", turn - model, "ms", note)
     for durable, name in ((False, "process"), (True, "power")):
         with tempfile.TemporaryDirectory() as place:
-            added = _durability(Home(Path(place) / "home"), durable=durable)
+            added = _durability(HomePaths(Path(place) / "home"), durable=durable)
         sheet.row(f"what survival adds to a turn, durability: {name}", added, "ms", "inbox, lease, claim, result")
     sheet.save()
 
 
-def _durability(home: Home, *, durable: bool) -> float:
+def _durability(home: HomePaths, *, durable: bool) -> float:
     """Everything that a turn does only so that its message survives: the transcript has it anyway."""
     clock = SystemClock()
     key = SessionKey.main(DEFAULT_AGENT)
@@ -78,11 +78,11 @@ def _durability(home: Home, *, durable: bool) -> float:
     return cost
 
 
-async def _warm(home: Home, messages: int) -> tuple[float, float]:
+async def _warm(paths: HomePaths, messages: int) -> tuple[float, float]:
     """The median turn in one process, and the part of it that was spent waiting for the model."""
-    foundation = lay_foundation(home, environment={"HOME": str(home.path), "PATH": "/usr/bin:/bin"})
+    home = load_home(paths, environment={"HOME": str(paths.path), "PATH": "/usr/bin:/bin"})
     key = SessionKey.main(DEFAULT_AGENT)
-    async with open_runtime(foundation) as runtime:
+    async with open_runtime(home) as runtime:
         parts = runtime.agent(DEFAULT_AGENT)
         transcript = parts.store.open(key)
         for number in range(messages // 2):
@@ -117,10 +117,10 @@ async def _warm(home: Home, messages: int) -> tuple[float, float]:
     return median(turns[5:]) * 1000, median(models[5:]) * 1000
 
 
-def _make_home(path: Path, api: str, url: str) -> Home:
+def _make_home(path: Path, api: str, url: str) -> HomePaths:
     path.mkdir(parents=True)
     model = {"id": "test-model", "contextWindow": 1_000_000}
     provider = {"baseUrl": url, "api": api, "apiKey": "x" * 20, "models": [model]}
     config = {"models": {"providers": {"test": provider}}, "agents": {"defaults": {"model": "test/test-model"}}}
     (path / "retinue.json").write_text(json.dumps(config))
-    return Home(path)
+    return HomePaths(path)

@@ -34,7 +34,7 @@ MODULES = (
     # journals
     "agent/ledger.py",
     "dispatch/inbox.py",
-    "runtime/ledger.py",
+    "runtime/turns/ledger.py",
     "sessions/recovery.py",
     "sessions/repair.py",
     "storage/auditlog.py",

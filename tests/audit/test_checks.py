@@ -31,7 +31,7 @@ from retinue.providers.cooldown import Cooldown
 from retinue.providers.profiles import ProfileSummary
 from retinue.sandbox.sandboxes import Candidate
 from retinue.sessions.checking import Report
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -44,7 +44,7 @@ AGENT = AgentFacts(
 @pytest.fixture
 def sound(tmp_path: Path) -> Facts:
     """Facts in which there is nothing to find."""
-    home = Home(tmp_path)
+    home = HomePaths(tmp_path)
     return Facts(home, load_config(home, {}), NOW, (AGENT,), RUNNING, (), (), 10**12, "UTC")
 
 

@@ -17,7 +17,7 @@ from retinue.core.messages import AssistantMessage, Text, ToolCall, Usage, said
 from retinue.core.model import ModelRef
 from retinue.sessions.entries import Compacted, MessageAdded, ModelChanged, SettingChanged
 from retinue.sessions.store import SessionStore
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import Reply, says
@@ -318,7 +318,7 @@ def test_restore_without_a_compaction_or_beside_a_running_turn_is_refused(retinu
     assert (ran.code, "no compaction to undo" in ran.err) == (1, True)
     transcript = store.open(key)
     transcript.append(Compacted("S", None, 10))
-    with SessionLease(Home(home), key):
+    with SessionLease(HomePaths(home), key):
         assert "in use by another process" in retinue("sessions", "restore", "main").err
     assert "only 1 compactions" in retinue("sessions", "restore", "main", "--to", "2").err
     ran = retinue("sessions", "restore", "main", "--to", "1")
@@ -411,7 +411,7 @@ def test_prune_archives_what_is_old(retinue: RunCommand, home: Path) -> None:
     assert (warned.out, "`warn`" in warned.err) == (dry.out, True)
     assert len(retinue("sessions", "list", "--json").data) == 3
     (home / "retinue.json").write_text("{}")
-    with SessionLease(Home(home), SessionKey.parse("ideas")):
+    with SessionLease(HomePaths(home), SessionKey.parse("ideas")):
         assert "in use by another process" in retinue("sessions", "prune").out
     data = retinue("sessions", "prune", "--json").data
     assert "Long ago" in Path(data["archived"][0]).read_text()

@@ -18,7 +18,7 @@ from retinue.core.keys import SessionKey
 from retinue.core.messages import said
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.store import SessionStore
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts, InstanceLock
 from tests.cli.conftest import RunCommand
 
@@ -63,7 +63,7 @@ def test_errors_of_the_log_are_shown(home: Path, retinue: RunCommand) -> None:
 
 
 def test_a_gateway_that_hangs_is_told_within_a_moment(home: Path, retinue: RunCommand) -> None:
-    lock = InstanceLock(Home(home))
+    lock = InstanceLock(HomePaths(home))
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -93,7 +93,7 @@ def test_a_gateway_is_asked_with_the_token_of_this_machine(home: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        answer = ask_gateway(Home(home), InstanceFacts(1, f"http://127.0.0.1:{server.server_port}"))
+        answer = ask_gateway(HomePaths(home), InstanceFacts(1, f"http://127.0.0.1:{server.server_port}"))
         thread.join()
     assert answer == {"uptimeSeconds": 61, "sessionsActive": 2}
     assert asked == [("/rpc/status", "Bearer rtn_a_b")]

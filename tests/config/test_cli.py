@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from retinue.cli.main import run
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from tests.config.conftest import Write
 
 
 @pytest.fixture
-def retinue(home: Home, capsys: pytest.CaptureFixture[str]) -> Any:
+def retinue(home: HomePaths, capsys: pytest.CaptureFixture[str]) -> Any:
     def call(*arguments: str) -> tuple[int, str, str]:
         code = run(["config", *arguments, "--home", str(home.path)])
         shown = capsys.readouterr()
@@ -22,12 +22,12 @@ def retinue(home: Home, capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
-def test_path(retinue: Any, home: Home) -> None:
+def test_path(retinue: Any, home: HomePaths) -> None:
     assert retinue("path") == (0, str(home.config_file), "")
     assert json.loads(retinue("path", "--json")[1]) == {"path": str(home.config_file), "exists": False}
 
 
-def test_set_get_unset(retinue: Any, home: Home) -> None:
+def test_set_get_unset(retinue: Any, home: HomePaths) -> None:
     code, out, _ = retinue("set", "agents.defaults.userTimezone", "Europe/Berlin")
     assert (code, out) == (0, f"agents.defaults.userTimezone set in {home.config_file}")
     assert retinue("get", "agents.defaults.userTimezone")[1] == "Europe/Berlin"

@@ -13,7 +13,7 @@ import pytest
 from retinue.config.edit import Change, change_values, set_value, unset_value
 from retinue.config.load import load_config
 from retinue.core.errors import ConfigError, StorageError, UsageError
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from tests.config.conftest import Write
 
 SAMPLE = """\
@@ -27,7 +27,7 @@ SAMPLE = """\
 """
 
 
-def test_a_new_file_is_private(home: Home) -> None:
+def test_a_new_file_is_private(home: HomePaths) -> None:
     edited = set_value(home, "agents.defaults.bootstrapMaxChars", "5", {})
     assert edited.changed
     assert (
@@ -37,7 +37,7 @@ def test_a_new_file_is_private(home: Home) -> None:
 
 
 def test_a_home_that_does_not_exist_is_made(tmp_path: Path) -> None:
-    home = Home(tmp_path / "deep" / "home")
+    home = HomePaths(tmp_path / "deep" / "home")
     set_value(home, "memory.citations", "off", {})
     assert load_config(home, {}).config.memory.citations == "off"
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
@@ -67,7 +67,7 @@ def test_comments_and_variables_stay_and_the_mode_becomes_private(write: Write) 
         ("models.providers.x.apiKey", "${KEY}", '"${KEY}"'),
     ],
 )
-def test_values_are_json5_or_text(home: Home, key: str, typed: str, stored: str) -> None:
+def test_values_are_json5_or_text(home: HomePaths, key: str, typed: str, stored: str) -> None:
     set_value(home, key, typed, {"KEY": "k"})
     assert f": {stored}\n" in home.config_file.read_text() or f": [{stored}]\n" in home.config_file.read_text()
 
@@ -177,7 +177,7 @@ def test_changes_of_several_files_are_made_together_or_not_at_all(write: Write) 
     assert (config.gateway.port, config.agents.resolve("work").name) == (2000, "Worker")
 
 
-def test_a_link_stays_a_link(home: Home, tmp_path: Path) -> None:
+def test_a_link_stays_a_link(home: HomePaths, tmp_path: Path) -> None:
     elsewhere = tmp_path / "dotfiles.json"
     elsewhere.write_text("{}")
     home.config_file.symlink_to(elsewhere)
@@ -193,7 +193,7 @@ def test_windows_lines_and_byte_order_mark_stay(write: Write) -> None:
     assert home.config_file.read_bytes().decode() == expected
 
 
-def test_a_read_only_home_is_a_clear_error(read_only_home: Home) -> None:
+def test_a_read_only_home_is_a_clear_error(read_only_home: HomePaths) -> None:
     before = read_only_home.config_file.read_text()
     with pytest.raises(StorageError, match="read-only"):
         set_value(read_only_home, "memory.citations", "on", {})

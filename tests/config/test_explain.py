@@ -9,7 +9,7 @@ from retinue.config.keypath import parse_path
 from retinue.config.load import load_config
 from retinue.config.secrecy import is_secret
 from retinue.core.errors import UsageError
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from tests.config.conftest import Write
 
 
@@ -24,7 +24,7 @@ def test_a_key_from_the_file(write: Write) -> None:
     assert "files" in found.documentation
 
 
-def test_a_key_from_the_defaults(home: Home) -> None:
+def test_a_key_from_the_defaults(home: HomePaths) -> None:
     found = explain(load_config(home, {}), "gateway.port")
     assert (found.value, found.origin, found.reload, found.pending) == (18_790, "default", "restart", False)
     assert found.type == "a whole number, at least 1 and at most 65535"
@@ -36,13 +36,13 @@ def test_a_key_from_the_environment(write: Write) -> None:
     assert (found.value, found.origin) == ("UTC", f"environment (ZONE) at {home.config_file}:1")
 
 
-def test_the_workspace_of_a_profile(home: Home) -> None:
-    loaded = load_config(Home(home.path, "work"), {})
+def test_the_workspace_of_a_profile(home: HomePaths) -> None:
+    loaded = load_config(HomePaths(home.path, "work"), {})
     found = explain(loaded, "agents.defaults.workspace")
     assert (found.value, found.origin) == (str(home.path / "workspace"), "profile work")
 
 
-def test_a_section_tells_its_keys(home: Home) -> None:
+def test_a_section_tells_its_keys(home: HomePaths) -> None:
     found = explain(load_config(home, {}), "memory")
     assert found.keys == ("backend", "citations", "qmd")
     assert found.type == "an object"
@@ -54,7 +54,7 @@ def test_an_agent_by_its_id(write: Write) -> None:
     assert (found.value, found.origin) == ("W", f"{loaded.home.config_file}:2")
 
 
-def test_an_unknown_key_gets_the_nearest(home: Home) -> None:
+def test_an_unknown_key_gets_the_nearest(home: HomePaths) -> None:
     with pytest.raises(UsageError, match=r"no key memory.citation. Did you mean memory.citations\?"):
         explain(load_config(home, {}), "memory.citation")
 

@@ -13,7 +13,7 @@ import pytest
 from retinue.config.keypath import parse_path
 from retinue.config.load import LoadedConfig, good_copy_of, load_config
 from retinue.config.sources import MAX_FILE_BYTES, MAX_INCLUDE_DEPTH
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from tests.config.conftest import Write
 
 GOOD = "{ agents: { defaults: { bootstrapMaxChars: 7 } } }\n"
@@ -28,14 +28,14 @@ def chars(loaded: LoadedConfig) -> int:
     return loaded.config.agents.defaults.bootstrap_max_chars
 
 
-def test_a_missing_file_means_the_defaults(home: Home) -> None:
+def test_a_missing_file_means_the_defaults(home: HomePaths) -> None:
     loaded = load_config(home, {})
     assert (loaded.source, loaded.problems, chars(loaded)) == ("defaults", (), 20_000)
     assert list(home.path.iterdir()) == [], "nothing is written"
 
 
 def test_a_missing_home_means_the_defaults(tmp_path: Path) -> None:
-    assert load_config(Home(tmp_path / "nowhere"), {}).problems == ()
+    assert load_config(HomePaths(tmp_path / "nowhere"), {}).problems == ()
 
 
 def test_a_file_is_loaded_and_kept_as_good_copy(write: Write) -> None:
@@ -98,14 +98,14 @@ def test_a_broken_file_falls_back_and_says_so(write: Write, content: bytes, expe
     assert home.config_file.read_bytes() == content, "the broken file stays for its owner"
 
 
-def test_a_directory_in_its_place_falls_back(home: Home) -> None:
+def test_a_directory_in_its_place_falls_back(home: HomePaths) -> None:
     home.config_file.mkdir()
     loaded = load_config(home, {})
     assert loaded.source == "defaults"
     assert "is a folder, not a regular file" in str(loaded.errors[0])
 
 
-def test_a_fifo_in_its_place_does_not_block(home: Home) -> None:
+def test_a_fifo_in_its_place_does_not_block(home: HomePaths) -> None:
     os.mkfifo(home.config_file)
     assert "FIFO" in str(load_config(home, {}).errors[0])
 
@@ -116,12 +116,12 @@ def test_a_damaged_good_copy_means_the_defaults(write: Write) -> None:
     assert load_config(home, {}).source == "defaults"
 
 
-def test_a_read_only_home_loads(read_only_home: Home) -> None:
+def test_a_read_only_home_loads(read_only_home: HomePaths) -> None:
     loaded = load_config(read_only_home, {})
     assert (loaded.source, chars(loaded), loaded.problems) == ("file", 7, ())
 
 
-def test_a_file_that_is_a_link_is_followed(home: Home, tmp_path: Path) -> None:
+def test_a_file_that_is_a_link_is_followed(home: HomePaths, tmp_path: Path) -> None:
     elsewhere = tmp_path / "dotfiles.json"
     elsewhere.write_text(GOOD)
     home.config_file.symlink_to(elsewhere)
@@ -355,8 +355,8 @@ def test_loading_changes_no_environment_and_is_quick_to_import(write: Write) -> 
     home = write(GOOD)
     code = (
         "import sys; from pathlib import Path; from retinue.config.load import load_config;"
-        "from retinue.storage.home import Home;"
-        f"load_config(Home(Path({str(home.path)!r})), {{}});"
+        "from retinue.storage.home_paths import HomePaths;"
+        f"load_config(HomePaths(Path({str(home.path)!r})), {{}});"
         "print([m for m in ('openai', 'anthropic', 'rich', 'yaml', 'anyio', 'httpx2', 'click') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

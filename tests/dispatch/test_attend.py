@@ -14,15 +14,15 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import StorageError
 from retinue.core.events import Emit, TurnEvent, TurnStatus
 from retinue.core.keys import RunId, SessionKey
-from retinue.dispatch.attend import CRASHED, MOST_ATTEMPTS, POISONOUS, Attendant, Recalled
+from retinue.dispatch.attend import CRASHED, MAX_ATTEMPTS, POISONOUS, Attendant, Recalled
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.queue import QueueMode, QueueRules
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from retinue.testing.clock import FrozenClock
-from retinue.tools.approvals import ApprovalBook
+from retinue.tools.approvals import Approvals
 
 pytestmark = pytest.mark.anyio
 
@@ -70,14 +70,14 @@ def inbox(tmp_path: Path) -> Iterator[Inbox]:
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> Iterator[ApprovalBook]:
+def questions(tmp_path: Path) -> Iterator[Approvals]:
     home, clock = tmp_path / "home", FrozenClock()
     with closing(Database(home / "state.sqlite")) as database:
-        yield ApprovalBook(database, AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
+        yield Approvals(database, AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
 
 
-def attendant(worker: Scripted, inbox: Inbox, questions: ApprovalBook, tmp_path: Path) -> Attendant:
-    return Attendant(worker, inbox, SessionLease(Home(tmp_path / "home"), KEY), FrozenClock(), questions)
+def attendant(worker: Scripted, inbox: Inbox, questions: Approvals, tmp_path: Path) -> Attendant:
+    return Attendant(worker, inbox, SessionLease(HomePaths(tmp_path / "home"), KEY), FrozenClock(), questions)
 
 
 def accept(inbox: Inbox, text: str) -> RunId:
@@ -85,7 +85,7 @@ def accept(inbox: Inbox, text: str) -> RunId:
 
 
 async def test_an_unexpected_error_ends_its_message_and_no_other(
-    inbox: Inbox, questions: ApprovalBook, tmp_path: Path
+    inbox: Inbox, questions: Approvals, tmp_path: Path
 ) -> None:
     worker = Scripted({"bad": ZeroDivisionError("ours")})
     attend = attendant(worker, inbox, questions, tmp_path)
@@ -97,7 +97,7 @@ async def test_an_unexpected_error_ends_its_message_and_no_other(
 
 
 async def test_a_message_is_not_blamed_for_a_file_that_cannot_be_used(
-    inbox: Inbox, questions: ApprovalBook, tmp_path: Path
+    inbox: Inbox, questions: Approvals, tmp_path: Path
 ) -> None:
     worker = Scripted({"hello": StorageError("the disk is full")})
     attend = attendant(worker, inbox, questions, tmp_path)
@@ -109,9 +109,9 @@ async def test_a_message_is_not_blamed_for_a_file_that_cannot_be_used(
     assert (await attend.see_through(hello, unseen, nobody_to_ask)).text == "answer to hello"
 
 
-@pytest.mark.parametrize(("deaths", "given_up"), [(MOST_ATTEMPTS - 1, False), (MOST_ATTEMPTS, True)])
+@pytest.mark.parametrize(("deaths", "given_up"), [(MAX_ATTEMPTS - 1, False), (MAX_ATTEMPTS, True)])
 async def test_a_message_that_ends_every_process_is_given_up(
-    inbox: Inbox, questions: ApprovalBook, tmp_path: Path, deaths: int, given_up: bool
+    inbox: Inbox, questions: Approvals, tmp_path: Path, deaths: int, given_up: bool
 ) -> None:
     poison = accept(inbox, "poison")
     for _ in range(deaths):

@@ -11,7 +11,7 @@ import pytest
 
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import Usage
-from retinue.dispatch.childbook import MOST_LISTED, ChildBook
+from retinue.dispatch.subagent_store import MOST_LISTED, SubagentStore
 from retinue.dispatch.subagents import Child, ChildState, is_stale, key_for_child, time_left
 from retinue.storage.database import Database
 from retinue.testing.clock import START, FrozenClock
@@ -25,9 +25,9 @@ def clock() -> FrozenClock:
 
 
 @pytest.fixture
-def book(tmp_path: Path, clock: FrozenClock) -> Iterator[ChildBook]:
+def book(tmp_path: Path, clock: FrozenClock) -> Iterator[SubagentStore]:
     database = Database(tmp_path / "state.sqlite")
-    yield ChildBook(database, clock)
+    yield SubagentStore(database, clock)
     database.close()
 
 
@@ -35,7 +35,7 @@ def child(name: str, parent: SessionKey = MAIN) -> Child:
     return Child(RunId(name), parent, key_for_child(parent, DEFAULT_AGENT, name), "t", "", owner=True, asked_at=START)
 
 
-def test_the_first_end_counts_and_keeps_when_it_was_started(book: ChildBook, clock: FrozenClock) -> None:
+def test_the_first_end_counts_and_keeps_when_it_was_started(book: SubagentStore, clock: FrozenClock) -> None:
     book.add(child("a"))
     assert book.get("a").standing == "queued"
     book.started(RunId("a"))
@@ -52,13 +52,13 @@ def test_the_first_end_counts_and_keeps_when_it_was_started(book: ChildBook, clo
     assert book.get("a").standing == "timed out"
 
 
-def test_a_parent_that_knows_needs_no_message(book: ChildBook) -> None:
+def test_a_parent_that_knows_needs_no_message(book: SubagentStore) -> None:
     book.add(child("a"))
     book.end(RunId("a"), ChildState.CANCELLED, child("a"), told=True)
     assert book.active() == ()
 
 
-def test_what_is_left_is_found_however_much_it_is(book: ChildBook) -> None:
+def test_what_is_left_is_found_however_much_it_is(book: SubagentStore) -> None:
     other = SessionKey.parse("agent:main:other")
     for number in range(MOST_LISTED + 5):
         book.add(child(f"a{number:03d}"))
@@ -73,7 +73,7 @@ def test_what_is_left_is_found_however_much_it_is(book: ChildBook) -> None:
     assert found.run == "b"
 
 
-def test_a_beginning_is_taken_as_it_is_written(book: ChildBook) -> None:
+def test_a_beginning_is_taken_as_it_is_written(book: SubagentStore) -> None:
     book.add(child("abc"))
     assert book.get("ab").run == "abc"
     for pattern in ("%", "_bc"):
@@ -95,7 +95,7 @@ def test_after_two_hours_nobody_waits_any_more() -> None:
     assert is_stale(START, START + timedelta(hours=2, seconds=1))
 
 
-def test_a_name_means_the_child_at_work_or_else_the_newest(book: ChildBook, clock: FrozenClock) -> None:
+def test_a_name_means_the_child_at_work_or_else_the_newest(book: SubagentStore, clock: FrozenClock) -> None:
     for number in range(3):
         book.add(replace(child(f"a{number}"), task_name="scout", asked_at=clock.now()))
         clock.advance(timedelta(minutes=1))
@@ -112,7 +112,7 @@ def test_a_name_means_the_child_at_work_or_else_the_newest(book: ChildBook, cloc
     assert book.named(MAIN, "guide") is None
 
 
-def test_what_was_told_and_put_away_is_forgotten_and_nothing_else(book: ChildBook, clock: FrozenClock) -> None:
+def test_what_was_told_and_put_away_is_forgotten_and_nothing_else(book: SubagentStore, clock: FrozenClock) -> None:
     for name in ("running", "untold", "told", "archived"):
         book.add(child(name))
     for name in ("untold", "told", "archived"):
@@ -126,7 +126,7 @@ def test_what_was_told_and_put_away_is_forgotten_and_nothing_else(book: ChildBoo
     assert {each.run for each in book.all()} == {"running", "untold", "told"}
 
 
-def test_a_result_that_nobody_takes_stops_waiting_and_stays_readable(book: ChildBook, clock: FrozenClock) -> None:
+def test_a_result_that_nobody_takes_stops_waiting_and_stays_readable(book: SubagentStore, clock: FrozenClock) -> None:
     book.add(child("running"))
     book.add(child("old"))
     book.end(RunId("old"), ChildState.DONE, replace(child("old"), text="It is 42."))

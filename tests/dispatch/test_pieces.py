@@ -13,9 +13,9 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image
 from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.commands.triggers import as_command, as_meant
+from retinue.dispatch.debounce import DebounceRules
+from retinue.dispatch.group_context import MOST_CHATS, MOST_REMARKS, GroupContext
 from retinue.dispatch.inbox import Waiting
-from retinue.dispatch.overheard import MOST_CHATS, MOST_REMARKS, Overheard
-from retinue.dispatch.pieces import PieceRules
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, merge, next_batch
 from retinue.dispatch.settings import InboundSettings
 from retinue.testing.clock import START
@@ -23,7 +23,7 @@ from retinue.testing.clock import START
 KEY = SessionKey.parse("agent:main:main")
 CHAT = Origin("http", "chat", PeerKind.GROUP, "room", sender="ada")
 SECOND = timedelta(seconds=1)
-RULES = QueueRules(QueueMode.FOLLOWUP, pieces=PieceRules(SECOND))
+RULES = QueueRules(QueueMode.FOLLOWUP, pieces=DebounceRules(SECOND))
 
 
 def piece(name: str, seconds: float, origin: Any = CHAT, **changes: Any) -> Waiting:
@@ -95,7 +95,7 @@ def test_pieces_are_read_as_one_message_with_one_label() -> None:
 
 
 def test_channels_can_have_waits_of_their_own() -> None:
-    rules = PieceRules.of(InboundSettings(debounce_ms=100, by_channel={"sms": 900}))
+    rules = DebounceRules.of(InboundSettings(debounce_ms=100, by_channel={"sms": 900}))
     assert rules.wait_after(piece("a", 0)) == timedelta(milliseconds=100)
     assert rules.wait_after(piece("a", 0, replace(CHAT, channel="sms"))) == timedelta(milliseconds=900)
 
@@ -118,7 +118,7 @@ def test_words_that_start_over(said: str, meant: str) -> None:
 
 
 def test_what_is_overheard_is_bounded() -> None:
-    overheard = Overheard()
+    overheard = GroupContext()
     for number in range(MOST_REMARKS + 5):
         overheard.note(CHAT, "Ada", f"{number} " + "x" * 10_000, 10_000)
     remarks = overheard.recent(CHAT, 10_000)

@@ -26,9 +26,9 @@ from retinue.core.envelope import Inbound
 from retinue.core.errors import RetinueError
 from retinue.core.events import Accepted, TurnEvent
 from retinue.core.keys import SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import Runtime, open_runtime
-from retinue.storage.home import Home
+from retinue.runtime.home import load_home
+from retinue.runtime.open import Runtime, open_runtime
+from retinue.storage.home_paths import HomePaths
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import Toolset
 
@@ -120,10 +120,10 @@ class Reaper:
         sqlite3.connect = lambda *args, **options: connect(*args, **options, factory=Connection)  # type: ignore[assignment]
 
 
-async def talk(home: Home, key: SessionKey, texts: Sequence[str], ledger: Path) -> None:
+async def talk(home: HomePaths, key: SessionKey, texts: Sequence[str], ledger: Path) -> None:
     """Say the texts one after the other and tell what became of each."""
     environment = {"HOME": str(home.path.parent), "PATH": "/usr/bin:/bin"}
-    async with open_runtime(lay_foundation(home, environment=environment)) as runtime:
+    async with open_runtime(load_home(home, environment=environment)) as runtime:
         with_effect_only(runtime, ledger)
         for text in texts:
 
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (chosen.largest_file, chosen.largest_file))
     texts = [f"{chosen.text}-{number}" for number in range(chosen.messages)] or [chosen.text]
     try:
-        anyio.run(talk, Home(chosen.home), SessionKey.parse(chosen.key), texts, chosen.ledger)
+        anyio.run(talk, HomePaths(chosen.home), SessionKey.parse(chosen.key), texts, chosen.ledger)
     except RetinueError as error:
         tell(f"failed {type(error).__name__} {error}")
         return 1

@@ -15,7 +15,7 @@ from retinue.sessions.entries import CallStarted, Entry, MessageAdded
 from retinue.sessions.store import SessionStore
 from retinue.sessions.tail import read_whole
 from retinue.storage.database import Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from tests.faults.server import TASK
 
 
@@ -84,7 +84,7 @@ class Evidence:
         }
 
 
-def gather(home: Home, outputs: Iterable[Path], ledger: Path) -> Evidence:
+def gather(home: HomePaths, outputs: Iterable[Path], ledger: Path) -> Evidence:
     """Read everything; to be called when no client runs any more."""
     accepted = dict(_acknowledged(outputs))
     kept, unanswered = _inbox(home, accepted)
@@ -102,7 +102,7 @@ def _acknowledged(outputs: Iterable[Path]) -> Iterator[tuple[RunId, str]]:
                     yield RunId(run), task
 
 
-def _inbox(home: Home, accepted: dict[RunId, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _inbox(home: HomePaths, accepted: dict[RunId, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     database = Database(home.path / "state.sqlite")
     try:
         inbox = Inbox(database, SystemClock())
@@ -115,7 +115,7 @@ def _inbox(home: Home, accepted: dict[RunId, str]) -> tuple[tuple[str, ...], tup
         database.close()
 
 
-def _transcripts(home: Home) -> tuple[dict[str, tuple[Entry, ...]], tuple[str, ...]]:
+def _transcripts(home: HomePaths) -> tuple[dict[str, tuple[Entry, ...]], tuple[str, ...]]:
     folder = home.sessions(DEFAULT_AGENT)
     store = SessionStore(folder, SystemClock())
     unreadable = [

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 
 from retinue.cli import main
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from tests.faults import client
 from tests.faults.evidence import Evidence, gather
 from tests.faults.server import RuleServer
@@ -116,8 +116,8 @@ class Scene:
         self.home.config_file.write_text(json.dumps(config))
 
     @property
-    def home(self) -> Home:
-        return Home(self.path / "home")
+    def home(self) -> HomePaths:
+        return HomePaths(self.path / "home")
 
     @property
     def ledger(self) -> Path:

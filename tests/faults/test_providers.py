@@ -13,8 +13,8 @@ import pytest
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.runtime import Runtime
-from retinue.storage.home import Home
+from retinue.runtime.open import Runtime
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, calls, refuses, says
 from tests.faults.server import find_orphans
@@ -72,7 +72,7 @@ class Faulty:
 async def faulty(path: Path, api: str, *, timeout: float = 60.0) -> AsyncIterator[Faulty]:
     async with TwoFacedServer() as server:
         provider = {"timeoutSeconds": timeout}
-        stage = Stage(Home(path / "home"), server, api=api, config={"models": {"providers": {"test": provider}}})
+        stage = Stage(HomePaths(path / "home"), server, api=api, config={"models": {"providers": {"test": provider}}})
         async with stage.open() as runtime:
             made = Faulty(server, runtime)
 
@@ -160,4 +160,4 @@ async def test_a_connection_lost_in_the_middle_of_a_call_runs_nothing_and_leaves
         made.server.fault = None
         await made.say(f"{IN_THE_BAD_SESSION}: second", BAD)
         assert list(find_orphans(made.server.model_requests[-1].json["messages"])) == []
-        assert not (made.runtime.foundation.home.workspace / "made.txt").exists()
+        assert not (made.runtime.home.paths.workspace / "made.txt").exists()

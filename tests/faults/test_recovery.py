@@ -16,13 +16,13 @@ from retinue.core.events import Notice, TurnEvent, TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, ToolResult, said
 from retinue.dispatch.inbox import Inbox
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import Runtime, open_runtime
+from retinue.runtime.home import load_home
+from retinue.runtime.open import Runtime, open_runtime
 from retinue.sessions.entries import CallStarted, Compacted, MessageAdded
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.storage.database import Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from tests.faults.client import with_effect_only
 from tests.faults.scene import Scene
 
@@ -33,7 +33,7 @@ FIRST, SECOND = RunId("run-first"), RunId("run-second")
 
 
 @contextmanager
-def left_behind(home: Home) -> Iterator[tuple[Inbox, Transcript]]:
+def left_behind(home: HomePaths) -> Iterator[tuple[Inbox, Transcript]]:
     """The inbox and the transcript as a process that died left them."""
     database = Database(home.path / "state.sqlite")
     try:
@@ -59,7 +59,7 @@ def answered(text: str, run: RunId, *calls: ToolCall, stop: StopReason = StopRea
 @asynccontextmanager
 async def opened(scene: Scene) -> AsyncIterator[Runtime]:
     environment = {"HOME": str(scene.path), "PATH": "/usr/bin:/bin"}
-    async with open_runtime(lay_foundation(scene.home, environment=environment)) as runtime:
+    async with open_runtime(load_home(scene.home, environment=environment)) as runtime:
         with_effect_only(runtime, scene.ledger)
         yield runtime
 
@@ -69,7 +69,7 @@ async def speak(scene: Scene, *texts: str) -> list[Outbound]:
         return [await runtime.say(Inbound(text, KEY)) for text in texts]
 
 
-def outcome(home: Home, run: RunId) -> Outbound:
+def outcome(home: HomePaths, run: RunId) -> Outbound:
     with left_behind(home) as (inbox, _):
         found = inbox.outcome(run)
     assert found is not None

@@ -23,7 +23,7 @@ from playwright.async_api import (
 
 from retinue.core.clock import SystemClock
 from retinue.gateway.server import Ending, run_gateway
-from retinue.runtime.foundation import lay_foundation
+from retinue.runtime.home import load_home
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, wait_until_listening
 
@@ -134,7 +134,7 @@ async def visiting(browser: Browser, hall: Hall, **options: Any) -> AsyncIterato
 @asynccontextmanager
 async def serving_at(hall: Hall, port: int) -> AsyncIterator[None]:
     """A gateway on a given port that ends at once when told, whatever still runs."""
-    foundation = lay_foundation(hall.home, environment=hall.environment, clock=SystemClock())
+    foundation = load_home(hall.home, environment=hall.environment, clock=SystemClock())
     ending = Ending()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_gateway, foundation, port, ending)

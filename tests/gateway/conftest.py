@@ -22,9 +22,9 @@ from retinue.client import Client, Door, open_client
 from retinue.core.clock import SystemClock
 from retinue.gateway.server import Ending, run_gateway
 from retinue.gateway.tokens import TokenBook
-from retinue.runtime.foundation import lay_foundation
+from retinue.runtime.home import load_home
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import find_instance, read_local_token
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
@@ -38,7 +38,7 @@ PATIENCE = 60.0
 class Hall:
     """A home with a gateway and a model behind it."""
 
-    home: Home
+    home: HomePaths
     model: ModelServer
     config: dict[str, Any] = field(default_factory=dict)
     url: str = ""
@@ -105,7 +105,7 @@ class Hall:
     async def serving(self) -> AsyncIterator[None]:
         """A gateway in this process."""
         self.write_config()
-        foundation = lay_foundation(self.home, environment=self.environment)
+        foundation = load_home(self.home, environment=self.environment)
         assert not foundation.loaded.errors, foundation.loaded.problems
         ending = Ending()
         async with anyio.create_task_group() as tasks:
@@ -117,7 +117,7 @@ class Hall:
                 ending.ask("the test is over")
 
 
-async def wait_until_listening(home: Home) -> str:
+async def wait_until_listening(home: HomePaths) -> str:
     with anyio.fail_after(PATIENCE):
         while (found := find_instance(home)) is None or not found.url:
             await anyio.sleep(0.005)
@@ -239,7 +239,7 @@ async def raw_socket(hall: Hall, token: str | None = None, **options: Any) -> As
 @asynccontextmanager
 async def open_hall(path: Path, **config: Any) -> AsyncIterator[Hall]:
     async with ModelServer(then=says("Hello.")) as model:
-        yield Hall(Home(path / "home"), model, config)
+        yield Hall(HomePaths(path / "home"), model, config)
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from retinue.core.clock import SystemClock
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import SessionKey
-from retinue.dispatch.childbook import EVERY, ChildBook
+from retinue.dispatch.subagent_store import EVERY, SubagentStore
 from retinue.dispatch.subagents import Child, ChildState
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, calls_together, says
 from tests.gateway.conftest import PATIENCE, Hall, gateway_process
@@ -72,7 +72,7 @@ async def kill_while_delegating(
     """Let a gateway die so many times at random moments, mostly while a sub-agent works, then let it finish."""
     numbers = random.Random(seed)
     async with Delegating(numbers) as model:
-        hall = Hall(Home(path / "home"), model)
+        hall = Hall(HomePaths(path / "home"), model)
         hall.write_config()
         for number in range(kills):
             model.at_work.clear()
@@ -107,7 +107,7 @@ async def _ask(hall: Hall, session: SessionKey, text: str = "Find something.") -
 
 def _children(hall: Hall) -> tuple[Child, ...]:
     with closing(Database(hall.home.path / DATABASE_NAME)) as database:
-        return ChildBook(database, SystemClock()).all(EVERY)
+        return SubagentStore(database, SystemClock()).all(EVERY)
 
 
 def _busy(hall: Hall) -> bool:
@@ -184,7 +184,7 @@ class CrowdFound:
 async def crowd_a_gateway(path: Path, wanted: dict[str, int], seconds: float = 0.2) -> CrowdFound:
     """Let each parent start so many sub-agents in one turn, and wait until all are told of."""
     async with Crowding(wanted, seconds) as model:
-        hall = Hall(Home(path / "home"), model)
+        hall = Hall(HomePaths(path / "home"), model)
         hall.write_config(
             agents={
                 "defaults": {"model": "test/test-model", "subagents": {"maxChildrenPerAgent": max(wanted.values())}}

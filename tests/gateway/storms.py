@@ -18,7 +18,7 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import UserMessage
 from retinue.sessions.store import SessionStore
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
 from retinue.wire import agent as talking
@@ -82,7 +82,7 @@ async def end_under_load(place: Path, times: int, seed: int, tell: Callable[[str
     storm, dice = Storm(), random.Random(seed)
     speakers = [_Speaker(number, storm) for number in range(SPEAKERS)]
     async with ModelServer(then=says("done")) as model:
-        hall = Hall(Home(place / "home"), model)
+        hall = Hall(HomePaths(place / "home"), model)
         hall.write_config()
         for _ in range(times):
             async with gateway_process(hall) as process, anyio.create_task_group() as tasks:
@@ -151,7 +151,7 @@ async def soak(place: Path, seconds: float, every: float, tell: Callable[[str], 
                 await client.wait(RunId((await client.call(talking.AGENT, say)).run_id))
 
     async with ModelServer(then=says("Hello.")) as model:
-        hall = Hall(Home(place / "home"), model)
+        hall = Hall(HomePaths(place / "home"), model)
         hall.write_config()
         async with gateway_process(hall) as process, anyio.create_task_group() as tasks:
             for number in range(SPEAKERS):

@@ -12,13 +12,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import Delivery, Job, Mode
 from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client
 from retinue.core.keys import DEFAULT_AGENT
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
@@ -50,7 +50,7 @@ class Machine:
 
     file: Path
     clock: FrozenClock
-    book: JobBook
+    book: JobStore
     client: Client
     poke: str
 
@@ -89,12 +89,12 @@ async def machine(path: Path, begins: str) -> AsyncIterator[Machine]:
     if not LIBRARIES:
         pytest.skip("libfaketime is not installed; scripts/system-packages.sh installs it")
     async with ModelServer(then=says("done")) as model:
-        hall = Hall(Home(path / "home"), model)
+        hall = Hall(HomePaths(path / "home"), model)
         hall.write_config(agents={"defaults": {"model": "test/test-model", "heartbeat": {"every": "0m"}}})
         file, clock, numbers = path / "time", FrozenClock(moment(begins)), count(1)
         write_time(file, clock.now())
         with closing(Database(hall.home.path / DATABASE_NAME)) as database:
-            book = JobBook(database, clock, lambda: f"{next(numbers):08d}")
+            book = JobStore(database, clock, lambda: f"{next(numbers):08d}")
             poke = book.add(plain("poke", Every(timedelta(days=3_000), clock.now() + timedelta(days=3_000))))
             variables = {
                 "LD_PRELOAD": str(LIBRARIES[0]),

@@ -11,11 +11,11 @@ from retinue.client import ClientError, Door, open_client
 from retinue.core.api import Assistant
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict, nobody_to_ask
 from retinue.core.envelope import Inbound
-from retinue.core.events import Accepted, ApprovalAsked, Spoken, ToolFinished, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.events import Accepted, ApprovalAsked, TextDelta, ToolFinished, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.gateway.connection import MOST_STREAMS
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import load_home
+from retinue.runtime.open import open_runtime
 from retinue.testing.replies import Fault, Reply, calls, says
 from retinue.wire import system
 from retinue.wire.frames import Nothing
@@ -48,7 +48,7 @@ async def talk(assistant: Assistant) -> None:
     assert (outbound.status, outbound.text, outbound.session) == (TurnStatus.OK, "Hello.", key)
     assert isinstance(notes.events[0], Accepted)
     assert isinstance(notes.events[-1], TurnFinished)
-    assert "".join(event.text for event in notes.events if isinstance(event, Spoken)) == "Hello."
+    assert "".join(event.text for event in notes.events if isinstance(event, TextDelta)) == "Hello."
     assert [item.outbound.run for item in await assistant.missed(key)] == [outbound.run]
     await assistant.confirm(outbound.run)
     assert list(await assistant.missed(key)) == []
@@ -65,7 +65,7 @@ async def test_a_client_is_an_assistant(hall: Hall) -> None:
 
 
 async def test_a_runtime_is_an_assistant(quiet_hall: Hall) -> None:
-    foundation = lay_foundation(quiet_hall.home, environment=quiet_hall.environment)
+    foundation = load_home(quiet_hall.home, environment=quiet_hall.environment)
     async with open_runtime(foundation) as runtime:
         await talk(runtime)
 
@@ -81,7 +81,7 @@ async def test_a_client_comes_back_and_misses_nothing(quiet_hall: Hall) -> None:
             tasks.start_soon(client.say, Inbound("two", KEY), notes.show)
             tasks.start_soon(client.say, Inbound("three", KEY), notes.show)
             with anyio.fail_after(PATIENCE):
-                while not any(isinstance(event, Spoken) and "Slowly" in event.text for event in notes.events):
+                while not any(isinstance(event, TextDelta) and "Slowly" in event.text for event in notes.events):
                     await anyio.sleep(0.01)
                 assert client.hello is not None
                 before = client.hello.connection

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.keys import DEFAULT_AGENT
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.rooms import change_trust
+from retinue.runtime.agents.agent import change_trust
+from retinue.runtime.home import load_home
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket
 
@@ -40,6 +40,6 @@ async def test_a_folder_that_is_vouched_for_counts_from_then_on(tmp_path: Path) 
         (hall.home.workspace / "README.md").write_text("somebody's project")
         async with hall.serving(), raw_socket(hall) as raw:
             assert "retinue workspace trust" in (await raw.result("sessions.introduce"))["caution"]
-            change_trust(lay_foundation(hall.home), DEFAULT_AGENT, trusted=True)
+            change_trust(load_home(hall.home), DEFAULT_AGENT, trusted=True)
             await raw.result("config.apply")
             assert (await raw.result("sessions.introduce"))["caution"] == ""

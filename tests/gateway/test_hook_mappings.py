@@ -12,12 +12,12 @@ import anyio
 import httpx2
 import pytest
 
-from retinue.automation.beatbook import BeatBook
-from retinue.automation.hookbook import HookBook
+from retinue.automation.wake_log import WakeLog
+from retinue.automation.webhook_store import WebhookStore
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, breaks, says
 from retinue.wire.agents import OfAgent
@@ -36,7 +36,7 @@ async def scene(
     place: Path, model: ModelServer, more: dict[str, Any] | None = None, /, **hooks: Any
 ) -> AsyncIterator[Hall]:
     settings = {"hooks": {"enabled": True, "token": TOKEN, **hooks}}
-    hall = Hall(Home(place / "home"), model, {**settings, **(more or {})})
+    hall = Hall(HomePaths(place / "home"), model, {**settings, **(more or {})})
     async with hall.serving():
         yield hall
 
@@ -241,8 +241,8 @@ async def test_text_from_outside_taints_the_turn_and_the_wake_is_written_down(tm
         await news(hall)
         database = Database(hall.home.path / DATABASE_NAME)
         try:
-            (beat,) = BeatBook(database, SystemClock()).log(DEFAULT_AGENT, 10)
-            assert HookBook(database, SystemClock()).unfinished() == ()
+            (beat,) = WakeLog(database, SystemClock()).log(DEFAULT_AGENT, 10)
+            assert WebhookStore(database, SystemClock()).unfinished() == ()
         finally:
             database.close()
     assert (beat.wake, beat.outcome) == ("hook", "woken")
@@ -258,7 +258,9 @@ async def test_text_from_outside_taints_the_turn_and_the_wake_is_written_down(tm
 @pytest.mark.slow
 async def test_an_answer_survives_the_gateway(tmp_path: Path) -> None:
     async with ModelServer(breaks(Fault.HANG), then=says("Eve asks for lunch.")) as model:
-        hall = Hall(Home(tmp_path / "home"), model, {"hooks": {"enabled": True, "token": TOKEN, "mappings": mapping()}})
+        hall = Hall(
+            HomePaths(tmp_path / "home"), model, {"hooks": {"enabled": True, "token": TOKEN, "mappings": mapping()}}
+        )
         hall.write_config()
         async with gateway_process(hall) as first:
             assert (await post(hall, "/hooks/mail", {"subject": "lunch"})).status_code == 200

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
 from tests.gateway.conftest import PATIENCE, Hall
@@ -30,7 +30,7 @@ MAPPINGS = [
 
 def hall_for(path: Path, model: ModelServer, **hooks: Any) -> Hall:
     settings = {"enabled": True, "token": TOKEN, "mappings": MAPPINGS, **hooks}
-    return Hall(Home(path / "home"), model, {"hooks": settings})
+    return Hall(HomePaths(path / "home"), model, {"hooks": settings})
 
 
 async def test_a_request_becomes_a_message_from_outside_and_its_answer_is_news(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_hooks_are_off_until_they_are_enabled_and_have_a_token(
 
 async def test_an_agent_follows_its_boot_file_when_the_gateway_starts(tmp_path: Path) -> None:
     async with ModelServer(says("NO_REPLY"), then=says("The disk is full.")) as model:
-        hall = Hall(Home(tmp_path / "home"), model)
+        hall = Hall(HomePaths(tmp_path / "home"), model)
         begin_workspace(hall.home.workspace)
         (hall.home.workspace / "BOOT.md").write_text("Look whether the disk is full.")
         for news in ([], ["The disk is full."]):

@@ -258,9 +258,9 @@ def quiet_home(tmp_path: Path) -> Path:
 
 
 def open_home(path: Path) -> Any:
-    from retinue.storage.home import Home
+    from retinue.storage.home_paths import HomePaths
 
-    return Home(path / "home")
+    return HomePaths(path / "home")
 
 
 async def test_waiting_for_somebody_elses_run_is_possible(hall: Hall) -> None:

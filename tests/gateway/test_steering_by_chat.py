@@ -10,8 +10,8 @@ import pytest
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import AgentId, SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import load_home
+from retinue.runtime.open import open_runtime
 from retinue.storage.instance import find_instance
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, gateway_process, open_hall, raw_socket
@@ -79,13 +79,13 @@ async def test_a_command_of_an_agent_changes_nothing_in_the_owners_name(tmp_path
         hall.write_config()
         before = hall.home.config_file.read_text()
         environment = hall.environment | {"RETINUE_SHELL": "1"}
-        async with open_runtime(lay_foundation(hall.home, environment=environment)) as runtime:
+        async with open_runtime(load_home(hall.home, environment=environment)) as runtime:
             conversation = runtime.conversation(SessionKey.main(AgentId("main")))
             for text in ("/config set session.reset.atHour 5", "/restart"):
                 answer = await conversation.command(Inbound(text, conversation.key))
                 assert answer is not None
                 assert "an agent runs cannot" in answer.text
-        async with open_runtime(lay_foundation(hall.home, environment=hall.environment)) as runtime:
+        async with open_runtime(load_home(hall.home, environment=hall.environment)) as runtime:
             conversation = runtime.conversation(SessionKey.main(AgentId("main")))
             answer = await conversation.command(Inbound("/restart", conversation.key))
             assert answer is not None

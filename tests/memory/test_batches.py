@@ -17,7 +17,7 @@ from retinue.memory.settings import MemorySearchSettings
 from retinue.memory.sqlite import SqliteStore
 from retinue.providers.embedding_batches import BatchTerms, read_answer, read_state
 from retinue.providers.embeddings import EmbeddingEndpoint, RemoteEmbedder
-from retinue.runtime.memory import make_embedders
+from retinue.runtime.memory.notebook import make_embedders
 from retinue.security.secrets import Secrets
 from retinue.storage.files import Root
 from retinue.testing.clock import FrozenClock

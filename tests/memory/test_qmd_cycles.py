@@ -18,14 +18,14 @@ from retinue.memory.qmd import cycles
 from retinue.memory.qmd.cycles import keep_qmd_fresh
 from retinue.memory.qmd.memory import QmdMemory
 from retinue.memory.settings import QmdUpdate, SyncSettings
-from retinue.runtime.backends import open_memory
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.memories import Memories
-from retinue.runtime.records import open_sessions
-from retinue.runtime.rooms import AgentRoom, open_room
+from retinue.runtime.agents.agent import AgentWorkspace, open_workspace
+from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.home import load_home
+from retinue.runtime.memory.backend_choice import open_memory
+from retinue.runtime.memory.pool import MemoryPool
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from tests.memory.conftest import OpenIndex, WriteNote
 from tests.memory.stand_in import StandIn, make_memory, row
 
@@ -142,7 +142,7 @@ async def test_failures_are_logged_and_do_not_end_it(
 
 def make_room(
     tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, qmd: str = "", search: str = ""
-) -> AgentRoom:
+) -> AgentWorkspace:
     monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
     assert CliRunner().invoke(init, []).exit_code == 0
     (tmp_path / "home" / "retinue.json").write_text(
@@ -150,14 +150,14 @@ def make_room(
         f" agents: {{defaults: {{memorySearch: {{{search}}}}}}}}}"
     )
     (tmp_path / "home" / "workspace" / "MEMORY.md").write_text("The harbour is closed.\n")
-    foundation = lay_foundation(Home(tmp_path / "home"))
-    return open_room(foundation, foundation.agent_id(None))
+    foundation = load_home(HomePaths(tmp_path / "home"))
+    return open_workspace(foundation, foundation.agent_id(None))
 
 
 @asynccontextmanager
-async def memories_of(room: AgentRoom) -> AsyncIterator[Memories]:
-    with room, closing(Database(room.foundation.home.path / "state.sqlite")) as database:
-        memories = Memories(database)
+async def memories_of(room: AgentWorkspace) -> AsyncIterator[MemoryPool]:
+    with room, closing(Database(room.home.paths.path / "state.sqlite")) as database:
+        memories = MemoryPool(database)
         try:
             yield memories
         finally:
@@ -227,7 +227,7 @@ async def test_the_notes_of_an_agent_are_what_its_settings_say(
         f'{{path: "{team}", pattern: "*.md"}}, {{path: "{team}", name: "Deep!", pattern: "deep/**/*.md"}}, '
         f'{{path: "{tmp_path / "gone"}"}}]',
     )
-    talk = open_sessions(room.foundation, room.id).open(SessionKey.parse("agent:main:ideas"))
+    talk = open_sessions(room.home, room.id).open(SessionKey.parse("agent:main:ideas"))
     talk.append(MessageAdded(UserMessage((Text("Remember the harbour."),))))
     talk.append(MessageAdded(AssistantMessage((Text("Noted."),))))
     with room:

@@ -17,13 +17,13 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
 from retinue.memory.qmd.index import QmdIndex
 from retinue.memory.qmd.memory import QmdMemory
-from retinue.runtime.backends import open_memory
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.memory import SessionNotebook, open_notebook
-from retinue.runtime.records import open_sessions
-from retinue.runtime.rooms import AgentRoom, open_room
+from retinue.runtime.agents.agent import AgentWorkspace, open_workspace
+from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.home import load_home
+from retinue.runtime.memory.backend_choice import open_memory
+from retinue.runtime.memory.notebook import SessionNotebook, open_notebook
 from retinue.sessions.entries import MessageAdded
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.toolkit.memory import memory_tools
 from retinue.tools.tool import ToolContext
 
@@ -71,9 +71,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Path) -> Path
 
 
 @pytest.fixture
-def room(home: Path) -> Iterator[AgentRoom]:
-    foundation = lay_foundation(Home(home))
-    with open_room(foundation, foundation.agent_id(None)) as opened:
+def room(paths: Path) -> Iterator[AgentWorkspace]:
+    foundation = load_home(HomePaths(paths))
+    with open_workspace(foundation, foundation.agent_id(None)) as opened:
         yield opened
 
 
@@ -90,7 +90,7 @@ async def paths(memory: QmdMemory, question: str) -> list[str]:
     return [hit.path for hit in result.hits]
 
 
-async def test_notes_are_found_the_way_people_ask(room: AgentRoom) -> None:
+async def test_notes_are_found_the_way_people_ask(room: AgentWorkspace) -> None:
     async with open_memory(room) as memory:
         assert isinstance(memory, QmdMemory)
         assert (await memory.update()).changed == 4
@@ -104,7 +104,7 @@ async def test_notes_are_found_the_way_people_ask(room: AgentRoom) -> None:
         assert await paths(memory, "root") == []
 
 
-async def test_what_changes_is_followed_and_nothing_is_downloaded(room: AgentRoom, home: Path) -> None:
+async def test_what_changes_is_followed_and_nothing_is_downloaded(room: AgentWorkspace, home: Path) -> None:
     async with open_memory(room) as memory:
         assert isinstance(memory, QmdMemory)
         await memory.update()
@@ -123,12 +123,12 @@ async def test_what_changes_is_followed_and_nothing_is_downloaded(room: AgentRoo
     assert modes == {0}
 
 
-async def test_agents_do_not_see_each_others_notes(home: Path, room: AgentRoom) -> None:
-    foundation = room.foundation
-    other_notes = foundation.home.workspace_of(AgentId("other"))
+async def test_agents_do_not_see_each_others_notes(paths: Path, room: AgentWorkspace) -> None:
+    foundation = room.home
+    other_notes = foundation.paths.workspace_of(AgentId("other"))
     other_notes.mkdir()
     (other_notes / "MEMORY.md").write_text("The cat of the neighbour.\n")
-    with open_room(foundation, foundation.agent_id("other")) as other:
+    with open_workspace(foundation, foundation.agent_id("other")) as other:
         async with open_memory(room) as ours, open_memory(other) as theirs:
             assert [hit.snippet for hit in (await theirs.search("cat")).hits] == ["The cat of the neighbour."]
             assert [hit.path for hit in (await ours.search("neighbour")).hits] == []
@@ -136,15 +136,15 @@ async def test_agents_do_not_see_each_others_notes(home: Path, room: AgentRoom) 
             assert isinstance(ours.index, QmdIndex)
 
 
-async def test_the_tools_search_and_read_notes_and_past_sessions_through_it(room: AgentRoom) -> None:
-    talk = open_sessions(room.foundation, room.id).open(SessionKey.parse("agent:main:ideas"))
+async def test_the_tools_search_and_read_notes_and_past_sessions_through_it(room: AgentWorkspace) -> None:
+    talk = open_sessions(room.home, room.id).open(SessionKey.parse("agent:main:ideas"))
     talk.append(MessageAdded(UserMessage((Text(f"Remember the lighthouse, my key is {SECRET}."),))))
     talk.append(MessageAdded(AssistantMessage((Text("The lighthouse is noted."),))))
     settings = room.settings.memory_search
     async with open_memory(room) as memory:
 
         async def open_for(agent: AgentId, session: SessionKey) -> SessionNotebook | None:
-            return open_notebook(memory, room.foundation.config.memory, settings, session)
+            return open_notebook(memory, room.home.config.memory, settings, session)
 
         tools = {tool.name: tool for tool in memory_tools(open_for, SystemClock(), lambda: "id")}
         context = ToolContext(room.id, MAIN, RunId("r"), "c", room.root)

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from retinue.cli.workspace import init
 from retinue.core.keys import SessionKey
 from retinue.core.messages import AssistantMessage, Text, UserMessage
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.memory import open_index
-from retinue.runtime.records import open_sessions
-from retinue.runtime.rooms import open_room
+from retinue.runtime.agents.agent import open_workspace
+from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.home import load_home
+from retinue.runtime.memory.notebook import open_index
 from retinue.sessions.entries import MessageAdded
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 
 pytestmark = pytest.mark.anyio
 
@@ -23,16 +23,16 @@ SECRET = "sk-proj-a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6"
 
 
 @pytest.fixture(params=['{sources: ["memory", "sessions"]}', "{experimental: {sessionMemory: true}}"])
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> HomePaths:
     monkeypatch.setenv("RETINUE_HOME", str(tmp_path / "home"))
     assert CliRunner().invoke(init, []).exit_code == 0
     config = f"{{agents: {{defaults: {{memorySearch: {request.param}}}}}}}"
     (tmp_path / "home" / "retinue.json").write_text(config)
-    return Home(tmp_path / "home")
+    return HomePaths(tmp_path / "home")
 
 
-async def test_conversations_are_found_with_who_said_what_and_without_secrets(home: Home) -> None:
-    foundation = lay_foundation(home, environment={"OPENAI_API_KEY": SECRET})
+async def test_conversations_are_found_with_who_said_what_and_without_secrets(paths: HomePaths) -> None:
+    foundation = load_home(paths, environment={"OPENAI_API_KEY": SECRET})
     agent = foundation.agent_id(None)
     sessions = open_sessions(foundation, agent)
     talk = sessions.open(SessionKey.parse("agent:main:ideas"))
@@ -40,7 +40,7 @@ async def test_conversations_are_found_with_who_said_what_and_without_secrets(ho
     talk.append(MessageAdded(AssistantMessage((Text("The lighthouse is noted."),))))
     job = sessions.open(SessionKey.parse("agent:main:cron:nightly"))
     job.append(MessageAdded(UserMessage((Text("Cron looked at the lighthouse."),))))
-    with open_room(foundation, agent) as room:
+    with open_workspace(foundation, agent) as room:
         async with open_index(room) as index:
             (hit,) = (await index.search("lighthouse")).hits
             assert hit.source == "sessions"

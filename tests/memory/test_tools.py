@@ -17,7 +17,7 @@ from retinue.core.messages import Text
 from retinue.core.trust import Trust
 from retinue.memory.index import MemoryIndex
 from retinue.memory.settings import MemorySearchSettings, MemorySettings
-from retinue.runtime.memory import SessionNotebook, open_notebook
+from retinue.runtime.memory.notebook import SessionNotebook, open_notebook
 from retinue.storage.files import Root
 from retinue.toolkit.memory import memory_tools, note_path
 from retinue.tools.tool import Tool, ToolContext, ToolOutput

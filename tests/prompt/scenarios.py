@@ -27,7 +27,7 @@ from retinue.context.prompt.inputs import (
 )
 from retinue.context.prompt.owners import OwnerDisplay, show_owners
 from retinue.core.model import ModelInfo, ModelRef
-from retinue.runtime.prompting import HEARTBEAT_PROMPT
+from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 
 HOME = "/home/ada/.retinue"
 WORKSPACE = f"{HOME}/workspace"

@@ -16,7 +16,7 @@ from retinue.core.errors import ModelError
 from retinue.memory.embed import BuiltInEmbedder, embed_checked
 from retinue.memory.settings import MemorySearchSettings
 from retinue.providers.local_embeddings import LocalEmbedder, load_engine
-from retinue.runtime.memory import make_embedders
+from retinue.runtime.memory.notebook import make_embedders
 from retinue.security.secrets import Secrets
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,9 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnEvent
 from retinue.core.extension import HookSpec
 from retinue.core.keys import SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import Runtime, open_runtime
-from retinue.storage.home import Home
+from retinue.runtime.home import load_home
+from retinue.runtime.open import Runtime, open_runtime
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import Reply
@@ -39,7 +39,7 @@ APIS = {
 class Stage:
     """A home, a scripted model and everything that was told."""
 
-    home: Home
+    home: HomePaths
     server: ModelServer
     api: str = "openai-completions"
     config: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Stage:
     async def open(self) -> AsyncIterator[Runtime]:
         self.write_config()
         environment = {"HOME": str(self.home.path.parent), "PATH": "/usr/bin:/bin", **self.environment}
-        foundation = lay_foundation(self.home, environment=environment, clock=self.clock)
+        foundation = load_home(self.home, environment=environment, clock=self.clock)
         assert not foundation.loaded.problems, foundation.loaded.problems
         foundation.registry.hooks.extend(self.hooks)
         async with open_runtime(foundation) as runtime:
@@ -107,7 +107,7 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 @asynccontextmanager
 async def staged(path: Path, *replies: Reply, **options: Any) -> AsyncIterator[Stage]:
     async with ModelServer(*replies) as server:
-        yield Stage(Home(path / "home"), server, **options)
+        yield Stage(HomePaths(path / "home"), server, **options)
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.dispatch.subagents import Child, SpawnOrder
-from retinue.runtime.company import HomeCompany
-from retinue.runtime.runtime import Runtime
-from retinue.runtime.spawning import Spawner, open_spawner
-from retinue.runtime.switchboard import Switchboard, open_switchboard
-from retinue.storage.home import Home
+from retinue.runtime.dispatcher.switchboard import Switchboard, open_switchboard
+from retinue.runtime.open import Runtime
+from retinue.runtime.subagents.runner import SubagentRunner, open_subagents
+from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
@@ -71,7 +71,7 @@ class Scene:
 
     runtime: Runtime
     board: Switchboard
-    spawner: Spawner
+    spawner: SubagentRunner
     stage: Stage
     events: list[TurnEvent] = field(default_factory=list)
 
@@ -110,14 +110,17 @@ class Scene:
 async def serving(
     path: Path, model: ModelServer, clock: FrozenClock | None = None, /, **config: Any
 ) -> AsyncIterator[Scene]:
-    stage = Stage(Home(path / "home"), model, config=config, clock=clock or FrozenClock())
+    stage = Stage(HomePaths(path / "home"), model, config=config, clock=clock or FrozenClock())
     async with stage.open() as runtime:
         events: list[TurnEvent] = []
 
         def publish(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
             events.append(event)
 
-        async with open_switchboard(runtime, publish, nobody_to_ask) as board, open_spawner(runtime, board) as spawner:
+        async with (
+            open_switchboard(runtime, publish, nobody_to_ask) as board,
+            open_subagents(runtime, board) as spawner,
+        ):
             yield Scene(runtime, board, spawner, stage, events)
 
 

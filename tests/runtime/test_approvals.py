@@ -15,7 +15,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdic
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import ApprovalAsked, ApprovalGiven, TurnEvent
 from retinue.core.keys import SessionKey
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.open import Runtime
 from retinue.testing.replies import calls, says
 from retinue.tools.approval_store import Approval
 from tests.runtime.conftest import Stage

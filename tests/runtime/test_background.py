@@ -12,7 +12,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound, Source
 from retinue.core.events import TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
-from retinue.runtime.switchboard import open_switchboard
+from retinue.runtime.dispatcher.switchboard import open_switchboard
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import staged
 

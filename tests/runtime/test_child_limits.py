@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.keys import SessionKey
 from retinue.dispatch.subagents import ChildState, SpawnOrder
-from retinue.runtime.company import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
 from retinue.toolkit.delegation import Asker, SpawnArguments, SubagentsArguments

@@ -12,8 +12,8 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.providers.profiles import Profile, ProfileFile
 from retinue.providers.resolve import LocalServers
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import open_runtime
+from retinue.runtime.home import load_home
+from retinue.runtime.open import open_runtime
 from retinue.testing.replies import says
 from tests.runtime.conftest import Stage
 
@@ -68,7 +68,7 @@ async def test_default_looks_again_for_a_model_where_none_is_configured(stage: S
 
     key = SessionKey.main(DEFAULT_AGENT)
     environment = {"HOME": str(stage.home.path.parent), "PATH": "/usr/bin:/bin"}
-    async with open_runtime(lay_foundation(stage.home, environment=environment, clock=stage.clock)) as runtime:
+    async with open_runtime(load_home(stage.home, environment=environment, clock=stage.clock)) as runtime:
         runtime.agent(DEFAULT_AGENT).access.servers = LocalServers(ask_ollama=serve_tiny, ask_llamacpp=serve_tiny)
         before = await runtime.say(Inbound("/model default", key), stage.emit)
         credentials = ProfileFile(stage.home.agent_dir(DEFAULT_AGENT))

@@ -15,7 +15,7 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import Notice, TurnStatus
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.open import Runtime
 from retinue.sessions.entries import Compacted
 from retinue.testing.replies import Reply, calls, overflows, says
 from retinue.testing.scripted import ScriptedProvider

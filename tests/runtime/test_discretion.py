@@ -8,7 +8,7 @@ import pytest
 
 from retinue.core.messages import AssistantMessage, Message, Text, Thinking, ToolCall, ToolResult, UserMessage, said
 from retinue.core.model import ModelRef, ModelRequest
-from retinue.runtime.discretion import without_secrets
+from retinue.runtime.known_secrets import without_secrets
 from retinue.security.redaction import Redactor
 
 SECRET = "hunter2-hunter2-hunter2"

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from retinue.runtime.foundation import Foundation, lay_foundation
+from retinue.runtime.home import Home, load_home
 from retinue.runtime.login_shell import missing_keys
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import staged
 
 
-def foundation(path: Path, config: dict[str, Any], **environment: str) -> Foundation:
-    home = Home(path / "home")
+def foundation(path: Path, config: dict[str, Any], **environment: str) -> Home:
+    home = HomePaths(path / "home")
     home.path.mkdir(exist_ok=True)
     home.config_file.write_text(json.dumps(config))
-    return lay_foundation(home, environment={"HOME": str(path), "PATH": "/usr/bin:/bin", **environment})
+    return load_home(home, environment={"HOME": str(path), "PATH": "/usr/bin:/bin", **environment})
 
 
 def test_variables_of_the_configuration_are_there_unless_they_are_set_already(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from retinue.core.trust import Trust
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, next_batch
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.open import Runtime
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.lease import SessionLease
 from retinue.testing.replies import calls, calls_together, says
@@ -179,13 +179,13 @@ def test_messages_with_tools_or_other_instructions_are_not_merged(mode: QueueMod
 
 
 async def test_a_message_does_not_join_a_turn_with_tools_of_another(stage: Stage) -> None:
-    from retinue.runtime.rights import rights_of
+    from retinue.runtime.turns.permissions import permissions_of
 
     async with stage.open() as runtime:
         parts = runtime.agent(KEY.agent)
         plain, other = Inbound("hi", KEY), Inbound("hi", KEY, instructions="Be brief.")
-        assert rights_of(parts, KEY, plain).admit(plain)
-        assert not rights_of(parts, KEY, plain).admit(ASKED)
-        assert not rights_of(parts, KEY, ASKED).admit(plain)
-        assert not rights_of(parts, KEY, plain).admit(other)
-        assert rights_of(parts, KEY, other).admit(other)
+        assert permissions_of(parts, KEY, plain).admit(plain)
+        assert not permissions_of(parts, KEY, plain).admit(ASKED)
+        assert not permissions_of(parts, KEY, ASKED).admit(plain)
+        assert not permissions_of(parts, KEY, plain).admit(other)
+        assert permissions_of(parts, KEY, other).admit(other)

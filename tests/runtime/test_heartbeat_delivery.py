@@ -11,8 +11,8 @@ from retinue.automation.heartbeat import Wake
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.origin import Origin, PeerKind
-from retinue.runtime.heartbeats import Heart
-from retinue.storage.home import Home
+from retinue.runtime.automation.heartbeats import Heart
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
 from tests.runtime.conftest import Stage
@@ -73,7 +73,7 @@ async def test_where_a_report_goes(
 ) -> None:
     async with ModelServer(says("hello"), then=says("The build is red.")) as server:
         config = {**CHANNEL, "agents": {"defaults": {"heartbeat": heartbeat}}}
-        async with awake(Stage(Home(tmp_path / "home"), server, config=config)) as heart:
+        async with awake(Stage(HomePaths(tmp_path / "home"), server, config=config)) as heart:
             answer = await heart.runtime.say(Inbound("hi", MAIN, origin=ADA, channel="http"))
             await heart.runtime.confirm(answer.run)
             beat = await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
@@ -86,7 +86,7 @@ async def test_where_a_report_goes(
 async def test_a_stranger_who_wrote_last_gets_no_report(tmp_path: Path) -> None:
     async with (
         ModelServer(says("hello"), then=says("The build is red.")) as server,
-        awake(Stage(Home(tmp_path / "home"), server, config=CHANNEL)) as heart,
+        awake(Stage(HomePaths(tmp_path / "home"), server, config=CHANNEL)) as heart,
     ):
         eve = Origin("http", "home", PeerKind.DIRECT, "eve")
         chat = SessionKey.parse("agent:main:http:home:direct:eve")
@@ -110,7 +110,7 @@ async def test_where_nothing_can_be_delivered_no_model_is_asked(
 ) -> None:
     async with Counting() as server:
         config = {**CHANNEL, "agents": {"defaults": {"heartbeat": heartbeat}}}
-        async with awake(Stage(Home(tmp_path / "home"), server, config=config)) as heart:
+        async with awake(Stage(HomePaths(tmp_path / "home"), server, config=config)) as heart:
             beat = await heart.beat(DEFAULT_AGENT, Wake.INTERVAL)
             assert beat.outcome == "skipped"
             assert told in beat.detail

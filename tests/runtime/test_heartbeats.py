@@ -13,18 +13,18 @@ from typing import Any
 import anyio
 import pytest
 
-from retinue.automation.beatbook import Beat
 from retinue.automation.heartbeat import Skip, Wake
 from retinue.automation.jobs import Job
 from retinue.automation.schedule import At
+from retinue.automation.wake_log import Beat
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import UserMessage
 from retinue.core.trust import Trust
-from retinue.runtime.heartbeats import Heart, open_heart
-from retinue.runtime.jobs import open_job_runner
-from retinue.runtime.prompting import HEARTBEAT_PROMPT
-from retinue.storage.home import Home
+from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
+from retinue.runtime.automation.heartbeats import Heart, open_heart
+from retinue.runtime.automation.jobs import open_job_runner
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, refuses, says
@@ -51,7 +51,7 @@ async def beating(
     path: Path, server: ModelServer, checklist: str = CHECKLIST, **heartbeat: Any
 ) -> AsyncIterator[tuple[Stage, Heart]]:
     settings = {"agents": {"defaults": {"heartbeat": heartbeat}}, "session": {"reset": {"mode": "none"}}}
-    stage = Stage(Home(path / "home"), server, config=settings)
+    stage = Stage(HomePaths(path / "home"), server, config=settings)
     async with awake(stage, checklist) as heart:
         yield stage, heart
 
@@ -174,7 +174,7 @@ async def test_a_target_of_none_delivers_nothing(tmp_path: Path) -> None:
 async def test_a_used_up_budget_stops_it(tmp_path: Path) -> None:
     async with Counting() as server:
         stage = Stage(
-            Home(tmp_path / "home"),
+            HomePaths(tmp_path / "home"),
             server,
             config={"agents": {"defaults": {"budget": {"perSource": {"heartbeat": {"tokens": 100}}}}}},
         )
@@ -277,15 +277,15 @@ async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
     agents = {"defaults": {"heartbeat": {"every": "30m"}}, "list": [{"id": "main", "heartbeat": {}}, night]}
     async with (
         ModelServer(then=says("HEARTBEAT_OK")) as server,
-        awake(Stage(Home(tmp_path / "home"), server, config={"agents": agents})) as heart,
+        awake(Stage(HomePaths(tmp_path / "home"), server, config={"agents": agents})) as heart,
     ):
-        stage_clock = heart.runtime.foundation.clock
+        stage_clock = heart.runtime.home.clock
         dues = {agent: heart.due(agent) for agent in heart.agents()}
         assert dues == {
             DEFAULT_AGENT: stage_clock.now() + timedelta(minutes=30),
             AgentId("night"): stage_clock.now() + timedelta(hours=1),
         }
-        room = heart.runtime.agent(AgentId("night")).room
+        room = heart.runtime.agent(AgentId("night")).workspace
         (room.root.path / "HEARTBEAT.md").write_text(CHECKLIST)
         await heart.beat(AgentId("night"), Wake.INTERVAL)
         assert "Look at the stars." in server.requests[0].body.decode()

@@ -11,9 +11,9 @@ import pytest
 
 from retinue.core.approval import nobody_to_ask
 from retinue.core.envelope import Inbound
-from retinue.runtime.company import HomeCompany
-from retinue.runtime.household import Household
-from retinue.storage.home import Home
+from retinue.runtime.dispatcher.household import Household
+from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.toolkit.delegation import Asker, SpawnArguments
 from retinue.toolkit.launches import CommandEnd, Outcome
@@ -27,7 +27,7 @@ ASKER = Asker(MAIN, owner=True)
 
 @asynccontextmanager
 async def housed(path: Path, model: ModelServer, *, attends_wakes: bool = False) -> AsyncIterator[Household]:
-    async with Stage(Home(path / "home"), model).open() as runtime, anyio.create_task_group() as tasks:
+    async with Stage(HomePaths(path / "home"), model).open() as runtime, anyio.create_task_group() as tasks:
         household = Household(runtime, MAIN, nobody_to_ask, tasks, attends_wakes)
         await household.open()
         yield household

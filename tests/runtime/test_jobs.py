@@ -12,19 +12,19 @@ from typing import Literal
 import pytest
 
 from retinue.automation.agenda import Agenda
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import Delivery, Job, JobRun, Mode
 from retinue.automation.schedule import At
 from retinue.core.clock import random_id
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.dispatch.childbook import ChildBook
+from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import ChildState
-from retinue.runtime.agent_jobs import AgentJobs
-from retinue.runtime.jobs import open_job_book, open_job_runner, put_away_runs
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.automation.agent_jobs import AgentJobs
+from retinue.runtime.automation.jobs import open_job_book, open_job_runner, put_away_runs
+from retinue.runtime.open import Runtime
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
 from retinue.testing.replies import Reply, calls, says
 from tests.runtime.conftest import Stage, staged
@@ -74,7 +74,7 @@ async def test_an_agent_hastens_its_job_and_cannot_post_its_answer_elsewhere(tmp
         await stage.ask("Do it now.")
         assert "Only the owner can let a job report" in stage.server.requests[2].body.decode()
         async with stage.open() as runtime:
-            (kept,) = JobBook(runtime.job_database, stage.clock, random_id).all()
+            (kept,) = JobStore(runtime.job_database, stage.clock, random_id).all()
     assert kept.next_at == stage.clock.now()
     assert kept.delivery.url is None
 
@@ -142,11 +142,11 @@ async def test_an_answer_that_cannot_be_delivered_is_kept_with_the_reason(tmp_pa
 
 
 async def test_a_run_by_hand_waits_for_its_sub_agents_and_for_what_it_says_to_their_results(tmp_path: Path) -> None:
-    async with Follower() as model, Stage(Home(tmp_path / "home"), model).open() as runtime:
+    async with Follower() as model, Stage(HomePaths(tmp_path / "home"), model).open() as runtime:
         model.answer = staticmethod(delegating)
         run = await run_job(runtime, job())
         assert run.summary == "I handed it on."
-        (child,) = ChildBook(runtime.database, runtime.foundation.clock).all()
+        (child,) = SubagentStore(runtime.database, runtime.home.clock).all()
         assert (child.state, child.text) == (ChildState.DONE, "The answer is 42.")
         said = runtime.agent(DEFAULT_AGENT).store.open(child.parent).messages[-1]
         assert said.text == "My sub-agent found 42."
@@ -185,11 +185,11 @@ async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, fil
         async with stage.open() as runtime, open_job_runner(runtime) as runner:
             runner.book.add(job())
             assert [row["name"] for row in runtime.board.jobs().list(DEFAULT_AGENT)] == ["news"]
-            with open_job_book(runtime.foundation) as book:
+            with open_job_book(runtime.home) as book:
                 assert [each.name for each in book.all()] == ["news"]
         assert (tmp_path / file).is_file()
         with closing(Database(stage.home.path / DATABASE_NAME)) as database:
-            assert JobBook(database, stage.clock, random_id).all() == ()
+            assert JobStore(database, stage.clock, random_id).all() == ()
 
 
 @pytest.mark.parametrize(("by", "foreign"), [("owner", False), ("agent", True)])
@@ -221,7 +221,7 @@ async def test_an_agent_wakes_itself(tmp_path: Path, mode: Literal["now", "next-
     async with staged(tmp_path, waking, says("planned")) as stage:
         await stage.ask("Do not forget the tea.")
         async with stage.open() as runtime:
-            (kept,) = JobBook(runtime.job_database, stage.clock, random_id).all()
+            (kept,) = JobStore(runtime.job_database, stage.clock, random_id).all()
             assert (kept.message, kept.target, kept.wake_mode, kept.created_by) == ("The tea.", "main", mode, "agent")
             assert kept.delete_after_run
             assert kept.next_at == stage.clock.now() + timedelta(seconds=1)
@@ -238,5 +238,5 @@ async def test_only_the_main_session_waits_for_heartbeats(tmp_path: Path) -> Non
 
 
 def desk(runtime: Runtime) -> AgentJobs:
-    foundation = runtime.foundation
-    return AgentJobs(foundation, JobBook(runtime.job_database, foundation.clock, random_id))
+    foundation = runtime.home
+    return AgentJobs(foundation, JobStore(runtime.job_database, foundation.clock, random_id))

@@ -8,7 +8,7 @@ import pytest
 
 from retinue.config.sections.tools import LoopDetection
 from retinue.core.events import TurnStatus
-from retinue.runtime.steering import loop_limits
+from retinue.runtime.turns.loop_setup import loop_limits
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import staged
 

@@ -15,8 +15,8 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey
 from retinue.core.model import ModelRef
-from retinue.runtime.policy import elevation_gates, elevation_of, is_sandboxed, session_layers
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sandboxed, session_layers
+from retinue.runtime.open import Runtime
 from retinue.testing.replies import calls, refuses, says
 from retinue.tools.elevated import Elevation
 from retinue.tools.policy import Layer, decide

@@ -13,10 +13,10 @@ import pytest
 from retinue.core.envelope import Source
 from retinue.core.errors import ConfigError, UsageError
 from retinue.core.keys import AgentId
-from retinue.runtime.approvals import Permissions, open_permissions
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.rulebook import ConfiguredRulebook
-from retinue.storage.home import Home
+from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
+from retinue.runtime.approvals.approvals import Permissions, open_permissions
+from retinue.runtime.home import load_home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.tools.allowlist import DEFAULT_SAFE_BINS, ArgvPattern, AskWhen, Security
 from retinue.tools.approvals import Approver, NotAnApprover
@@ -33,17 +33,17 @@ def opened(tmp_path: Path) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def make(**config: Any) -> Permissions:
-            home = Home(tmp_path / "home")
-            home.path.mkdir(exist_ok=True)
-            home.config_file.write_text(json.dumps(config))
-            foundation = lay_foundation(home, environment={}, clock=FrozenClock())
+            paths = HomePaths(tmp_path / "home")
+            paths.path.mkdir(exist_ok=True)
+            paths.config_file.write_text(json.dumps(config))
+            foundation = load_home(paths, environment={}, clock=FrozenClock())
             assert not foundation.loaded.problems, foundation.loaded.problems
             return stack.enter_context(open_permissions(foundation))
 
         yield make
 
 
-def patterns(book: ConfiguredRulebook, agent: AgentId = MAIN) -> list[str]:
+def patterns(book: ConfiguredAllowRules, agent: AgentId = MAIN) -> list[str]:
     return [str(pattern) for pattern in book.rules(agent).patterns]
 
 
@@ -119,7 +119,7 @@ def test_what_is_remembered_holds_for_one_agent_and_survives(opened: Open) -> No
     assert patterns(again.rulebook, MAIN) == ["git status"]
     remembered = [rule for rule in again.rulebook.listing(OTHER) if rule.id]
     assert {(rule.added_by, rule.command) for rule in remembered} == {("anna", "touch 'a b*' && ls")}
-    assert [entry["kind"] for entry in again.foundation.audit.entries()] == ["rule_added", "rule_added"]
+    assert [entry["kind"] for entry in again.home.audit.entries()] == ["rule_added", "rule_added"]
 
 
 def test_remembering_twice_keeps_one(opened: Open) -> None:
@@ -127,7 +127,7 @@ def test_remembering_twice_keeps_one(opened: Open) -> None:
     for _ in range(2):
         permissions.rulebook.remember(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
     assert len(permissions.rulebook.listing(MAIN)) == 1
-    assert len(list(permissions.foundation.audit.entries())) == 1
+    assert len(list(permissions.home.audit.entries())) == 1
 
 
 def test_each_use_is_recorded_for_configured_and_remembered_patterns(opened: Open) -> None:
@@ -177,7 +177,7 @@ def test_only_the_owner_changes_rules(opened: Open, approver: Approver) -> None:
     with pytest.raises(NotAnApprover):
         permissions.rulebook.remove(kept.id, approver)
     assert patterns(permissions.rulebook) == ["ls"]
-    assert [entry["kind"] for entry in permissions.foundation.audit.entries()][1:] == ["rule_refused"] * 2
+    assert [entry["kind"] for entry in permissions.home.audit.entries()][1:] == ["rule_refused"] * 2
 
 
 def test_programs_of_skills_count_where_they_are_allowed(opened: Open) -> None:
@@ -192,7 +192,7 @@ def test_another_configuration_keeps_what_was_remembered(opened: Open) -> None:
     before = opened()
     before.rulebook.add(MAIN, "ls", OWNER)
     before.rulebook.attach_skills(lambda agent: frozenset({"gh"}))
-    config = opened(tools={"exec": {"allowlist": ["git status"], "autoAllowSkills": True}}).foundation
+    config = opened(tools={"exec": {"allowlist": ["git status"], "autoAllowSkills": True}}).home
     after = before.renewed(config).rulebook
     assert patterns(after) == ["git status", "ls"]
     assert after.rules(MAIN).skill_bins == frozenset({"gh"})
@@ -200,7 +200,7 @@ def test_another_configuration_keeps_what_was_remembered(opened: Open) -> None:
 
 def test_what_cannot_be_kept_does_not_stop_the_command(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     permissions = opened()
-    permissions.foundation.audit.path.mkdir()
+    permissions.home.audit.path.mkdir()
     permissions.rulebook.remember(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
     assert permissions.rulebook.listing() == ()
     assert "was not kept" in caplog.text

@@ -13,7 +13,7 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust
 from retinue.dispatch.subagents import SpawnOrder
-from retinue.runtime.company import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.sessions.entries import MessageAdded
 from retinue.testing.replies import says
 from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments

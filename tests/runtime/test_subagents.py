@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
-from retinue.dispatch.childbook import ChildBook
+from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import (
     MOST_UNTOLD,
     Child,
@@ -21,8 +21,8 @@ from retinue.dispatch.subagents import (
     find_refusal,
     key_for_child,
 )
-from retinue.runtime.company import HomeCompany
-from retinue.storage.home import Home
+from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
 from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
 from tests.runtime.conftest import Stage
@@ -172,7 +172,7 @@ async def test_sessions_that_answer_each_other_come_to_an_end(tmp_path: Path, mo
 
 
 async def test_without_a_gateway_a_sub_agent_is_refused_with_advice(tmp_path: Path, model: Follower) -> None:
-    stage = Stage(Home(tmp_path / "home"), model)
+    stage = Stage(HomePaths(tmp_path / "home"), model)
     async with stage.open() as runtime:
         with pytest.raises(UsageError, match="retinue gateway start"):
             await HomeCompany(runtime).spawn(Asker(MAIN, owner=True), SpawnArguments(task="x"))
@@ -226,8 +226,8 @@ def test_a_child_of_a_child_carries_its_line() -> None:
 
 async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follower) -> None:
     async with serving(tmp_path, model) as scene:
-        book = ChildBook(scene.runtime.database, scene.runtime.foundation.clock)
-        now = scene.runtime.foundation.clock.now()
+        book = SubagentStore(scene.runtime.database, scene.runtime.home.clock)
+        now = scene.runtime.home.clock.now()
         for name in ("abc1", "abc2"):
             book.add(
                 Child(RunId(name), MAIN, key_for_child(MAIN, DEFAULT_AGENT, name), "t", "", owner=True, asked_at=now)

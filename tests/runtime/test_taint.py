@@ -16,7 +16,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.trust import Trust
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.open import Runtime
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
 from retinue.testing.clock import FrozenClock
@@ -198,7 +198,7 @@ async def test_what_a_compaction_wrote_is_found_at_once(stage: Stage, how: str, 
     (stage.workspace / "memory" / "old.md").write_text("An old note.\n")
     key = SessionKey.parse("agent:main:main")
     async with stage.open() as runtime:
-        room = runtime.agent(DEFAULT_AGENT).room
+        room = runtime.agent(DEFAULT_AGENT).workspace
         notebook = await runtime.memories.notebook(room, key)
         assert notebook is not None
         assert "summed up" in await talk_and_compact(runtime, stage)

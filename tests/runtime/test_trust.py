@@ -10,12 +10,12 @@ import pytest
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.boot import boot_agents
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.hook_folders import load_hook_folders
-from retinue.runtime.household import open_private_switchboard
-from retinue.runtime.rooms import change_trust
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.agents.agent import change_trust
+from retinue.runtime.automation.boot import boot_agents
+from retinue.runtime.automation.hook_folders import load_hook_folders
+from retinue.runtime.dispatcher.household import open_private_switchboard
+from retinue.runtime.home import load_home
+from retinue.runtime.open import Runtime
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import Stage, staged
 from tests.runtime.test_hook_folders import entries, make_hook
@@ -46,7 +46,7 @@ def system_prompt(stage: Stage) -> str:
 
 
 async def skills_of(runtime: Runtime) -> list[str]:
-    return [judged.skill.name for judged in runtime.agent(DEFAULT_AGENT).room.skills()]
+    return [judged.skill.name for judged in runtime.agent(DEFAULT_AGENT).workspace.skills()]
 
 
 async def test_its_files_are_quoted_and_give_no_orders(stage: Stage) -> None:
@@ -72,7 +72,7 @@ async def test_what_reaches_beyond_it_needs_consent(stage: Stage) -> None:
 async def test_its_skills_hooks_and_boot_file_are_off(stage: Stage) -> None:
     async with stage.open() as runtime:
         assert "trap" not in await skills_of(runtime)
-        assert not load_hook_folders(runtime.foundation).hooks
+        assert not load_hook_folders(runtime.home).hooks
         async with open_private_switchboard(runtime) as switchboard:
             await boot_agents(runtime, switchboard)
         greeting = await runtime.greet(MAIN)
@@ -84,10 +84,10 @@ async def test_once_its_owner_vouches_for_it_it_is_the_agents_own(stage: Stage) 
     stage.server.push(says("Hello."))
     stage.write_config()
     environment = {"HOME": str(stage.home.path.parent)}
-    change_trust(lay_foundation(stage.home, environment=environment), DEFAULT_AGENT, trusted=True)
+    change_trust(load_home(stage.home, environment=environment), DEFAULT_AGENT, trusted=True)
     async with stage.open() as runtime:
         assert "trap" in await skills_of(runtime)
-        assert len(load_hook_folders(runtime.foundation).hooks) == 1
+        assert len(load_hook_folders(runtime.home).hooks) == 1
         await runtime.say(Inbound("Hi.", MAIN))
         greeting = await runtime.greet(MAIN)
     assert f"\n{ORDER}" in system_prompt(stage)

@@ -10,10 +10,10 @@ import pytest
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound
-from retinue.core.events import Notice, Spoken, TurnStatus
+from retinue.core.events import Notice, TextDelta, TurnStatus
 from retinue.core.keys import SessionKey
-from retinue.runtime.preview import preview_prompt
-from retinue.runtime.rooms import docs_folder
+from retinue.runtime.agents.agent import docs_folder
+from retinue.runtime.inspect.preview import preview_prompt
 from retinue.skills.sources import BUNDLED
 from retinue.testing.replies import Fault, Reply, calls, refuses, says
 from tests.runtime.conftest import APIS, Stage, staged
@@ -107,13 +107,13 @@ def _conversation(body: dict[str, Any]) -> list[Any]:
 
 async def test_what_prompt_show_prints_is_what_was_sent(stage: Stage) -> None:
     from retinue.context.prompt.inputs import Mode
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
 
     stage.server.push(says("hi"))
     await stage.ask("hello")
     sent = stage.server.model_requests[0].json
     environment = {"HOME": str(stage.home.path.parent), "PATH": "/usr/bin:/bin"}
-    foundation = lay_foundation(stage.home, environment=environment, clock=stage.clock)
+    foundation = load_home(stage.home, environment=environment, clock=stage.clock)
     prompt, tools = await preview_prompt(foundation, SessionKey.parse("agent:main:main"), Mode.FULL)
     assert sent["messages"][0]["content"] == prompt.system.text
     assert [tool["function"]["name"] for tool in sent["tools"]] == [spec.name for spec in tools]
@@ -166,7 +166,7 @@ async def test_directives_and_silence_never_reach_the_person(stage: Stage) -> No
     spoken, silent = await stage.ask("one", "two")
     assert (spoken.text.strip(), spoken.reply_to, spoken.media) == ("Here.", "42", ("chart.png",))
     assert (silent.text, silent.silent) == ("", True)
-    streamed = "".join(event.text for event in stage.events if isinstance(event, Spoken))
+    streamed = "".join(event.text for event in stage.events if isinstance(event, TextDelta))
     assert "NO_REPLY" not in streamed
     assert "MEDIA" not in streamed
 
@@ -183,7 +183,7 @@ async def test_no_model_at_all_is_explained(tmp_path: Path) -> None:
 
             access.servers = replace(access.servers, ask_ollama=nothing, ask_llamacpp=nothing)
             access.settings = access.settings.model_copy(update={"model": access.settings.image_model})
-            access.foundation.config.models.providers.clear()
+            access.home.config.models.providers.clear()
             reply = await runtime.say(Inbound("hi", SessionKey.parse("agent:main:main")))
         assert reply.status is TurnStatus.FAILED
         assert "retinue models auth add" in (reply.error or "")

@@ -11,7 +11,7 @@ import pytest
 from retinue.context.prompt.build import Record
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.runtime.plan import Planner
+from retinue.runtime.turns.plan import Planner
 from tests.prompt.scenarios import SCENARIOS
 from tests.runtime.conftest import staged
 

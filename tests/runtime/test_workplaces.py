@@ -10,9 +10,9 @@ import pytest
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.dispatch.subagents import Child, ChildState, SpawnOrder
-from retinue.runtime.company import HomeCompany
-from retinue.runtime.explaining import take_stand
-from retinue.runtime.inheritance import SpawnRefused
+from retinue.runtime.inspect.explain import take_stand
+from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.session import folder_of
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
@@ -137,7 +137,7 @@ async def test_the_folder_holds_after_a_restart_and_a_lost_one_ends_the_child(tm
             workspace = furnish(scene)
             child = await work_in(scene, "projects/one")
         async with serving(tmp_path, model) as scene:
-            stand = take_stand(scene.runtime.foundation, child.session)
+            stand = take_stand(scene.runtime.home, child.session)
             assert stand.judge_path("read", "notes.md").effect is Effect.ALLOW
             assert stand.judge_path("read", "../two/notes.md").effect is Effect.DENY
             model.wanted = [calls("read", path="notes.md")]
@@ -157,7 +157,7 @@ async def test_what_comes_from_outside_is_known_by_its_place_in_the_workspace(tm
         spawned = await scene.spawner.spawn(order, MAIN, owner=True, foreign=True)
         await scene.told(spawned.child)
         parts = scene.runtime.agent(AgentId("main"))
-        written = parts.memories.writes(parts.room)
+        written = parts.memories.writes(parts.workspace)
         assert "projects/one/page.md" in written.paths()
 
 

@@ -28,10 +28,10 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import SessionKey
-from retinue.runtime.foundation import lay_foundation
-from retinue.runtime.runtime import Runtime, open_runtime
+from retinue.runtime.home import load_home
+from retinue.runtime.open import Runtime, open_runtime
 from retinue.security.logs import LOG
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, refuses, says
 from tests.webserver import Request, WebServer, web_server
@@ -348,7 +348,7 @@ async def talk(scene: Scene, runtime: Runtime) -> None:
     await say("/context")
     evidence.requests += scene.server.requests
     evidence.pages += scene.web.requests
-    evidence.known = runtime.foundation.redactor.hide_exact
+    evidence.known = runtime.home.redactor.hide_exact
 
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -393,8 +393,8 @@ async def tell_the_story(evidence: Evidence, set_variable: Callable[[str, str], 
         _serve_pages(scene)
         for name, value in scene.environment.items():
             set_variable(name, value)
-        keep_logs(Home(evidence.home))
-        foundation = lay_foundation(Home(evidence.home))
+        keep_logs(HomePaths(evidence.home))
+        foundation = load_home(HomePaths(evidence.home))
         assert not foundation.loaded.errors, foundation.loaded.errors
         hook = HookSpec(BEFORE_TOOL.name, "demo", Lazy("tests.security.canaries:crash"))
         foundation.registry.hooks.append(hook)

@@ -22,7 +22,7 @@ from retinue.sessions.scanning import scan_lines
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.storage.files import LinkRefused
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from tests.sessions.builders import MAIN, TickingClock, answer, counting, stamps, texts, user
 
@@ -30,16 +30,16 @@ IDEAS = SessionKey.parse("ideas")
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
+def home(tmp_path: Path) -> HomePaths:
+    return HomePaths(tmp_path / "home")
 
 
 @pytest.fixture
-def store(home: Home) -> SessionStore:
+def store(home: HomePaths) -> SessionStore:
     return make_store(home)
 
 
-def make_store(home: Home, prefix: str = "") -> SessionStore:
+def make_store(home: HomePaths, prefix: str = "") -> SessionStore:
     return SessionStore(
         home.sessions(AgentId("main")),
         TickingClock(),
@@ -64,7 +64,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     return {path.name: path.read_bytes() if path.is_file() else None for path in folder.iterdir()}
 
 
-def fix(report: Report, store: SessionStore, home: Home) -> tuple[str, ...]:
+def fix(report: Report, store: SessionStore, home: HomePaths) -> tuple[str, ...]:
     return mend(report, store, partial(SessionLease, home))
 
 
@@ -181,7 +181,7 @@ REPAIRED = {Fault.TORN, Fault.INDEX, Fault.PERMISSIONS}
 
 @pytest.mark.parametrize(("damage", "expected"), [pair for pair in DAMAGES if pair[0] is not link])
 def test_fixing_keeps_the_bytes_and_both_sessions_go_on(
-    store: SessionStore, home: Home, damage: Callable[[Path], None], expected: set[Fault]
+    store: SessionStore, home: HomePaths, damage: Callable[[Path], None], expected: set[Fault]
 ) -> None:
     path = talk(store)
     talk(store, IDEAS)
@@ -198,7 +198,7 @@ def test_fixing_keeps_the_bytes_and_both_sessions_go_on(
         assert texts(make_store(home, "m").open(key))[-1] == "Still here?"
 
 
-def test_a_transcript_behind_a_link_is_an_explicit_error(store: SessionStore, home: Home) -> None:
+def test_a_transcript_behind_a_link_is_an_explicit_error(store: SessionStore, home: HomePaths) -> None:
     link(talk(store))
     with pytest.raises(LinkRefused, match=r"s1\.jsonl"):
         make_store(home, "n").open(MAIN)
@@ -216,7 +216,7 @@ def test_what_is_found_is_said_in_words(store: SessionStore) -> None:
     assert told[Fault.TORN] == "It ends with 2,000 NUL bytes."
 
 
-def test_a_call_without_a_result_is_closed_by_fixing(store: SessionStore, home: Home) -> None:
+def test_a_call_without_a_result_is_closed_by_fixing(store: SessionStore, home: HomePaths) -> None:
     transcript = store.open(MAIN)
     transcript.append(user("List it"))
     transcript.append(answer("", ToolCall("c1", "exec", {}), ToolCall("c2", "read", {})))
@@ -232,7 +232,7 @@ def test_a_call_without_a_result_is_closed_by_fixing(store: SessionStore, home: 
     assert isinstance(view.tree.path[-1].body, Interrupted)
 
 
-def test_a_turn_that_runs_is_not_closed(store: SessionStore, home: Home) -> None:
+def test_a_turn_that_runs_is_not_closed(store: SessionStore, home: HomePaths) -> None:
     transcript = store.open(MAIN)
     transcript.append(answer("", ToolCall("c1", "exec", {})))
     store.find(MAIN)
@@ -273,7 +273,9 @@ def forget_a_session(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [spoil_index, lie_about_messages, claim_more_bytes, forget_a_session])
-def test_an_index_that_disagrees_is_made_again(store: SessionStore, home: Home, damage: Callable[[Path], None]) -> None:
+def test_an_index_that_disagrees_is_made_again(
+    store: SessionStore, home: HomePaths, damage: Callable[[Path], None]
+) -> None:
     talk(store)
     talk(store, IDEAS)
     listed = store.list()
@@ -290,7 +292,7 @@ def test_an_index_that_disagrees_is_made_again(store: SessionStore, home: Home, 
     assert aside.read_bytes() == wrong
 
 
-def test_an_index_that_alone_knows_a_session_is_not_thrown_away(store: SessionStore, home: Home) -> None:
+def test_an_index_that_alone_knows_a_session_is_not_thrown_away(store: SessionStore, home: HomePaths) -> None:
     path = talk(store)
     talk(store, IDEAS)
     break_the_header(path)
@@ -342,7 +344,7 @@ def test_leftovers_are_listed_and_do_not_count_as_problems(store: SessionStore) 
     assert report.problems == 0
 
 
-def test_permissions_of_everything_are_taken_back(store: SessionStore, home: Home) -> None:
+def test_permissions_of_everything_are_taken_back(store: SessionStore, home: HomePaths) -> None:
     talk(store).chmod(0o664)
     (store.folder / "sessions.json").chmod(0o604)
     store.folder.chmod(0o755)

@@ -15,7 +15,7 @@ from retinue.core.envelope import Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import AssistantMessage, Image, StopReason, Text, Thinking, ToolCall, ToolResult, Usage, said
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.core.trust import Trust
 from retinue.sessions.checking import check_folder
 from retinue.sessions.entries import Compacted, MessageAdded, Noted
@@ -42,7 +42,7 @@ USAGE = {
 ODD_TIMES = {"early": "0001-01-01T00:00:00+14:00", "late": "9999-12-31T23:59:59-14:00", "huge": 10**400}
 
 
-class Desk:
+class CommandTarget:
     """A folder of OpenClaw's and a place for ours."""
 
     def __init__(self, path: Path) -> None:
@@ -71,8 +71,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path) -> CommandTarget:
+    return CommandTarget(tmp_path)
 
 
 def entry(kind: str, ident: str, parent: str | None, **rest: Any) -> dict[str, Any]:
@@ -83,21 +83,21 @@ def message(name: str, parent: str | None, role: str, content: Any, **rest: Any)
     return entry("message", name, parent, message={"role": role, "content": content, **rest})
 
 
-def one(desk: Desk, *lines: dict[str, Any] | bytes, route: Route = ROUTE) -> Transcript:
+def one(desk: CommandTarget, *lines: dict[str, Any] | bytes, route: Route = ROUTE) -> Transcript:
     desk.write(HEADER, *lines)
     [done] = desk.run(route=route)
     assert done.outcome is Outcome.IMPORTED, done
     return desk.view(done)
 
 
-def test_a_time_beyond_the_calendar_costs_only_itself(desk: Desk) -> None:
+def test_a_time_beyond_the_calendar_costs_only_itself(desk: CommandTarget) -> None:
     odd = [{**message(name, None, "user", name), "timestamp": time} for name, time in ODD_TIMES.items()]
     view = one(desk, message("a", None, "user", "first"), *({**line, "parentId": "a"} for line in odd))
     assert [entry.id for entry in read_whole(view.path)[1].path][:2] == ["a", list(ODD_TIMES)[-1]]
     assert check_folder(view.path.parent).folder == ()
 
 
-def test_a_mark_at_the_beginning_of_the_file_is_no_part_of_its_first_line(desk: Desk) -> None:
+def test_a_mark_at_the_beginning_of_the_file_is_no_part_of_its_first_line(desk: CommandTarget) -> None:
     path = desk.write(HEADER, message("a", None, "user", "Hello"))
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     [done] = desk.run()
@@ -107,7 +107,7 @@ def test_a_mark_at_the_beginning_of_the_file_is_no_part_of_its_first_line(desk: 
     assert header.cwd == "/home/ada"
 
 
-def test_a_transcript_of_today_is_taken_over(desk: Desk) -> None:
+def test_a_transcript_of_today_is_taken_over(desk: CommandTarget) -> None:
     view = one(
         desk,
         message("a", None, "user", [{"type": "text", "text": "List it"}], timestamp=1767323045678),
@@ -143,7 +143,7 @@ def test_a_transcript_of_today_is_taken_over(desk: Desk) -> None:
     assert (view.header.id, view.header.cwd, view.header.version) == ("abc", "/home/ada", 3)
 
 
-def test_old_shapes_become_new_ones(desk: Desk) -> None:
+def test_old_shapes_become_new_ones(desk: CommandTarget) -> None:
     view = one(
         desk,
         message("a", None, "user", "List it"),
@@ -192,17 +192,17 @@ def test_old_shapes_become_new_ones(desk: Desk) -> None:
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}},
     ],
 )
-def test_pictures_of_every_spelling_are_kept(desk: Desk, picture: dict[str, Any]) -> None:
+def test_pictures_of_every_spelling_are_kept(desk: CommandTarget, picture: dict[str, Any]) -> None:
     view = one(desk, message("a", None, "user", [{"type": "text", "text": "See"}, picture]))
     [asked] = view.messages
     assert asked.content == (Text("See"), Image("image/png", "QUJD"))
 
 
-def test_a_part_of_no_known_kind_leaves_its_name(desk: Desk) -> None:
+def test_a_part_of_no_known_kind_leaves_its_name(desk: CommandTarget) -> None:
     assert texts(one(desk, message("a", None, "user", [{"type": "hologram", "x": 1}, "plain"]))) == ["[hologram]plain"]
 
 
-def test_a_compaction_and_what_it_keeps_are_taken_over(desk: Desk) -> None:
+def test_a_compaction_and_what_it_keeps_are_taken_over(desk: CommandTarget) -> None:
     view = one(
         desk,
         message("a", None, "user", "old"),
@@ -214,7 +214,7 @@ def test_a_compaction_and_what_it_keeps_are_taken_over(desk: Desk) -> None:
     assert texts(view) == ["r", "kept", "new"]
 
 
-def test_lines_that_only_accompany_do_not_change_what_the_model_reads(desk: Desk) -> None:
+def test_lines_that_only_accompany_do_not_change_what_the_model_reads(desk: CommandTarget) -> None:
     view = one(
         desk,
         entry("model_change", "a", None, provider="gone", modelId="model-of-yesterday"),
@@ -240,7 +240,7 @@ def test_lines_that_only_accompany_do_not_change_what_the_model_reads(desk: Desk
     assert (session.model, session.thinking, session.label) == (None, None, "Trip to Oslo")
 
 
-def test_what_the_model_read_beside_the_talk_is_read_again_but_believed_less(desk: Desk) -> None:
+def test_what_the_model_read_beside_the_talk_is_read_again_but_believed_less(desk: CommandTarget) -> None:
     view = one(
         desk,
         message("a", None, "user", "Hello"),
@@ -258,7 +258,7 @@ def test_what_the_model_read_beside_the_talk_is_read_again_but_believed_less(des
     assert sources == [Source.CHAT, Source.OTHER, Source.OTHER, Source.CHAT, Source.OTHER, Source.OTHER]
 
 
-def test_labels_of_trust_are_not_believed_and_nobody_owns_a_group(desk: Desk) -> None:
+def test_labels_of_trust_are_not_believed_and_nobody_owns_a_group(desk: CommandTarget) -> None:
     view = one(
         desk,
         message("a", None, "user", "Hi"),
@@ -276,7 +276,7 @@ def test_labels_of_trust_are_not_believed_and_nobody_owns_a_group(desk: Desk) ->
     assert heard.trust is Trust.UNTRUSTED
 
 
-def test_branches_and_the_first_format_keep_their_order(desk: Desk) -> None:
+def test_branches_and_the_first_format_keep_their_order(desk: CommandTarget) -> None:
     view = one(
         desk,
         message("a", None, "user", "root"),
@@ -298,7 +298,7 @@ def test_branches_and_the_first_format_keep_their_order(desk: Desk) -> None:
     assert times == [1, 2, 2, 2, 2]
 
 
-def test_keys_and_choices_come_from_the_index(desk: Desk) -> None:
+def test_keys_and_choices_come_from_the_index(desk: CommandTarget) -> None:
     for name in ("s-main", "s-group-topic-7", "s-lost"):
         desk.write(
             HEADER | {"id": name.removesuffix("-topic-7")}, message("a", None, "user", name), name=f"{name}.jsonl"
@@ -331,13 +331,13 @@ def test_keys_and_choices_come_from_the_index(desk: Desk) -> None:
     }
     main = desk.open_store(AGENT).find(SessionKey.main(AGENT))
     assert main is not None
-    assert (main.model, main.thinking, main.label) == (ModelRef("anthropic", "claude"), Thought.HIGH, "Ada")
+    assert (main.model, main.thinking, main.label) == (ModelRef("anthropic", "claude"), ReasoningEffort.HIGH, "Ada")
     [group] = desk.open_store(AgentId("work")).list()
     assert group.model is None
     assert check_folder(desk.open_store(AGENT).folder).findings == ()
 
 
-def test_everything_can_go_to_one_agent_or_one_key(desk: Desk) -> None:
+def test_everything_can_go_to_one_agent_or_one_key(desk: CommandTarget) -> None:
     desk.write(HEADER, message("a", None, "user", "Hi"))
     desk.index({"agent:old:telegram:direct:42": {"sessionId": "abc"}})
     [refused] = desk.run()
@@ -348,7 +348,7 @@ def test_everything_can_go_to_one_agent_or_one_key(desk: Desk) -> None:
     assert str(done.key) == "agent:main:ideas"
 
 
-def test_importing_twice_adds_nothing(desk: Desk) -> None:
+def test_importing_twice_adds_nothing(desk: CommandTarget) -> None:
     desk.write(HEADER, message("a", None, "user", "Hi"))
     desk.index({"agent:main:main": {"sessionId": "abc"}})
     [first] = desk.run()
@@ -361,7 +361,7 @@ def test_importing_twice_adds_nothing(desk: Desk) -> None:
     assert desk.run()[0].outcome is Outcome.ALREADY
 
 
-def test_a_key_that_is_taken_is_not_taken_away(desk: Desk) -> None:
+def test_a_key_that_is_taken_is_not_taken_away(desk: CommandTarget) -> None:
     store = desk.open_store(AGENT)
     mine = store.open(SessionKey.main(AGENT))
     mine.append(MessageAdded(said("Mine")))
@@ -373,7 +373,7 @@ def test_a_key_that_is_taken_is_not_taken_away(desk: Desk) -> None:
     assert texts(desk.open_store(AGENT).open(SessionKey.main(AGENT))) == ["Mine"]
 
 
-def test_the_original_stays_and_ours_is_private(desk: Desk) -> None:
+def test_the_original_stays_and_ours_is_private(desk: CommandTarget) -> None:
     path = desk.write(HEADER, message("a", None, "user", "Hi"), b"rubbish")
     path.chmod(0o444)
     before, touched = path.read_bytes(), path.stat().st_mtime_ns
@@ -383,14 +383,14 @@ def test_the_original_stays_and_ours_is_private(desk: Desk) -> None:
     assert not list(desk.open_store(AGENT).folder.glob(".import-*"))
 
 
-def test_a_dry_run_writes_nothing(desk: Desk) -> None:
+def test_a_dry_run_writes_nothing(desk: CommandTarget) -> None:
     desk.write(HEADER, message("a", None, "user", "Hi"), b"rubbish")
     [done] = desk.run(dry_run=True)
     assert (done.outcome, done.messages, done.bad_lines) == (Outcome.IMPORTED, 1, 1)
     assert not desk.ours.exists()
 
 
-def test_bad_lines_cost_only_themselves(desk: Desk) -> None:
+def test_bad_lines_cost_only_themselves(desk: CommandTarget) -> None:
     one_line = (
         json.dumps(message("c", "b", "user", "two")).encode() + json.dumps(message("d", "c", "user", "three")).encode()
     )
@@ -414,7 +414,7 @@ def test_bad_lines_cost_only_themselves(desk: Desk) -> None:
     assert done.problems[0].startswith("byte ")
 
 
-def test_a_last_line_without_its_newline_counts(desk: Desk) -> None:
+def test_a_last_line_without_its_newline_counts(desk: CommandTarget) -> None:
     path = desk.write(HEADER)
     with path.open("ab") as file:
         file.write(json.dumps(message("a", None, "user", "Hi")).encode())
@@ -448,7 +448,7 @@ def make_folder(path: Path) -> None:
     ],
 )
 def test_a_transcript_with_nothing_in_it_is_told_and_not_made(
-    desk: Desk, damage: Callable[[Path], None], outcome: Outcome
+    desk: CommandTarget, damage: Callable[[Path], None], outcome: Outcome
 ) -> None:
     damage(desk.write(HEADER, message("a", None, "user", "Hi")))
     desk.write(HEADER | {"id": "good"}, message("a", None, "user", "Hi"), name="good.jsonl")
@@ -459,21 +459,21 @@ def test_a_transcript_with_nothing_in_it_is_told_and_not_made(
     assert [path.name for path in desk.open_store(AGENT).folder.glob("*.jsonl")] == ["good.jsonl"]
 
 
-def test_a_newer_format_is_read_as_far_as_it_is_known(desk: Desk) -> None:
+def test_a_newer_format_is_read_as_far_as_it_is_known(desk: CommandTarget) -> None:
     desk.write(HEADER | {"version": 9}, message("a", None, "user", "Hi"), entry("hologram", "b", "a", light=1))
     [done] = desk.run()
     assert texts(desk.view(done)) == ["Hi"]
 
 
 @pytest.mark.parametrize("name", ["../../evil", "", "a b", "/etc/passwd"])
-def test_an_id_cannot_lead_out_of_the_folder(desk: Desk, name: str) -> None:
+def test_an_id_cannot_lead_out_of_the_folder(desk: CommandTarget, name: str) -> None:
     desk.write(HEADER | {"id": name}, message("a", None, "user", "Hi"), name="x y.jsonl")
     [done] = desk.run()
     assert desk.view(done).path.parent == desk.open_store(AGENT).folder
     assert desk.run()[0].outcome is Outcome.ALREADY
 
 
-def test_a_transcript_of_ours_that_lost_its_header_comes_back(desk: Desk) -> None:
+def test_a_transcript_of_ours_that_lost_its_header_comes_back(desk: CommandTarget) -> None:
     store = desk.open_store(AGENT)
     transcript = store.open(SessionKey.parse("ideas"))
     transcript.append(MessageAdded(said("Precious")))
@@ -488,7 +488,7 @@ def test_a_transcript_of_ours_that_lost_its_header_comes_back(desk: Desk) -> Non
     assert desk.run(transcript.path, route)[0].outcome is Outcome.ALREADY
 
 
-def test_a_whole_home_is_searched(desk: Desk, tmp_path: Path) -> None:
+def test_a_whole_home_is_searched(desk: CommandTarget, tmp_path: Path) -> None:
     folder = tmp_path / "claw" / "agents" / "work" / "sessions"
     folder.mkdir(parents=True)
     desk.write(HEADER, message("a", None, "user", "Hi")).rename(folder / "abc.jsonl")
@@ -502,7 +502,7 @@ def test_a_whole_home_is_searched(desk: Desk, tmp_path: Path) -> None:
         find_transcripts(tmp_path / "nowhere")
 
 
-def test_an_index_that_cannot_be_read_costs_the_keys_only(desk: Desk) -> None:
+def test_an_index_that_cannot_be_read_costs_the_keys_only(desk: CommandTarget) -> None:
     desk.write(HEADER, message("a", None, "user", "Hi"))
     (desk.theirs / "sessions.json").write_text("{")
     assert [str(each.key) for each in desk.run()] == ["agent:main:imported:abc"]
@@ -528,7 +528,7 @@ JSON_LINES = st.lists(
 @given(JSON_LINES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 def test_nothing_is_fatal(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
-    desk = Desk(tmp_path_factory.mktemp("d"))
+    desk = CommandTarget(tmp_path_factory.mktemp("d"))
     desk.write(HEADER, *lines)
     [done] = desk.run()
     assert done.outcome in (Outcome.IMPORTED, Outcome.EMPTY)

@@ -17,7 +17,7 @@ from retinue.sessions.maintenance import RECENT, Archive, Plan, apply, find_arch
 from retinue.sessions.session import Session
 from retinue.sessions.settings import MaintenanceSettings
 from retinue.sessions.store import SessionStore
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from tests.sessions.builders import TickingClock, counting, texts, user
 
@@ -140,12 +140,12 @@ def test_sizes_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
+def home(tmp_path: Path) -> HomePaths:
+    return HomePaths(tmp_path / "home")
 
 
 @pytest.fixture
-def store(home: Home) -> SessionStore:
+def store(home: HomePaths) -> SessionStore:
     """Three sessions, last used on the third of February."""
     made = SessionStore(home.sessions(AgentId("main")), TickingClock(), session_ids=counting("s").__next__)
     for name in ("main", "ideas", "plans"):
@@ -153,7 +153,7 @@ def store(home: Home) -> SessionStore:
     return made
 
 
-def test_enforcing_archives_and_keeps_the_words(store: SessionStore, home: Home) -> None:
+def test_enforcing_archives_and_keeps_the_words(store: SessionStore, home: HomePaths) -> None:
     plan, tidied = maintain(store, settings(), NOW, partial(SessionLease, home))
     assert [each.key.text for each in store.list()] == ["agent:main:main"]
     assert set(tidied.archived) == {each.key for each in plan.archive}
@@ -161,14 +161,14 @@ def test_enforcing_archives_and_keeps_the_words(store: SessionStore, home: Home)
     assert [each.why for each in find_archives(store.folder)] == ["deleted", "deleted"]
 
 
-def test_warning_only_tells(store: SessionStore, home: Home) -> None:
+def test_warning_only_tells(store: SessionStore, home: HomePaths) -> None:
     plan, tidied = maintain(store, settings(mode="warn"), NOW, partial(SessionLease, home))
     assert len(plan.archive) == 2
     assert not tidied.archived
     assert len(store.list()) == 3
 
 
-def test_a_session_whose_lease_is_held_stays(store: SessionStore, home: Home) -> None:
+def test_a_session_whose_lease_is_held_stays(store: SessionStore, home: HomePaths) -> None:
     key = SessionKey.parse("ideas")
     with SessionLease(home, key):
         _, tidied = maintain(store, settings(), NOW, partial(SessionLease, home))
@@ -177,7 +177,7 @@ def test_a_session_whose_lease_is_held_stays(store: SessionStore, home: Home) ->
     assert texts(store.open(key)) == ["in ideas"]
 
 
-def test_a_session_that_was_used_after_the_plan_stays(store: SessionStore, home: Home) -> None:
+def test_a_session_that_was_used_after_the_plan_stays(store: SessionStore, home: HomePaths) -> None:
     plan = plan_maintenance(store.list(), [], settings(), NOW)
     key = SessionKey.parse("ideas")
     store.open(key).append(user("I am back"))
@@ -186,7 +186,7 @@ def test_a_session_that_was_used_after_the_plan_stays(store: SessionStore, home:
     assert texts(store.open(key)) == ["in ideas", "I am back"]
 
 
-def test_removal_takes_the_planned_archives_only(store: SessionStore, home: Home) -> None:
+def test_removal_takes_the_planned_archives_only(store: SessionStore, home: HomePaths) -> None:
     store.reset(SessionKey.parse("ideas"))
     store.reset(SessionKey.parse("main"))
     first, second = find_archives(store.folder)
@@ -216,7 +216,7 @@ def test_only_archives_count_as_archives(store: SessionStore) -> None:
 
 
 def test_a_home_without_sessions_stays_without(tmp_path: Path) -> None:
-    home = Home(tmp_path / "none")
+    home = HomePaths(tmp_path / "none")
     store = SessionStore(home.sessions(AgentId("main")), TickingClock())
     plan, _ = maintain(store, settings(), NOW, partial(SessionLease, home))
     assert plan == Plan()

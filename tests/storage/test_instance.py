@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import AlreadyRunning, InstanceFacts, InstanceLock, find_instance
 
 LOOK = """
 import sys
 from pathlib import Path
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import find_instance
-home = Home(Path(sys.argv[1]))
+home = HomePaths(Path(sys.argv[1]))
 print("looking", flush=True)
 while True:
     find_instance(home)
@@ -25,11 +25,11 @@ while True:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
+def home(tmp_path: Path) -> HomePaths:
+    return HomePaths(tmp_path / "home")
 
 
-def test_a_gateway_is_found_while_it_holds_the_lock(home: Home) -> None:
+def test_a_gateway_is_found_while_it_holds_the_lock(home: HomePaths) -> None:
     assert find_instance(home) is None
     lock = InstanceLock(home)
     assert find_instance(home) == InstanceFacts(os.getpid())
@@ -40,7 +40,7 @@ def test_a_gateway_is_found_while_it_holds_the_lock(home: Home) -> None:
     assert find_instance(home) is None
 
 
-def test_whoever_looks_for_a_gateway_does_not_keep_one_from_starting(home: Home) -> None:
+def test_whoever_looks_for_a_gateway_does_not_keep_one_from_starting(home: HomePaths) -> None:
     InstanceLock(home).release()
     with subprocess.Popen([sys.executable, "-c", LOOK, str(home.path)], stdout=subprocess.PIPE, text=True) as looker:
         assert looker.stdout is not None

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from retinue.core.keys import SessionKey
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import LeaseTaken, SessionLease
 
 KEY = SessionKey.parse("agent:main:main")
@@ -22,18 +22,18 @@ OTHER = SessionKey.parse("agent:main:ideas")
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
+def home(tmp_path: Path) -> HomePaths:
+    return HomePaths(tmp_path / "home")
 
 
 HOLDER = """
 import sys
 from pathlib import Path
 from retinue.core.keys import SessionKey
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 
-lease = SessionLease(Home(Path(sys.argv[1])), SessionKey.parse("agent:main:main"))
+lease = SessionLease(HomePaths(Path(sys.argv[1])), SessionKey.parse("agent:main:main"))
 print(lease.try_acquire(), flush=True)
 # then
 sys.stdin.readline()
@@ -41,7 +41,7 @@ sys.stdin.readline()
 
 
 @contextmanager
-def holder(home: Home, then: str = "") -> Iterator[subprocess.Popen[str]]:
+def holder(home: HomePaths, then: str = "") -> Iterator[subprocess.Popen[str]]:
     """Another process, which has tried to take the lease."""
     argv = [sys.executable, "-c", HOLDER.replace("# then", then), str(home.path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -56,7 +56,7 @@ def says(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_two_leases_of_a_session_exclude_each_other(home: Home) -> None:
+def test_two_leases_of_a_session_exclude_each_other(home: HomePaths) -> None:
     first, second = SessionLease(home, KEY), SessionLease(home, KEY)
     assert first.try_acquire()
     assert first.try_acquire()
@@ -68,17 +68,17 @@ def test_two_leases_of_a_session_exclude_each_other(home: Home) -> None:
     second.release()
 
 
-def test_other_sessions_are_not_concerned(home: Home) -> None:
+def test_other_sessions_are_not_concerned(home: HomePaths) -> None:
     with SessionLease(home, KEY), SessionLease(home, OTHER) as other:
         assert other.held
 
 
-def test_a_lease_that_is_taken_says_so(home: Home) -> None:
+def test_a_lease_that_is_taken_says_so(home: HomePaths) -> None:
     with SessionLease(home, KEY), pytest.raises(LeaseTaken, match="agent:main:main"), SessionLease(home, KEY):
         pass
 
 
-def test_an_error_gives_it_back(home: Home) -> None:
+def test_an_error_gives_it_back(home: HomePaths) -> None:
     lease = SessionLease(home, KEY)
     with pytest.raises(RuntimeError), lease:
         raise RuntimeError
@@ -86,7 +86,7 @@ def test_an_error_gives_it_back(home: Home) -> None:
     assert SessionLease(home, KEY).try_acquire()
 
 
-def test_the_file_is_private_and_named_by_a_digest(home: Home) -> None:
+def test_the_file_is_private_and_named_by_a_digest(home: HomePaths) -> None:
     with SessionLease(home, KEY) as lease:
         assert lease.path.parent == home.sessions(KEY.agent) / "leases"
         assert len(lease.path.stem) == 32
@@ -94,7 +94,7 @@ def test_the_file_is_private_and_named_by_a_digest(home: Home) -> None:
         assert lease.path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_another_process_is_kept_out_and_let_in_after_kill_9(home: Home) -> None:
+def test_another_process_is_kept_out_and_let_in_after_kill_9(home: HomePaths) -> None:
     mine = SessionLease(home, KEY)
     with holder(home) as first:
         assert says(first) == "True"
@@ -109,7 +109,7 @@ def test_another_process_is_kept_out_and_let_in_after_kill_9(home: Home) -> None
     mine.release()
 
 
-def test_a_command_that_outlives_its_process_does_not_keep_the_lease(home: Home) -> None:
+def test_a_command_that_outlives_its_process_does_not_keep_the_lease(home: HomePaths) -> None:
     spawn = "import subprocess; print(subprocess.Popen(['sleep', '60'], close_fds=False).pid, flush=True)"
     with holder(home, then=spawn) as process:
         assert says(process) == "True"
@@ -122,7 +122,7 @@ def test_a_command_that_outlives_its_process_does_not_keep_the_lease(home: Home)
             os.kill(command, signal.SIGKILL)
 
 
-def test_a_folder_in_its_place_serves_as_well(home: Home) -> None:
+def test_a_folder_in_its_place_serves_as_well(home: HomePaths) -> None:
     lease = SessionLease(home, KEY)
     lease.path.mkdir(parents=True)
     with lease:
@@ -130,7 +130,7 @@ def test_a_folder_in_its_place_serves_as_well(home: Home) -> None:
 
 
 @pytest.mark.anyio
-async def test_waiting_ends_when_the_holder_lets_go(home: Home) -> None:
+async def test_waiting_ends_when_the_holder_lets_go(home: HomePaths) -> None:
     first, second = SessionLease(home, KEY), SessionLease(home, KEY)
     assert first.try_acquire()
     async with anyio.create_task_group() as tasks:
@@ -143,7 +143,7 @@ async def test_waiting_ends_when_the_holder_lets_go(home: Home) -> None:
 
 
 @pytest.mark.anyio
-async def test_waiting_can_be_given_up(home: Home) -> None:
+async def test_waiting_can_be_given_up(home: HomePaths) -> None:
     second = SessionLease(home, KEY)
     with SessionLease(home, KEY):
         with anyio.move_on_after(0.01):
@@ -155,11 +155,11 @@ CONTENDER = """
 import os, random, sys, time
 from pathlib import Path
 from retinue.core.keys import SessionKey
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 
 home, number = Path(sys.argv[1]), sys.argv[2]
-lease = SessionLease(Home(home), SessionKey.parse("agent:main:main"))
+lease = SessionLease(HomePaths(home), SessionKey.parse("agent:main:main"))
 done = 0
 while done < 25:
     if lease.try_acquire():
@@ -172,7 +172,7 @@ while done < 25:
 """
 
 
-def test_processes_that_contend_are_never_inside_together(home: Home) -> None:
+def test_processes_that_contend_are_never_inside_together(home: HomePaths) -> None:
     home.path.mkdir()
     argv = [sys.executable, "-c", CONTENDER, str(home.path)]
     processes = [subprocess.Popen([*argv, str(n)], stderr=subprocess.PIPE, text=True) for n in range(4)]

@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from retinue.core.keys import AgentId
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.workspace.settings import WorkspaceSettings
 from retinue.workspace.workspace import Placement, list_workspaces, workspace_dir
 
-HOME = Home(Path("/home/ada/.retinue"))
+HOME = HomePaths(Path("/home/ada/.retinue"))
 MAIN, WORK = AgentId("main"), AgentId("work")
 
 

@@ -13,7 +13,7 @@ from retinue.sandbox.sandboxes import Candidate
 from retinue.sessions.checking import Report
 from retinue.skills.discovery import Discovery
 from retinue.skills.library import Judged
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts
 
 
@@ -130,7 +130,7 @@ class StateFile:
 class Facts:
     """Everything the checks need to know about a home."""
 
-    home: Home
+    home: HomePaths
     loaded: LoadedConfig
     now: datetime
     agents: tuple[AgentFacts, ...]

@@ -14,7 +14,7 @@ from retinue.core.clock import format_moment
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId
 from retinue.sessions.index import INDEX_NAME, read_index
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.peek import peek
 
 STATE = "state.sqlite"
@@ -43,7 +43,7 @@ class MemorySummary:
     synced_at: str | None
 
 
-def count_sessions(home: Home, agent: AgentId) -> int | None:
+def count_sessions(home: HomePaths, agent: AgentId) -> int | None:
     """Return the number of sessions of an agent; None if the index cannot be read."""
     try:
         return len(read_index(home.sessions(agent) / INDEX_NAME) or {})
@@ -51,17 +51,17 @@ def count_sessions(home: Home, agent: AgentId) -> int | None:
         return None
 
 
-def count_approvals(home: Home, now: datetime) -> int:
+def count_approvals(home: HomePaths, now: datetime) -> int:
     """Return the number of pending approval requests."""
     return _count(peek(home.path / STATE, _PENDING, (format_moment(now),)))
 
 
-def count_messages(home: Home) -> int:
+def count_messages(home: HomePaths) -> int:
     """Return the number of accepted messages without an answer."""
     return _count(peek(home.path / STATE, _UNDELIVERED))
 
 
-def next_jobs(home: Home, most: int) -> tuple[Job, ...]:
+def next_jobs(home: HomePaths, most: int) -> tuple[Job, ...]:
     """Return the jobs that are due next, soonest first; unreadable ones are skipped."""
     found = []
     for (body,) in peek(home.path / STATE, _NEXT_JOBS, (most,)) or ():
@@ -70,7 +70,7 @@ def next_jobs(home: Home, most: int) -> tuple[Job, ...]:
     return tuple(found)
 
 
-def list_idle_tokens(home: Home, now: datetime, since: datetime) -> tuple[str, ...]:
+def list_idle_tokens(home: HomePaths, now: datetime, since: datetime) -> tuple[str, ...]:
     """Return the names of valid tokens that were not used since then."""
     rows = peek(home.path / STATE, _TOKENS, (format_moment(now), format_moment(since)))
     return tuple(name for (name,) in rows or ())

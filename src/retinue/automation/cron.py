@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import anyio
 from anyio.abc import TaskGroup
 
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import Job, JobRun, Mode
 from retinue.core.background import run_logged
 from retinue.core.clock import Clock, random_uuid
@@ -22,7 +22,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, StorageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.security.literals import literal
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ WAITS = "It waits for the next heartbeat."
 class JobRunner:
     """Runs the jobs of a home; one process at a time does."""
 
-    book: JobBook
+    book: JobStore
     submit: Submit
     outcome: Outcome
     stop: Stop
@@ -167,5 +167,5 @@ def compose(job: Job, run: JobRun) -> Inbound:
         channel="cron",
         source=Source.CRON,
         model=job.model,
-        thinking=Thought(job.thinking) if job.thinking else None,
+        thinking=ReasoningEffort(job.thinking) if job.thinking else None,
     )

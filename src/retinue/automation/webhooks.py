@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from retinue.core.errors import RetinueError
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.security.content import Source, wrap_untrusted
 from retinue.security.literals import literal
 
@@ -60,7 +60,7 @@ class Mapped:
     channel: str | None = None
     to: str | None = None
     model: str | None = None
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     timeout_seconds: int | None = None
     transform: TransformCall | None = None
     trusted: bool = False
@@ -101,7 +101,7 @@ class HookTask:
     agent: str | None = None
     session: str | None = None
     model: str | None = None
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     timeout_seconds: int | None = None
     deliver: bool = True
     channel: str | None = None
@@ -207,7 +207,7 @@ def _apply(task: HookTask, fields: HookFields) -> HookTask:
         agent=fields.agent_id or task.agent,
         session=fields.session_key or task.session,
         model=fields.model or task.model,
-        thinking=Thought(fields.thinking) if fields.thinking else task.thinking,
+        thinking=ReasoningEffort(fields.thinking) if fields.thinking else task.thinking,
         timeout_seconds=fields.timeout_seconds or task.timeout_seconds,
         deliver=task.deliver if fields.deliver is None else fields.deliver,
         channel=fields.channel or task.channel,

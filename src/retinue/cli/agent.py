@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from retinue.core.approval import ApprovalRequest, Ask
     from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import TurnEvent
-    from retinue.runtime.household import Household
-    from retinue.runtime.runtime import Runtime
+    from retinue.runtime.dispatcher.household import Household
+    from retinue.runtime.open import Runtime
 
 
 @click.command(cls=Command)
@@ -133,7 +133,7 @@ async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: 
     import anyio
 
     from retinue.core.errors import first_cause
-    from retinue.runtime.household import Household
+    from retinue.runtime.dispatcher.household import Household
 
     try:
         async with anyio.create_task_group() as tasks:
@@ -195,15 +195,23 @@ class _Printer:
         self._invocation.note(json.dumps(data) if self._invocation.as_json else f"accepted {run} {self._accepted_at}")
 
     async def emit(self, event: TurnEvent) -> None:
-        from retinue.core.events import Accepted, Answered, ApprovalAsked, ApprovalGiven, Notice, Spoken, ToolStarted
+        from retinue.core.events import (
+            Accepted,
+            ApprovalAsked,
+            ApprovalGiven,
+            MessageFinished,
+            Notice,
+            TextDelta,
+            ToolStarted,
+        )
 
         match event:
             case Accepted(run, _, accepted_at):
                 self._accepted_at = accepted_at.isoformat()
                 self._acknowledge(run)
-            case Spoken(text) if self._streaming:
+            case TextDelta(text) if self._streaming:
                 self._stream(text)
-            case Answered() if self._printed and not self._printed.endswith("\n"):
+            case MessageFinished() if self._printed and not self._printed.endswith("\n"):
                 self._stream("\n")
             case ToolStarted(call):
                 self._invocation.note(f"▸ {call.name}")

@@ -11,7 +11,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 if TYPE_CHECKING:
     from retinue.core.origin import Origin
     from retinue.dispatch.settings import BindingMatch
-    from retinue.runtime.routing import Destination
+    from retinue.runtime.channels.routing import Destination
 
 
 @click.group(cls=Group)
@@ -23,11 +23,11 @@ def agents() -> None:
 @pass_invocation
 def list_agents(invocation: Invocation) -> None:
     """List the agents."""
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import locate_workspace
+    from retinue.runtime.agents.agent import locate_workspace
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    config = foundation.config
+    home = load_home(invocation.home)
+    config = home.config
     rows = []
     for agent in config.agents.ids:
         settings = config.agents.resolve(agent)
@@ -37,7 +37,7 @@ def list_agents(invocation: Invocation) -> None:
                 "default": settings.is_default,
                 "name": settings.identity.name or settings.name,
                 "model": settings.model.primary,
-                "workspace": str(locate_workspace(foundation, agent)),
+                "workspace": str(locate_workspace(home, agent)),
                 "bindings": sum(binding.agent_id.strip().lower() == agent for binding in config.bindings),
             }
         )
@@ -63,9 +63,9 @@ def list_agents(invocation: Invocation) -> None:
 def bindings(invocation: Invocation) -> None:
     """List the bindings in the order in which they are tried, most specific first."""
     from retinue.dispatch.router import tier_of
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
 
-    config = lay_foundation(invocation.home).config
+    config = load_home(invocation.home).config
     rows: list[dict[str, Any]] = [
         {
             "index": index,
@@ -118,8 +118,8 @@ def _format_match(match: BindingMatch) -> str:
 def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts: str | None) -> None:
     """Explain which agent and session a message is routed to."""
     from retinue.core.origin import Origin, PeerKind
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.routing import find_destination
+    from retinue.runtime.channels.routing import find_destination
+    from retinue.runtime.home import load_home
 
     origin = Origin(
         channel=(facts["channel"] or "").lower(),
@@ -132,7 +132,7 @@ def route(invocation: Invocation, /, kind: str, roles: tuple[str, ...], **facts:
         sender=facts["sender"],
         roles=roles,
     )
-    found = find_destination(lay_foundation(invocation.home).config, origin)
+    found = find_destination(load_home(invocation.home).config, origin)
     invocation.show(_describe(found), lambda: _format_route(found, origin))
 
 

@@ -12,7 +12,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation
 
 if TYPE_CHECKING:
     from retinue.core.approval import Verdict
-    from retinue.runtime.approvals import Permissions
+    from retinue.runtime.approvals.approvals import Permissions
     from retinue.tools.approval_store import Approval
     from retinue.tools.approvals import Approver
 
@@ -32,7 +32,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
     from retinue.tools.approval_view import approval_json, spell_approval
 
     with _opened(invocation) as permissions:
-        book, now = permissions.approvals, permissions.foundation.clock.now()
+        book, now = permissions.approvals, permissions.home.clock.now()
         found = book.recent(MOST_SHOWN) if everything else book.pending()
         invocation.show(
             [approval_json(item) for item in found],
@@ -80,7 +80,7 @@ def rules(invocation: Invocation, agent_id: str | None, add: str | None, remove:
         raise UsageError("Use --add or --remove, not both.")
     with _opened(invocation) as permissions:
         book = permissions.rulebook
-        agent = permissions.foundation.agent_id(agent_id) if agent_id or add else None
+        agent = permissions.home.agent_id(agent_id) if agent_id or add else None
         if add is not None and agent is not None:
             added = book.add(agent, add, _person(permissions))
             invocation.show({"added": added.to_json()}, f"Added {added}")
@@ -133,8 +133,8 @@ def _person(permissions: Permissions) -> Approver:
 
 @contextmanager
 def _opened(invocation: Invocation) -> Iterator[Permissions]:
-    from retinue.runtime.approvals import open_permissions
+    from retinue.runtime.approvals.approvals import open_permissions
 
-    foundation = invocation.lay_foundation()
-    with open_permissions(foundation) as permissions:
+    home = invocation.load_home()
+    with open_permissions(home) as permissions:
         yield permissions

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import Emit
     from retinue.core.keys import SessionKey
-    from retinue.runtime.foundation import Foundation
-    from retinue.runtime.household import Household
-    from retinue.runtime.runtime import Runtime
+    from retinue.runtime.dispatcher.household import Household
+    from retinue.runtime.home import Home
+    from retinue.runtime.open import Runtime
 
     Say = Callable[[Emit, Ask], Awaitable[Outbound | None]]
 
@@ -76,10 +76,10 @@ async def hold_chat(invocation: Invocation, wanted: ConnectOptions, agent_id: st
     if not ask_is_possible():
         raise UsageError("`retinue chat` needs a terminal. For a single message use `retinue agent -m TEXT`.")
     keep_logs(invocation.home)
-    foundation = invocation.lay_foundation()
-    async with open_assistant(invocation, replace(wanted, asks=True), foundation) as (assistant, _):
+    home = invocation.load_home()
+    async with open_assistant(invocation, replace(wanted, asks=True), home) as (assistant, _):
         key = await assistant.session_key(session, agent_id)
-        await TerminalChat(assistant, foundation, key, Console()).hold()
+        await TerminalChat(assistant, home, key, Console()).hold()
     return 0
 
 
@@ -100,9 +100,9 @@ def find_mistyped(text: str, commands: Sequence[str]) -> str | None:
 class TerminalChat:
     """One chat on one terminal."""
 
-    def __init__(self, assistant: Runtime | Client, foundation: Foundation, key: SessionKey, console: Console) -> None:
+    def __init__(self, assistant: Runtime | Client, home: Home, key: SessionKey, console: Console) -> None:
         self._assistant = assistant
-        self._foundation = foundation
+        self._home = home
         self._key = key
         self._console = console
         self._turn = anyio.Lock()
@@ -143,8 +143,8 @@ class TerminalChat:
     async def _attend(self, tasks: TaskGroup) -> None:
         """Serve background messages in this process, or follow the gateway that serves them."""
         from retinue.cli.turn_view import TerminalView
-        from retinue.runtime.household import Household
-        from retinue.runtime.runtime import Runtime
+        from retinue.runtime.dispatcher.household import Household
+        from retinue.runtime.open import Runtime
 
         emit = TerminalView(self._console).emit
         assistant = self._assistant
@@ -154,7 +154,7 @@ class TerminalChat:
         assistant.tidy(self._key.agent)
         tasks.start_soon(self._attend_wakes, assistant)
         tasks.start_soon(assistant.permissions.approvals.attend, self._key, self._ask, emit)
-        tasks.start_soon(assistant.memories.follow, assistant.agent(self._key.agent).room)
+        tasks.start_soon(assistant.memories.follow, assistant.agent(self._key.agent).workspace)
         self._household = Household(assistant, self._key, self._ask, tasks)
         await self._household.open()
         tasks.start_soon(self._household.watch, self._show_answers)
@@ -220,7 +220,7 @@ class TerminalChat:
         """Return the input history: a private file, or memory only if the file cannot be created."""
         from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-        hide = self._foundation.redactor.hide_exact
+        hide = self._home.redactor.hide_exact
 
         class QuietHistory(FileHistory):
             """Stores the typed lines without secrets."""
@@ -228,7 +228,7 @@ class TerminalChat:
             def store_string(self, string: str) -> None:
                 super().store_string(hide(string))
 
-        path = self._foundation.home.path / "chat-history"
+        path = self._home.paths.path / "chat-history"
         try:
             with path.open("ab"):
                 path.chmod(0o600)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
     from retinue.security.redaction import Redactor
     from retinue.storage.database import Database
-    from retinue.storage.home import Home
+    from retinue.storage.home_paths import HomePaths
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -52,23 +52,23 @@ class Invocation:
         self._redactor.hide(secret)
 
     @property
-    def home(self) -> Home:
+    def home(self) -> HomePaths:
         from retinue.core.errors import UsageError
-        from retinue.storage.home import locate_home
+        from retinue.storage.home_paths import locate_home
 
         home = locate_home(self.home_option, self.profile)
         if os.path.isfile(home.path):  # noqa: PTH113 - unlike Path.is_file, false where it may not be looked at
             raise UsageError(f"The home must be a folder, and {home.path} is a file. Name another with --home.")
         return home
 
-    def lay_foundation(self) -> Foundation:
+    def load_home(self) -> Home:
         """Load the home; configuration problems are printed."""
-        from retinue.runtime.foundation import lay_foundation
+        from retinue.runtime.home import load_home
 
-        foundation = lay_foundation(self.home)
-        for problem in foundation.loaded.problems:
+        home = load_home(self.home)
+        for problem in home.loaded.problems:
             self.note(str(problem))
-        return foundation
+        return home
 
     def show(self, data: Any, text: str | Callable[[], str], *, exact: bool = False) -> None:
         """Print the result: `data` with `--json`, otherwise the text; `exact` keeps its lines unwrapped."""
@@ -89,16 +89,16 @@ class Invocation:
             echo(redact_everything(text), err=True)
 
 
-def open_state(foundation: Foundation) -> AbstractContextManager[Database]:
+def open_state(home: Home) -> AbstractContextManager[Database]:
     """Open the state database of the home for one query or change."""
     from contextlib import closing
 
     from retinue.storage.database import DATABASE_NAME, Database
 
-    return closing(Database(foundation.home.path / DATABASE_NAME, durable=foundation.durable, newer="aside"))
+    return closing(Database(home.paths.path / DATABASE_NAME, durable=home.durable, newer="aside"))
 
 
-def keep_logs(home: Home) -> None:
+def keep_logs(home: HomePaths) -> None:
     """Send log records to a file in the home, without secrets and never to the terminal.
 
     If there is no home yet, records are discarded.

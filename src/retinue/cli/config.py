@@ -177,7 +177,7 @@ def _load(invocation: Invocation) -> LoadedConfig:
 def _read(invocation: Invocation) -> LoadedConfig:
     """Load the configuration; secrets in it and in the environment are redacted from all output."""
     from retinue.config.load import load_config
-    from retinue.runtime.discretion import known_secrets
+    from retinue.runtime.known_secrets import known_secrets
 
     loaded = load_config(invocation.home, os.environ)
     plain = loaded.config.model_dump(by_alias=True, exclude_unset=True)

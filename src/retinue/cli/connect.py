@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from retinue.cli.common import Invocation
     from retinue.client import Client, Door
-    from retinue.runtime.foundation import Foundation
-    from retinue.runtime.runtime import Runtime
+    from retinue.runtime.home import Home
+    from retinue.runtime.open import Runtime
 
 ANSWER_SECONDS = 10.0
 """Seconds within which a remote gateway must answer."""
@@ -32,7 +32,7 @@ class ConnectOptions:
 
 @asynccontextmanager
 async def open_assistant(
-    invocation: Invocation, wanted: ConnectOptions, foundation: Foundation | None = None
+    invocation: Invocation, wanted: ConnectOptions, home: Home | None = None
 ) -> AsyncIterator[tuple[Runtime, Runtime] | tuple[Client, None]]:
     """Yield the assistant, and the runtime if it is one; with a gateway no runtime is imported."""
     from retinue.storage.instance import find_instance
@@ -44,22 +44,22 @@ async def open_assistant(
             if client is not None:
                 yield client, None
                 return
-    if invocation.gateway_url is None and foundation is None:
-        foundation = invocation.lay_foundation()
-    door = find_door(invocation, wanted, foundation)
+    if invocation.gateway_url is None and home is None:
+        home = invocation.load_home()
+    door = find_door(invocation, wanted, home)
     if door is not None:
         async with open_elsewhere(door) as client:
             yield client, None
         return
 
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.open import open_runtime
 
-    assert foundation is not None
-    async with open_runtime(foundation, extra_skills=wanted.skills) as runtime:
+    assert home is not None
+    async with open_runtime(home, extra_skills=wanted.skills) as runtime:
         yield runtime, runtime
 
 
-def find_door(invocation: Invocation, wanted: ConnectOptions, foundation: Foundation | None) -> Door | None:
+def find_door(invocation: Invocation, wanted: ConnectOptions, home: Home | None) -> Door | None:
     """The remote gateway named on the command line or in the configuration, or None."""
     from retinue.client import Door
     from retinue.core.errors import ConfigError, UsageError
@@ -69,9 +69,9 @@ def find_door(invocation: Invocation, wanted: ConnectOptions, foundation: Founda
     if token is not None:
         invocation.keep_quiet(token)
     if url is None:
-        if foundation is None or foundation.config.gateway.mode != "remote":
+        if home is None or home.config.gateway.mode != "remote":
             return None
-        remote, secrets = foundation.config.gateway.remote, Secrets(foundation.environment, foundation.redactor)
+        remote, secrets = home.config.gateway.remote, Secrets(home.environment, home.redactor)
         if remote.url is None:
             raise ConfigError("gateway.mode is remote, but gateway.remote.url is not set. Set it.")
         url = remote.url

@@ -13,9 +13,9 @@ from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
     from retinue.automation.drafting import JobFields
-    from retinue.automation.jobbook import JobBook
+    from retinue.automation.job_store import JobStore
     from retinue.automation.jobs import Job, JobRun
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,8 +63,8 @@ def list_(invocation: Invocation, agent_id: str | None) -> None:
     """List jobs and their next run."""
     from retinue.automation.job_codec import describe_job
 
-    with _opened(invocation) as (foundation, book):
-        agent = foundation.agent_id(agent_id) if agent_id else None
+    with _opened(invocation) as (home, book):
+        agent = home.agent_id(agent_id) if agent_id else None
         jobs = [job for job in book.all() if agent in (None, job.agent)]
         invocation.show([describe_job(job) for job in jobs], lambda: _format_jobs(jobs))
 
@@ -77,8 +77,8 @@ def add(invocation: Invocation, /, agent_id: str | None, **fields: Any) -> None:
     """Add a job, for example: retinue cron add --cron '0 8 * * 1-5' -m 'Sum up my calendar for today.'"""
     from retinue.automation.drafting import draft_job
 
-    with _opened(invocation) as (foundation, book):
-        draft = draft_job(_read(fields), foundation.agent_id(agent_id), foundation.clock.now(), _zone(foundation))
+    with _opened(invocation) as (home, book):
+        draft = draft_job(_read(fields), home.agent_id(agent_id), home.clock.now(), _zone(home))
         _show_job(invocation, book.add(draft), "Added")
 
 
@@ -90,8 +90,8 @@ def edit(invocation: Invocation, /, job: str, **fields: Any) -> None:
     """Change a job; options that are not given keep their value."""
     from retinue.automation.drafting import revise_job
 
-    with _opened(invocation) as (foundation, book):
-        revised = revise_job(book.get(job), _read(fields), foundation.clock.now(), _zone(foundation))
+    with _opened(invocation) as (home, book):
+        revised = revise_job(book.get(job), _read(fields), home.clock.now(), _zone(home))
         _show_job(invocation, book.change(revised), "Changed")
 
 
@@ -142,30 +142,30 @@ def run(invocation: Invocation, job: str) -> None:
 
     from retinue.automation.job_codec import describe_run
 
-    with _opened(invocation) as (foundation, book):
+    with _opened(invocation) as (home, book):
         found = book.get(job)
-    ended = anyio.run(_run_now, foundation, found)
+    ended = anyio.run(_run_now, home, found)
     invocation.show(describe_run(ended), lambda: ended.summary or f"({ended.outcome})")
     if ended.outcome != "ok":
         raise click.exceptions.Exit(1)
 
 
-async def _run_now(foundation: Foundation, job: Job) -> JobRun:
-    from retinue.runtime.jobs import open_job_runner
-    from retinue.runtime.runtime import open_runtime
+async def _run_now(home: Home, job: Job) -> JobRun:
+    from retinue.runtime.automation.jobs import open_job_runner
+    from retinue.runtime.open import open_runtime
 
-    async with open_runtime(foundation) as runtime, open_job_runner(runtime) as runner:
+    async with open_runtime(home) as runtime, open_job_runner(runtime) as runner:
         return await runner.run_now(job)
 
 
 @contextmanager
-def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, JobBook]]:
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.jobs import open_job_book
+def _opened(invocation: Invocation) -> Iterator[tuple[Home, JobStore]]:
+    from retinue.runtime.automation.jobs import open_job_book
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    with open_job_book(foundation) as book:
-        yield foundation, book
+    home = load_home(invocation.home)
+    with open_job_book(home) as book:
+        yield home, book
 
 
 def _read(fields: dict[str, Any]) -> JobFields:
@@ -174,10 +174,10 @@ def _read(fields: dict[str, Any]) -> JobFields:
     return JobFields(**fields)
 
 
-def _zone(foundation: Foundation) -> str:
-    from retinue.runtime.agent_jobs import zone_of
+def _zone(home: Home) -> str:
+    from retinue.runtime.automation.agent_jobs import zone_of
 
-    return zone_of(foundation)
+    return zone_of(home)
 
 
 def _show_job(invocation: Invocation, job: Job, what: str) -> None:

@@ -12,7 +12,7 @@ from retinue.cli.formatting import count
 if TYPE_CHECKING:
     from retinue.audit.facts import GatewayFacts
     from retinue.audit.finding import Finding
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
 
 UNUSED_DAYS = 90
 PATIENCE_SECONDS = 3.0
@@ -29,19 +29,19 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
 
     from retinue.audit.doctor import examine
     from retinue.audit.finding import Severity
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.remedies import carry_out
-    from retinue.runtime.survey import survey_home
+    from retinue.runtime.home import load_home
+    from retinue.runtime.inspect.collect_facts import survey_home
+    from retinue.runtime.inspect.fix import carry_out
 
-    async def look(foundation: Foundation) -> tuple[Finding, ...]:
-        return examine(await survey_home(foundation, see_gateway(foundation), deep=deep))
+    async def look(home: Home) -> tuple[Finding, ...]:
+        return examine(await survey_home(home, see_gateway(home), deep=deep))
 
-    foundation = lay_foundation(invocation.home)
-    findings = anyio.run(look, foundation)
+    home = load_home(invocation.home)
+    findings = anyio.run(look, home)
     fixed: tuple[str, ...] = ()
     if fix and any(finding.remedies for finding in findings):
-        fixed = carry_out(foundation, findings)
-        findings = anyio.run(look, foundation)
+        fixed = carry_out(home, findings)
+        findings = anyio.run(look, home)
     problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
     data = {
         "ok": not problems,
@@ -54,7 +54,7 @@ def doctor(invocation: Invocation, fix: bool, deep: bool) -> int:
     return 1 if problems else 0
 
 
-def see_gateway(foundation: Foundation) -> GatewayFacts:
+def see_gateway(home: Home) -> GatewayFacts:
     """Collect facts about the gateway process."""
     from datetime import timedelta
 
@@ -63,18 +63,18 @@ def see_gateway(foundation: Foundation) -> GatewayFacts:
     from retinue.cli.status import ask_gateway
     from retinue.storage.instance import find_instance, read_local_token
 
-    home, settings = foundation.home, foundation.config.gateway
-    instance = find_instance(home)
-    status = ask_gateway(home, instance, PATIENCE_SECONDS) if instance else None
-    now = foundation.clock.now()
+    paths, settings = home.paths, home.config.gateway
+    instance = find_instance(paths)
+    status = ask_gateway(paths, instance, PATIENCE_SECONDS) if instance else None
+    now = home.clock.now()
     return GatewayFacts(
         instance=instance,
         answers=status is not None,
         problems=tuple(status["configProblems"]) if status else (),
         port=settings.port,
         port_taken=instance is None and _is_taken(settings.port),
-        local_token=read_local_token(home) is not None,
-        unused_tokens=list_idle_tokens(home, now, now - timedelta(days=UNUSED_DAYS)),
+        local_token=read_local_token(paths) is not None,
+        unused_tokens=list_idle_tokens(paths, now, now - timedelta(days=UNUSED_DAYS)),
     )
 
 

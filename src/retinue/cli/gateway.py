@@ -17,7 +17,7 @@ from retinue.cli.gateway_access import devices, pair, token
 from retinue.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
-    from retinue.storage.home import Home
+    from retinue.storage.home_paths import HomePaths
     from retinue.storage.instance import InstanceFacts
     from retinue.wire.system import Status
 
@@ -55,10 +55,10 @@ def run(invocation: Invocation, port: int | None) -> int:
     keep_logs(invocation.home)
     if is_terminal(sys.stderr):
         show_logs()
-    foundation = invocation.lay_foundation()
-    if foundation.config.gateway.mode == "remote":
+    home = invocation.load_home()
+    if home.config.gateway.mode == "remote":
         raise UsageError("gateway.mode is remote: this home uses a remote gateway. Set it to local to run one here.")
-    ending = anyio.run(run_gateway, foundation, port)
+    ending = anyio.run(run_gateway, home, port)
     if ending.restart:
         # A new process: what the configuration changed is read at a start.
         os.execv(sys.executable, [sys.executable, "-m", "retinue", *sys.argv[1:]])  # noqa: S606
@@ -161,7 +161,7 @@ def install(invocation: Invocation, only_print: bool) -> None:
     invocation.show(data, f"Wrote {path}. Enable the service with:\n  {switch_on}")
 
 
-def start_gateway(home: Home, port: int | None = None) -> InstanceFacts:
+def start_gateway(home: HomePaths, port: int | None = None) -> InstanceFacts:
     """Return the running gateway of a home; start one in the background if needed."""
     import subprocess
 
@@ -195,7 +195,7 @@ def start_gateway(home: Home, port: int | None = None) -> InstanceFacts:
     return found
 
 
-def ask_status(home: Home) -> Status | None:
+def ask_status(home: HomePaths) -> Status | None:
     """Ask the running gateway for its status; None if it does not answer quickly."""
     import anyio
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from retinue.gateway.pairing import PairingBook, PairingRequest
     from retinue.gateway.tokens import TokenBook, TokenRecord
     from retinue.storage.database import Database
-    from retinue.storage.home import Home
+    from retinue.storage.home_paths import HomePaths
     from retinue.wire.events import PairingRequested
     from retinue.wire.protocol import Scope
 
@@ -200,7 +200,7 @@ def _refuse_agents() -> None:
         raise UsageError("A command that an agent runs cannot approve devices. Run it in a terminal.")
 
 
-def make_pairing_code(home: Home, scopes: tuple[str, ...]) -> str:
+def make_pairing_code(home: HomePaths, scopes: tuple[str, ...]) -> str:
     """Create a pairing code for one device and format it for typing."""
     with _book(home) as book:
         code = book.make_code(_parse_scopes(scopes))
@@ -214,10 +214,10 @@ def _parse_scopes(scopes: tuple[str, ...]) -> list[Scope]:
 
 
 def _audit(invocation: Invocation, kind: str, record: TokenRecord) -> None:
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
 
     details = {"id": record.id, "name": record.name, "scopes": list(record.scopes)}
-    lay_foundation(invocation.home).audit.record(kind, "the owner at the terminal", details)
+    load_home(invocation.home).audit.record(kind, "the owner at the terminal", details)
 
 
 def _describe(record: TokenRecord) -> dict[str, Any]:
@@ -251,14 +251,14 @@ def _describe_request(request: PairingRequest) -> dict[str, Any]:
 
 
 def _audit_request(invocation: Invocation, kind: str, request: PairingRequest, **more: object) -> None:
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
 
     details = {"id": request.id, "name": request.name, "address": request.address, **more}
-    lay_foundation(invocation.home).audit.record(kind, "the owner at the terminal", details)
+    load_home(invocation.home).audit.record(kind, "the owner at the terminal", details)
 
 
 @contextmanager
-def _book(home: Home) -> Iterator[TokenBook]:
+def _book(home: HomePaths) -> Iterator[TokenBook]:
     """Open the token store of a home for the duration of the block."""
     from retinue.core.clock import SystemClock
     from retinue.gateway.tokens import TokenBook
@@ -268,7 +268,7 @@ def _book(home: Home) -> Iterator[TokenBook]:
 
 
 @contextmanager
-def _requests(home: Home) -> Iterator[PairingBook]:
+def _requests(home: HomePaths) -> Iterator[PairingBook]:
     """Open the pairing requests of a home for the duration of the block."""
     from retinue.core.clock import SystemClock
     from retinue.gateway.pairing import PairingBook
@@ -280,7 +280,7 @@ def _requests(home: Home) -> Iterator[PairingBook]:
 
 
 @contextmanager
-def _database(home: Home) -> Iterator[Database]:
+def _database(home: HomePaths) -> Iterator[Database]:
     from retinue.storage.database import DATABASE_NAME, Database
 
     database = Database(home.path / DATABASE_NAME)

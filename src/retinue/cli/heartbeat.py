@@ -11,9 +11,9 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
-    from retinue.automation.beatbook import Beat
+    from retinue.automation.wake_log import Beat
     from retinue.core.keys import AgentId
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
 
 
 @click.group(cls=Group)
@@ -27,9 +27,9 @@ def status(invocation: Invocation) -> None:
     """Show each agent's heartbeat: interval, next run and last result."""
     import anyio
 
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
 
-    found = anyio.run(_status, lay_foundation(invocation.home))
+    found = anyio.run(_status, load_home(invocation.home))
     invocation.show(found, lambda: table(map(_format, found), header=("agent", "every", "next", "last")))
 
 
@@ -40,11 +40,11 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
     """Run a heartbeat now and print its result."""
     import anyio
 
-    from retinue.automation.beatbook import describe_beat
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.automation.wake_log import describe_beat
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    beat = anyio.run(_run, foundation, foundation.agent_id(agent_id))
+    home = load_home(invocation.home)
+    beat = anyio.run(_run, home, home.agent_id(agent_id))
     invocation.show(describe_beat(beat), f"{beat.outcome}: {beat.detail}" if beat.detail else beat.outcome)
     if beat.outcome == "failed":
         raise click.exceptions.Exit(1)
@@ -56,13 +56,13 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
 @pass_invocation
 def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     """Show the most recent heartbeats with their reason and result."""
-    from retinue.automation.beatbook import BeatBook, describe_beat
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.automation.wake_log import WakeLog, describe_beat
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    agent = foundation.agent_id(agent_id) if agent_id else None
-    with open_state(foundation) as database:
-        found = BeatBook(database, foundation.clock).log(agent, limit)
+    home = load_home(invocation.home)
+    agent = home.agent_id(agent_id) if agent_id else None
+    with open_state(home) as database:
+        found = WakeLog(database, home.clock).log(agent, limit)
     rows = [(format_time(beat.at), beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found]
     invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "There are no heartbeats yet.")
 
@@ -74,15 +74,15 @@ def _format(row: dict[str, Any]) -> tuple[str, ...]:
     return row["agent"], row["every"], following, last
 
 
-async def _status(foundation: Foundation) -> list[dict[str, Any]]:
-    from retinue.runtime.heartbeats import open_heart
-    from retinue.runtime.runtime import open_runtime
+async def _status(home: Home) -> list[dict[str, Any]]:
+    from retinue.runtime.automation.heartbeats import open_heart
+    from retinue.runtime.open import open_runtime
     from retinue.settings import format_duration
 
-    async with open_runtime(foundation) as runtime, open_heart(runtime) as heart:
+    async with open_runtime(home) as runtime, open_heart(runtime) as heart:
         found = []
         for agent in heart.agents():
-            settings = foundation.config.agents.resolve(agent).heartbeat
+            settings = home.config.agents.resolve(agent).heartbeat
             due, last = heart.due(agent), heart.book.last(agent)
             found.append(
                 {
@@ -95,10 +95,10 @@ async def _status(foundation: Foundation) -> list[dict[str, Any]]:
         return found
 
 
-async def _run(foundation: Foundation, agent: AgentId) -> Beat:
+async def _run(home: Home, agent: AgentId) -> Beat:
     from retinue.automation.heartbeat import Wake
-    from retinue.runtime.heartbeats import open_heart
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.automation.heartbeats import open_heart
+    from retinue.runtime.open import open_runtime
 
-    async with open_runtime(foundation) as runtime, open_heart(runtime) as heart:
+    async with open_runtime(home) as runtime, open_heart(runtime) as heart:
         return await heart.beat(agent, Wake.MANUAL)

@@ -10,7 +10,7 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 
 if TYPE_CHECKING:
-    from retinue.runtime.hook_folders import KnownHook
+    from retinue.runtime.automation.hook_folders import KnownHook
 
 
 @click.group(cls=Group)
@@ -77,10 +77,10 @@ def check(invocation: Invocation) -> int:
 
 
 def _survey(invocation: Invocation) -> list[KnownHook]:
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.hook_folders import survey_hooks
+    from retinue.runtime.automation.hook_folders import survey_hooks
+    from retinue.runtime.home import load_home
 
-    return sorted(survey_hooks(lay_foundation(invocation.home)), key=lambda known: known.name)
+    return sorted(survey_hooks(load_home(invocation.home)), key=lambda known: known.name)
 
 
 def _find(invocation: Invocation, name: str) -> KnownHook:

@@ -31,10 +31,10 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, session: str | None) -> None:
     """The most recent record is last. With --json and --follow, one JSON object is printed per line."""
     from retinue.audit.log_reader import LogFollower, make_filter, read_last
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
     from retinue.storage.file_errors import explained
 
-    path, wanted = lay_foundation(invocation.home).log_file, make_filter(level, session)
+    path, wanted = load_home(invocation.home).log_file, make_filter(level, session)
     with explained(path.name, path.parent):
         exists = _can_be_read(path)
     if not follow:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from retinue.memory.index import MemoryIndex, SearchResult
     from retinue.memory.qmd.memory import QmdMemory
     from retinue.memory.ranking import Hit
-    from retinue.runtime.rooms import AgentRoom
+    from retinue.runtime.agents.agent import AgentWorkspace
 
     AnyMemory = MemoryIndex | QmdMemory
 
@@ -40,7 +40,7 @@ def memory() -> None:
 def status(invocation: Invocation, agent: str | None) -> None:
     """Show what is indexed and whether it is current."""
 
-    async def look(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
+    async def look(room: AgentWorkspace, found: AnyMemory) -> dict[str, Any]:
         from retinue.memory.index import MemoryIndex
 
         return await (_status_of_index(room, found) if isinstance(found, MemoryIndex) else _status_of_qmd(room, found))
@@ -53,11 +53,11 @@ def status(invocation: Invocation, agent: str | None) -> None:
     _note_problems(invocation, data["problems"])
 
 
-async def _status_of_index(room: AgentRoom, index: MemoryIndex) -> dict[str, Any]:
+async def _status_of_index(room: AgentWorkspace, index: MemoryIndex) -> dict[str, Any]:
     import anyio.to_thread
 
     from retinue.memory.sync import make_plan
-    from retinue.runtime.memory import index_path
+    from retinue.runtime.memory.notebook import index_path
 
     found = await index.status()
     plan = await anyio.to_thread.run_sync(make_plan, index.store, index.library, 0)
@@ -78,7 +78,7 @@ async def _status_of_index(room: AgentRoom, index: MemoryIndex) -> dict[str, Any
     }
 
 
-async def _status_of_qmd(room: AgentRoom, memory: QmdMemory) -> dict[str, Any]:
+async def _status_of_qmd(room: AgentWorkspace, memory: QmdMemory) -> dict[str, Any]:
     found = await memory.status()
     path = memory.index.program.folders.database
     return {
@@ -104,7 +104,7 @@ async def _status_of_qmd(room: AgentRoom, memory: QmdMemory) -> dict[str, Any]:
 def index(invocation: Invocation, agent: str | None, force: bool) -> None:
     """Update the index."""
 
-    async def bring(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
+    async def bring(room: AgentWorkspace, found: AnyMemory) -> dict[str, Any]:
         from retinue.memory.bulk import Use
 
         with _Bar(invocation) as bar:
@@ -179,7 +179,7 @@ def explain(invocation: Invocation, query: str, agent: str | None, most: int | N
 def get_note(invocation: Invocation, path: str, agent: str | None, start: int, lines: int | None) -> None:
     """Print lines of a note."""
 
-    async def read(room: AgentRoom, found: AnyMemory) -> dict[str, Any]:
+    async def read(room: AgentWorkspace, found: AnyMemory) -> dict[str, Any]:
         limits = room.settings.context_limits
         shown = lines or limits.memory_get_default_lines
         excerpt = await found.read(path, start, shown, max_chars=limits.memory_get_max_chars)
@@ -197,17 +197,19 @@ def get_note(invocation: Invocation, path: str, agent: str | None, start: int, l
         invocation.note(f"More lines follow: --from {data['nextFrom']}")
 
 
-def _with_memory(invocation: Invocation, agent: str | None, work: Callable[[AgentRoom, AnyMemory], Awaitable[T]]) -> T:
+def _with_memory(
+    invocation: Invocation, agent: str | None, work: Callable[[AgentWorkspace, AnyMemory], Awaitable[T]]
+) -> T:
     import anyio
 
     from retinue.core.errors import UsageError
-    from retinue.runtime.backends import open_memory
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import open_room
+    from retinue.runtime.agents.agent import open_workspace
+    from retinue.runtime.home import load_home
+    from retinue.runtime.memory.backend_choice import open_memory
 
     async def run() -> T:
-        foundation = lay_foundation(invocation.home)
-        with open_room(foundation, foundation.agent_id(agent)) as room:
+        home = load_home(invocation.home)
+        with open_workspace(home, home.agent_id(agent)) as room:
             if not room.settings.memory_search.enabled:
                 raise UsageError(
                     f"Agent '{room.id}' has memory search disabled. Set agents.defaults.memorySearch.enabled."
@@ -221,7 +223,7 @@ def _with_memory(invocation: Invocation, agent: str | None, work: Callable[[Agen
 def _search(
     invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None
 ) -> SearchResult:
-    async def find(room: AgentRoom, opened: AnyMemory) -> SearchResult:
+    async def find(room: AgentWorkspace, opened: AnyMemory) -> SearchResult:
         from retinue.memory.index import narrowed
 
         # A person at a prompt waits for the whole index rather than search half of it.

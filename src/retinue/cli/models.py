@@ -15,9 +15,9 @@ from retinue.cli.models_auth import auth
 if TYPE_CHECKING:
     from retinue.core.model import ModelInfo, ModelRef
     from retinue.providers.resolve import Choice
-    from retinue.runtime.access import Trial
-    from retinue.runtime.foundation import Foundation
-    from retinue.runtime.models import ModelAccess
+    from retinue.runtime.home import Home
+    from retinue.runtime.models.access import ModelAccess
+    from retinue.runtime.models.probe import Trial
 
 ANSWER_SHOWN = 60
 
@@ -38,15 +38,15 @@ def list_models(invocation: Invocation, agent: str | None, everything: bool) -> 
     """Show the selected model with the reason, and the models that can be chosen."""
     import anyio
 
-    found = anyio.run(_survey, invocation.lay_foundation(), agent, everything)
+    found = anyio.run(_survey, invocation.load_home(), agent, everything)
     invocation.show(found, lambda: _format_survey(found))
 
 
-async def _survey(foundation: Foundation, agent: str | None, everything: bool) -> dict[str, Any]:
-    from retinue.runtime.access import open_access
+async def _survey(home: Home, agent: str | None, everything: bool) -> dict[str, Any]:
+    from retinue.runtime.models.probe import open_access
 
-    chosen_agent = foundation.agent_id(agent)
-    async with open_access(foundation, chosen_agent) as access:
+    chosen_agent = home.agent_id(agent)
+    async with open_access(home, chosen_agent) as access:
         choice = await access.choose()
         refs = dict.fromkeys(([choice.ref] if choice else []) + list(access.known()))
         if everything:
@@ -92,7 +92,7 @@ def _describe(info: ModelInfo, aliases: dict[str, str]) -> dict[str, Any]:
 
 
 def _format_survey(found: dict[str, Any]) -> str:
-    from retinue.runtime.models import NO_MODEL
+    from retinue.runtime.models.access import NO_MODEL
 
     chosen = found["chosen"]
     if chosen:
@@ -138,14 +138,14 @@ def test(invocation: Invocation, ref: str | None, agent: str | None) -> int:
 
 async def _try(invocation: Invocation, text: str | None, agent: str | None) -> Trial:
     from retinue.core.errors import ModelError
-    from retinue.runtime.access import open_access, try_models
-    from retinue.runtime.models import NO_MODEL
+    from retinue.runtime.models.access import NO_MODEL
+    from retinue.runtime.models.probe import open_access, try_models
 
     async def tell(notice: str) -> None:
         invocation.note(notice)
 
-    foundation = invocation.lay_foundation()
-    async with open_access(foundation, foundation.agent_id(agent)) as access:
+    home = invocation.load_home()
+    async with open_access(home, home.agent_id(agent)) as access:
         if text is not None:
             return await try_models(access, (_resolve(access, text),), tell)
         choice = await access.choose()
@@ -204,17 +204,17 @@ def set_model(invocation: Invocation, ref: str) -> None:
     from retinue.config.edit import set_value
     from retinue.config.keypath import look_up
 
-    foundation = invocation.lay_foundation()
-    chosen, remark = anyio.run(_check_choice, foundation, ref)
+    home = invocation.load_home()
+    chosen, remark = anyio.run(_check_choice, home, ref)
     # A model that the file gives as a plain text stays one.
-    _, written = look_up(("agents", "defaults", "model"), foundation.loaded.tree.plain)
+    _, written = look_up(("agents", "defaults", "model"), home.loaded.tree.plain)
     key = "agents.defaults.model" if isinstance(written, str) else "agents.defaults.model.primary"
     edited = set_value(invocation.home, key, json.dumps(str(chosen)), os.environ)
     for problem in edited.problems:
         invocation.note(f"{problem.severity}: {problem}")
     if remark:
         invocation.note(remark)
-    for entry in foundation.config.agents.entries:
+    for entry in home.config.agents.entries:
         if entry.model and entry.model.primary:
             invocation.note(f"Agent '{entry.id}' has its own model, {entry.model.primary}, which is not changed.")
     invocation.show(
@@ -225,15 +225,15 @@ def set_model(invocation: Invocation, ref: str) -> None:
     )
 
 
-async def _check_choice(foundation: Foundation, text: str) -> tuple[ModelRef, str]:
+async def _check_choice(home: Home, text: str) -> tuple[ModelRef, str]:
     """Resolve a model and report what is missing before it can be used."""
     from retinue.providers.gguf import find_model_file
-    from retinue.runtime.access import open_access
+    from retinue.runtime.models.probe import open_access
 
-    async with open_access(foundation, foundation.config.agents.default_id) as access:
+    async with open_access(home, home.config.agents.default_id) as access:
         ref = _resolve(access, text)
-        if ref.provider == "local" and find_model_file(foundation.home.models, ref.model) is None:
-            return ref, f"There is no model '{ref.model}' in {foundation.home.models} yet: retinue models pull"
+        if ref.provider == "local" and find_model_file(home.paths.models, ref.model) is None:
+            return ref, f"There is no model '{ref.model}' in {home.paths.models} yet: retinue models pull"
         if not access.is_ready(ref.provider):
             how = access.credentials.how_to_add(ref.provider)
             return ref, f"There is no credential for '{ref.provider}' yet. {how}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retinue.providers.credentials import Credentials
     from retinue.providers.profiles import ProfileSummary
     from retinue.providers.registry import Providers
-    from retinue.runtime.models import ModelAccess
+    from retinue.runtime.models.access import ModelAccess
     from retinue.security.secrets import Secret
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -72,7 +72,7 @@ def add(
         secret = _store_in_keyring(secret, f"{owner}/{profile_id}")
     access.credentials.add(Profile(profile_id, chosen, "api_key", secret))
     details = {"profile": profile_id, "agent": owner, "where": describe_secret(secret), "replaced": not is_new}
-    access.foundation.audit.record("credential_added", CLI, details)
+    access.home.audit.record("credential_added", CLI, details)
     invocation.show(
         {"id": profile_id, "provider": chosen, "agent": owner, "replaced": not is_new},
         f"{'Added' if is_new else 'Replaced'} {profile_id} for agent '{owner}'.\n"
@@ -200,7 +200,7 @@ def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa:
         raise UsageError(f"There is no key '{id}'. {known}")
     _forget(credentials, id)
     credentials.remove(id)
-    access.foundation.audit.record("credential_removed", CLI, {"profile": id, "agent": owner})
+    access.home.audit.record("credential_removed", CLI, {"profile": id, "agent": owner})
     invocation.show(
         {"id": id, "agent": owner, "removed": True},
         f"Removed {id} of agent '{owner}'.",
@@ -236,7 +236,7 @@ def _own_ids(credentials: Credentials) -> list[str]:
 
 
 def _open(invocation: Invocation, agent: str | None) -> ModelAccess:
-    from retinue.runtime.access import make_access
+    from retinue.runtime.models.probe import make_access
 
-    foundation = invocation.lay_foundation()
-    return make_access(foundation, foundation.agent_id(agent))
+    home = invocation.load_home()
+    return make_access(home, home.agent_id(agent))

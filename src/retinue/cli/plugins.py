@@ -21,7 +21,7 @@ def plugins() -> None:
 @pass_invocation
 def list_(invocation: Invocation) -> int:
     """List the plugins found; exit code 1 if an enabled one cannot be loaded."""
-    registry = invocation.lay_foundation().registry
+    registry = invocation.load_home().registry
     rows = [(known.name, known.state, known.origin, known.because) for known in registry.plugins]
     none = "No plugins are installed. See docs/plugins.md for how to write one."
     invocation.show(
@@ -38,7 +38,7 @@ def info(invocation: Invocation, name: str) -> None:
     """Show one plugin: its origin, state and what it registers."""
     from retinue.cli.formatting import format_value, label
 
-    details = _describe(_find(invocation.lay_foundation().registry, name))
+    details = _describe(_find(invocation.load_home().registry, name))
     invocation.show(
         details, lambda: table([(label(key), format_value(value)) for key, value in details.items() if value])
     )
@@ -67,10 +67,10 @@ def _switch(invocation: Invocation, name: str, *, on: bool) -> None:
 
     from retinue.config.edit import set_value
 
-    found = _find(invocation.lay_foundation().registry, name)
+    found = _find(invocation.load_home().registry, name)
     key = f"plugins.entries[{json.dumps(found.name)}].enabled"
     edited = set_value(invocation.home, key, json.dumps(on), os.environ)
-    after = _find(invocation.lay_foundation().registry, name)
+    after = _find(invocation.load_home().registry, name)
     told = f"{name} is {after.state}" + (f": {after.because}." if after.because else ".")
     invocation.show({"name": name, "enabled": on, "changed": edited.changed, "state": after.state}, told)
 

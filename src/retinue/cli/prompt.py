@@ -13,7 +13,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 if TYPE_CHECKING:
     from retinue.context.prompt.report import PromptReport, ReportDiff
     from retinue.core.model import ToolSpec
-    from retinue.runtime.prompting import AgentPrompt
+    from retinue.runtime.agents.prompting import AgentPrompt
 
 MODES = click.Choice(["full", "minimal", "none"])
 PARTS = click.Choice(["stable", "session", "turn", "all"])
@@ -107,11 +107,11 @@ def _build(
     import anyio
 
     from retinue.context.prompt.inputs import Mode
-    from retinue.runtime.preview import preview_prompt
+    from retinue.runtime.inspect.preview import preview_prompt
 
-    foundation = invocation.lay_foundation()
-    key = foundation.session_key(session, agent)
-    return anyio.run(preview_prompt, foundation, key, Mode(mode))
+    home = invocation.load_home()
+    key = home.session_key(session, agent)
+    return anyio.run(preview_prompt, home, key, Mode(mode))
 
 
 def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:
@@ -123,10 +123,10 @@ def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:
 def _last_two(invocation: Invocation) -> tuple[PromptReport, PromptReport]:
     """Return the last two different prompts of the main session, or the same one twice."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.records import sent_prompts
+    from retinue.runtime.agents.records import sent_prompts
 
-    foundation = invocation.lay_foundation()
-    reports = sent_prompts(foundation, foundation.session_key(None, None))
+    home = invocation.load_home()
+    reports = sent_prompts(home, home.session_key(None, None))
     if not reports:
         raise UsageError(
             "The main session has no recorded prompt yet. Send a message first, or name two prompts to compare."
@@ -155,12 +155,12 @@ def _operand(invocation: Invocation, text: str) -> PromptReport:
 def _sent(invocation: Invocation, text: str) -> PromptReport:
     """Return a recorded prompt of a session by number."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.records import sent_prompts
+    from retinue.runtime.agents.records import sent_prompts
+    from retinue.runtime.home import load_home
 
     name, _, number = text.rpartition("#")
-    foundation = lay_foundation(invocation.home)
-    reports = sent_prompts(foundation, foundation.session_key(name or None, None))
+    home = load_home(invocation.home)
+    reports = sent_prompts(home, home.session_key(name or None, None))
     try:
         at = int(number)
         return reports[at if at < 0 else at - 1]

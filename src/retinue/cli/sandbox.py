@@ -23,11 +23,11 @@ def sandbox() -> None:
 @pass_invocation
 def explain(invocation: Invocation, agent: str | None, session: str | None) -> None:
     """Explain whether a session is sandboxed, by which backend, and what its commands can access."""
-    from retinue.runtime.confinement import explain_sandbox
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.agents.confinement import explain_sandbox
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    found = explain_sandbox(foundation, foundation.session_key(session, agent))
+    home = load_home(invocation.home)
+    found = explain_sandbox(home, home.session_key(session, agent))
     invocation.show(found, lambda: _format(found))
 
 
@@ -65,11 +65,11 @@ def _format_network(found: dict[str, Any]) -> str:
 @pass_invocation
 def list_sandboxes(invocation: Invocation) -> None:
     """List the sandboxes on disk."""
-    from retinue.runtime.confinement import make_sandboxes
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.agents.confinement import make_sandboxes
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    rows = [_describe(kept) for kept in make_sandboxes(foundation).kept(foundation.config.agents.ids)]
+    home = load_home(invocation.home)
+    rows = [_describe(kept) for kept in make_sandboxes(home).kept(home.config.agents.ids)]
 
     def text() -> str:
         if not rows:
@@ -85,13 +85,13 @@ def list_sandboxes(invocation: Invocation) -> None:
 @pass_invocation
 def prune(invocation: Invocation, everything: bool) -> None:
     """Remove unused sandboxes with their contents; a sandbox in use is kept."""
-    from retinue.runtime.confinement import make_sandboxes
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.agents.confinement import make_sandboxes
+    from retinue.runtime.home import load_home
     from retinue.sandbox.folders import remove
 
-    foundation = lay_foundation(invocation.home)
-    sandboxes = make_sandboxes(foundation)
-    agents = foundation.config.agents.ids
+    home = load_home(invocation.home)
+    sandboxes = make_sandboxes(home)
+    agents = home.config.agents.ids
     if everything:
         removed = [(kept, "requested") for kept in sandboxes.kept(agents) if remove(kept)]
     else:

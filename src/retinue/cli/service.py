@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from retinue.storage.home import Home
+    from retinue.storage.home_paths import HomePaths
 
 
-def service_name(home: Home) -> str:
+def service_name(home: HomePaths) -> str:
     return f"retinue-gateway-{home.profile}" if home.profile else "retinue-gateway"
 
 
-def gateway_command(home: Home) -> list[str]:
+def gateway_command(home: HomePaths) -> list[str]:
     """Return the command that runs the gateway of a home with this Python."""
     return [sys.executable, "-m", "retinue", "gateway", "run", "--home", str(home.path)]
 
 
-def service_file(home: Home, system: str, user_home: Path) -> tuple[Path, str, str]:
+def service_file(home: HomePaths, system: str, user_home: Path) -> tuple[Path, str, str]:
     """Return the path and content of the service file, and the command that enables it."""
     name = service_name(home)
     if system == "darwin":
@@ -32,7 +32,7 @@ def service_file(home: Home, system: str, user_home: Path) -> tuple[Path, str, s
     return path, systemd_unit(home), f"systemctl --user daemon-reload && systemctl --user enable --now {name}"
 
 
-def systemd_unit(home: Home) -> str:
+def systemd_unit(home: HomePaths) -> str:
     """Render a user unit. The gateway drains on SIGTERM, so the stop timeout is longer than the drain."""
     command = " ".join(_quote_for_systemd(word) for word in gateway_command(home))
     return f"""\
@@ -53,7 +53,7 @@ WantedBy=default.target
 """
 
 
-def launchd_plist(home: Home, label: str) -> str:
+def launchd_plist(home: HomePaths, label: str) -> str:
     words = "".join(f"\n    <string>{escape(word)}</string>" for word in gateway_command(home))
     return f"""\
 <?xml version="1.0" encoding="UTF-8"?>

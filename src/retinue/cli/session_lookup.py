@@ -9,22 +9,20 @@ import click
 if TYPE_CHECKING:
     from retinue.cli.common import Invocation
     from retinue.core.keys import SessionKey
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
     from retinue.sessions.session import Session
     from retinue.sessions.store import SessionStore
 
 AGENT = click.option("--agent", metavar="ID", help="Return the agent of a session that is named without one.")
 
 
-def find_session(
-    invocation: Invocation, foundation: Foundation, text: str, agent: str | None
-) -> tuple[Session, SessionStore]:
+def find_session(invocation: Invocation, home: Home, text: str, agent: str | None) -> tuple[Session, SessionStore]:
     """Resolve a session name; raises `UsageError` if there is no such session, and creates nothing."""
     from retinue.core.errors import UsageError
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
 
-    key = foundation.session_key(text, agent)
-    store = open_sessions(foundation, key.agent)
+    key = home.session_key(text, agent)
+    store = open_sessions(home, key.agent)
     found = store.find(key) if store.folder.is_dir() else None
     tell_notes(invocation, store)
     if found is None:

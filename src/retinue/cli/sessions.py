@@ -39,11 +39,11 @@ for _command in (compact, restore, import_sessions, check, prune):
 @pass_invocation
 def list_sessions(invocation: Invocation, agent: str | None) -> None:
     """List sessions, most recently used first."""
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
 
-    foundation = invocation.lay_foundation()
-    agents = (foundation.agent_id(agent),) if agent else foundation.config.agents.ids
-    found = [pair for each in agents for pair in _with_models(invocation, open_sessions(foundation, each))]
+    home = invocation.load_home()
+    agents = (home.agent_id(agent),) if agent else home.config.agents.ids
+    found = [pair for each in agents for pair in _with_models(invocation, open_sessions(home, each))]
     found.sort(key=lambda pair: pair[0].updated_at, reverse=True)
     rows = [_summarise(session, answered) for session, answered in found]
     invocation.show(rows, lambda: _format_rows(rows) if rows else "There are no sessions yet.")
@@ -123,11 +123,11 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     from retinue.security.literals import passage
     from retinue.sessions.export import export_json, export_markdown
 
-    foundation = invocation.lay_foundation()
-    session, store = find_session(invocation, foundation, key, agent)
+    home = invocation.load_home()
+    session, store = find_session(invocation, home, key, agent)
     header, entries = _read(store, session)
     last = _last_messages(entries, limit)
-    redact = foundation.redactor
+    redact = home.redactor
     if session.messages > limit:
         invocation.note(f"The last {limit} of {session.messages} messages; `--limit N` shows more.")
     if invocation.as_json:
@@ -160,11 +160,11 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
 
     from retinue.sessions.export import export_json, export_markdown
 
-    foundation = invocation.lay_foundation()
-    session, store = find_session(invocation, foundation, key, agent)
+    home = invocation.load_home()
+    session, store = find_session(invocation, home, key, agent)
     header, entries = _read(store, session)
     write = export_json if form == "json" else export_markdown
-    text = _mend(write(header, entries, redact=foundation.redactor))
+    text = _mend(write(header, entries, redact=home.redactor))
     about = {"key": str(session.key), "format": form}
     if output != STDOUT:
         path = _write_new(Path(output), text, force=force)
@@ -201,7 +201,7 @@ def _write_new(path: Path, text: str, *, force: bool) -> Path:
 @pass_invocation
 def reset(invocation: Invocation, key: str, agent: str | None) -> None:
     """Archive a session and start a new one under its key; its settings, such as the model, are kept."""
-    session, store = find_session(invocation, invocation.lay_foundation(), key, agent)
+    session, store = find_session(invocation, invocation.load_home(), key, agent)
     new = store.reset(session.key)
     kept = max(store.folder.glob(f"{store.path_of(session.id).name}.reset.*"))
     invocation.show(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from retinue.core.keys import AgentId, SessionKey
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
     from retinue.sessions.checking import Checked, Finding, Report
     from retinue.sessions.importing import Imported
     from retinue.sessions.maintenance import Plan, Tidied
@@ -34,19 +34,19 @@ def compact(invocation: Invocation, key: str, agent: str | None, focus: str) -> 
     """
     import anyio
 
-    foundation = invocation.lay_foundation()
-    session, _ = find_session(invocation, foundation, key, agent)
+    home = invocation.load_home()
+    session, _ = find_session(invocation, home, key, agent)
     keep_logs(invocation.home)
-    anyio.run(_compact, invocation, foundation, session.key, focus)
+    anyio.run(_compact, invocation, home, session.key, focus)
 
 
-async def _compact(invocation: Invocation, foundation: Foundation, key: SessionKey, focus: str) -> None:
+async def _compact(invocation: Invocation, home: Home, key: SessionKey, focus: str) -> None:
     from retinue.context.engine import History, read_back
     from retinue.context.measure import estimate
     from retinue.core.errors import SessionError
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.open import open_runtime
 
-    async with open_runtime(foundation) as runtime:
+    async with open_runtime(home) as runtime:
         store = runtime.agent(key.agent).store
 
         def count() -> int:
@@ -77,10 +77,10 @@ def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> 
     """Undo the last compaction: the model receives the original messages again."""
     from retinue.sessions.restoring import undo_compactions
 
-    foundation = invocation.lay_foundation()
-    session, store = find_session(invocation, foundation, key, agent)
-    with _leases(foundation)(session.key):
-        restored = undo_compactions(store.open(session.key), foundation.clock.now(), count)
+    home = invocation.load_home()
+    session, store = find_session(invocation, home, key, agent)
+    with _leases(home)(session.key):
+        restored = undo_compactions(store.open(session.key), home.clock.now(), count)
         store.find(session.key)
     undone = "The last compaction was" if count == 1 else f"The last {count} compactions were"
     invocation.show(
@@ -109,21 +109,21 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     DIR is a folder of transcripts, an agent's folder or a whole home. Sessions that were imported before are skipped.
     """
     from retinue.core.errors import UsageError
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
     from retinue.sessions.importing import Outcome, Route, find_transcripts, import_all
 
-    foundation = invocation.lay_foundation()
+    home = invocation.load_home()
     found = find_transcripts(source.expanduser())
     if session is not None and len(found) > 1:
         raise UsageError(f"There are {len(found)} transcripts in {source}, and --session names one. Name a file.")
-    agents = foundation.config.agents
+    agents = home.config.agents
     route = Route(
         agents.ids,
         agents.default_id,
-        foundation.agent_id(agent) if agent else None,
-        foundation.session_key(session, agent) if session else None,
+        home.agent_id(agent) if agent else None,
+        home.session_key(session, agent) if session else None,
     )
-    done = import_all(found, route, partial(open_sessions, foundation), dry_run=dry_run)
+    done = import_all(found, route, partial(open_sessions, home), dry_run=dry_run)
     data = {"dryRun": dry_run, "transcripts": [_describe_imported(each) for each in done]}
     invocation.show(data, lambda: _format_imported(done, dry_run=dry_run))
     for each in done:
@@ -165,21 +165,21 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     Without --fix nothing is changed. The exit code is 1 if a problem remains.
     """
     from retinue.core.errors import UsageError
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
     from retinue.sessions.checking import check_folder
     from retinue.sessions.mending import mend
 
-    foundation = invocation.lay_foundation()
-    only = foundation.session_key(key, agent) if key else None
+    home = invocation.load_home()
+    only = home.session_key(key, agent) if key else None
     reports: list[Report] = []
     fixed: list[str] = []
-    for each in _agents(foundation, only.agent if only else foundation.agent_id(agent) if agent else None):
-        store = open_sessions(foundation, each)
+    for each in _agents(home, only.agent if only else home.agent_id(agent) if agent else None):
+        store = open_sessions(home, each)
         report = check_folder(store.folder, only)
         if only is not None and not report.transcripts:
             raise UsageError(f"There is no transcript of '{only}'. `retinue sessions list` shows the keys.")
         if fix and any(finding.remedy for finding in report.findings):
-            fixed += mend(report, store, _leases(foundation))
+            fixed += mend(report, store, _leases(home))
             report = check_folder(store.folder, only)
         reports.append(report)
     problems = sum(report.problems for report in reports)
@@ -235,20 +235,20 @@ def _format_check(reports: list[Report], fixed: list[str]) -> str:
 @pass_invocation
 def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     """Apply `session.maintenance`: archive old sessions, remove the oldest archives if over the disk budget."""
-    from retinue.runtime.records import open_sessions
+    from retinue.runtime.agents.records import open_sessions
     from retinue.sessions.maintenance import maintain
 
-    foundation = invocation.lay_foundation()
-    settings = foundation.config.session.maintenance
+    home = invocation.load_home()
+    settings = home.config.session.maintenance
     if settings.mode == "warn" and not dry_run:
         invocation.note("session.maintenance.mode is `warn`, so nothing is changed.")
     if dry_run:
         settings = settings.model_copy(update={"mode": "warn"})
     keep_logs(invocation.home)
-    now = foundation.clock.now()
+    now = home.clock.now()
     done = [
-        maintain(open_sessions(foundation, each), settings, now, _leases(foundation))
-        for each in _agents(foundation, foundation.agent_id(agent) if agent else None)
+        maintain(open_sessions(home, each), settings, now, _leases(home))
+        for each in _agents(home, home.agent_id(agent) if agent else None)
     ]
     data = {
         "done": settings.mode == "enforce",
@@ -278,11 +278,11 @@ def _format_pruned(done: list[tuple[Plan, Tidied]], *, did: bool) -> str:
     return "\n".join(lines) or "There is nothing to prune."
 
 
-def _agents(foundation: Foundation, one: AgentId | None) -> tuple[AgentId, ...]:
-    return (one,) if one is not None else tuple(foundation.config.agents.ids)
+def _agents(home: Home, one: AgentId | None) -> tuple[AgentId, ...]:
+    return (one,) if one is not None else tuple(home.config.agents.ids)
 
 
-def _leases(foundation: Foundation) -> Callable[[SessionKey], SessionLease]:
+def _leases(home: Home) -> Callable[[SessionKey], SessionLease]:
     from retinue.storage.lease import SessionLease
 
-    return partial(SessionLease, foundation.home)
+    return partial(SessionLease, home.paths)

@@ -16,7 +16,7 @@ from retinue.cli.formatting import format_value, label
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from retinue.runtime.rooms import AgentRoom
+    from retinue.runtime.agents.agent import AgentWorkspace
     from retinue.skills.catalog import Catalog
     from retinue.skills.discovery import Discovery
     from retinue.skills.library import Judged
@@ -97,12 +97,12 @@ def check(invocation: Invocation, agent: str | None, paths: tuple[Path, ...], st
 
 
 @contextmanager
-def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) -> Iterator[AgentRoom]:
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import open_room
+def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) -> Iterator[AgentWorkspace]:
+    from retinue.runtime.agents.agent import open_workspace
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    with open_room(foundation, foundation.agent_id(agent), extra_skills=paths) as room:
+    home = load_home(invocation.home)
+    with open_workspace(home, home.agent_id(agent), extra_skills=paths) as room:
         yield room
 
 

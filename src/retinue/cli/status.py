@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from retinue.config.sections.gateway import GatewaySettings
     from retinue.core.keys import AgentId
-    from retinue.runtime.foundation import Foundation
-    from retinue.storage.home import Home
+    from retinue.runtime.home import Home
+    from retinue.storage.home_paths import HomePaths
     from retinue.storage.instance import InstanceFacts
 
 ANSWER_SECONDS = 0.5
@@ -31,41 +31,41 @@ LONGEST_ERROR = 200
 @click.command(cls=Command)
 @pass_invocation
 def status(invocation: Invocation) -> None:
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    data = describe_home(foundation)
+    home = load_home(invocation.home)
+    data = describe_home(home)
     invocation.show(data, lambda: _format(data))
 
 
-def describe_home(foundation: Foundation) -> dict[str, Any]:
+def describe_home(home: Home) -> dict[str, Any]:
     """Collect the state of a home as plain data."""
     import anyio
 
     from retinue.audit.summary import count_approvals, count_messages, next_jobs
     from retinue.storage.instance import find_instance
 
-    home, loaded = foundation.home, foundation.loaded
-    instance = find_instance(home)
-    answer = ask_gateway(home, instance) if instance else None
+    paths, loaded = home.paths, home.loaded
+    instance = find_instance(paths)
+    answer = ask_gateway(paths, instance) if instance else None
     return {
         "version": __version__,
-        "home": str(home.path),
-        "exists": home.path.is_dir(),
+        "home": str(paths.path),
+        "exists": paths.path.is_dir(),
         "config": {"source": loaded.source, "errors": len(loaded.errors), "warnings": len(loaded.warnings)},
-        "gateway": _describe_gateway(instance, answer, foundation.config.gateway),
-        "agents": [anyio.run(_describe_agent, foundation, agent) for agent in foundation.config.agents.ids],
-        "waitingMessages": count_messages(home),
-        "pendingApprovals": count_approvals(home, foundation.clock.now()),
+        "gateway": _describe_gateway(instance, answer, home.config.gateway),
+        "agents": [anyio.run(_describe_agent, home, agent) for agent in home.config.agents.ids],
+        "waitingMessages": count_messages(paths),
+        "pendingApprovals": count_approvals(paths, home.clock.now()),
         "nextJobs": [
             {"id": job.id, "name": job.name, "agent": job.agent, "at": job.next_at.isoformat() if job.next_at else None}
-            for job in next_jobs(home, JOBS_SHOWN)
+            for job in next_jobs(paths, JOBS_SHOWN)
         ],
-        "lastErrors": _list_errors(foundation.log_file),
+        "lastErrors": _list_errors(home.log_file),
     }
 
 
-def ask_gateway(home: Home, instance: InstanceFacts, seconds: float = ANSWER_SECONDS) -> dict[str, Any] | None:
+def ask_gateway(home: HomePaths, instance: InstanceFacts, seconds: float = ANSWER_SECONDS) -> dict[str, Any] | None:
     """Ask the running gateway for its status; None if it does not answer quickly.
 
     It uses the standard library, because importing the WebSocket client takes longer than the answer.
@@ -108,14 +108,14 @@ def _describe_gateway(
     return data | {name: answer[name] for name in told if answer and name in answer}
 
 
-async def _describe_agent(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
+async def _describe_agent(home: Home, agent: AgentId) -> dict[str, Any]:
     from retinue.audit.summary import count_sessions, summarise_memory
     from retinue.core.errors import RetinueError
     from retinue.providers.resolve import LocalServers
-    from retinue.runtime.access import make_access
+    from retinue.runtime.models.probe import make_access
 
-    settings = foundation.config.agents.resolve(agent)
-    access = make_access(foundation, agent)
+    settings = home.config.agents.resolve(agent)
+    access = make_access(home, agent)
     access.servers = LocalServers(ask_ollama=_ask_nobody, ask_llamacpp=_ask_nobody)
     try:
         choice = await access.choose()
@@ -123,13 +123,13 @@ async def _describe_agent(foundation: Foundation, agent: AgentId) -> dict[str, A
     except RetinueError:
         model = settings.model.primary
     search = settings.memory_search
-    found = summarise_memory(search.index_file(foundation.home.path, agent)) if search.enabled else None
+    found = summarise_memory(search.index_file(home.paths.path, agent)) if search.enabled else None
     memory = "off" if not search.enabled else "without notes yet" if found is None else "ready"
     return {
         "id": agent,
         "default": settings.is_default,
         "model": model,
-        "sessions": count_sessions(foundation.home, agent),
+        "sessions": count_sessions(home.paths, agent),
         "memory": {
             "state": memory,
             **({"files": found.files, "chunks": found.chunks, "unembedded": found.waiting} if found else {}),

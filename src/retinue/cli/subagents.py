@@ -12,9 +12,9 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
-    from retinue.dispatch.childbook import ChildBook
+    from retinue.dispatch.subagent_store import SubagentStore
     from retinue.dispatch.subagents import Child
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
 
 
 @click.group(cls=Group)
@@ -27,7 +27,7 @@ def subagents() -> None:
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
     """List sub-agents, most recent first."""
-    from retinue.dispatch.childbook import describe_child
+    from retinue.dispatch.subagent_store import describe_child
 
     with _opened(invocation) as (_, book):
         found = book.all() if everything else book.active()
@@ -44,7 +44,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
 @pass_invocation
 def show(invocation: Invocation, run: str) -> None:
     """Show the task and result of a sub-agent by its run id."""
-    from retinue.dispatch.childbook import describe_child
+    from retinue.dispatch.subagent_store import describe_child
 
     with _opened(invocation) as (_, book):
         child = book.get(run)
@@ -65,20 +65,20 @@ def cancel(invocation: Invocation, run: str) -> None:
     from retinue.dispatch.subagents import ChildState
     from retinue.storage.lease import SessionLease
 
-    with _opened(invocation) as (foundation, book):
+    with _opened(invocation) as (home, book):
         child = book.get(run)
         ended = book.end(child.run, ChildState.CANCELLED, replace(child, text="It was cancelled."))
-        SessionLease(foundation.home, child.session).ask_to_stop()
+        SessionLease(home.paths, child.session).ask_to_stop()
         invocation.show({"runId": ended.run, "state": ended.state.value}, f"{ended.run} is {ended.state}.")
 
 
 @contextmanager
-def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, ChildBook]]:
-    from retinue.dispatch.childbook import ChildBook
+def _opened(invocation: Invocation) -> Iterator[tuple[Home, SubagentStore]]:
+    from retinue.dispatch.subagent_store import SubagentStore
 
-    foundation = invocation.lay_foundation()
-    with open_state(foundation) as database:
-        yield foundation, ChildBook(database, foundation.clock)
+    home = invocation.load_home()
+    with open_state(home) as database:
+        yield home, SubagentStore(database, home.clock)
 
 
 def _format(children: tuple[Child, ...]) -> str:

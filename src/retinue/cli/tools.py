@@ -13,8 +13,8 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 if TYPE_CHECKING:
     from retinue.core.envelope import Inbound
     from retinue.core.keys import SessionKey
-    from retinue.runtime.explaining import Explained, Standing
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
+    from retinue.runtime.inspect.explain import Explained, Standing
     from retinue.tools.policy import Decision
     from retinue.tools.tool import Tool
 
@@ -43,12 +43,12 @@ def list_tools(
     invocation: Invocation, agent: str | None, session: str | None, model: str | None, sender: str | None
 ) -> None:
     """List the tools of a session, and the missing ones with the reason."""
-    from retinue.runtime.explaining import every_tool
+    from retinue.runtime.inspect.explain import every_tool
 
     standing = _stand(invocation, agent, session, model, sender, needs_model=True)
     judged = [
         (tool, standing.judge_listed(tool.name, owner_only=tool.owner_only))
-        for tool in every_tool(standing.foundation).values()
+        for tool in every_tool(standing.home).values()
     ]
     given = [(tool, decision) for tool, decision in judged if not decision.denied]
     denied = [(tool, decision) for tool, decision in judged if decision.denied]
@@ -132,11 +132,11 @@ def explain(
 
 def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> None:
     from retinue.core.errors import UsageError
-    from retinue.runtime.explaining import every_tool
+    from retinue.runtime.inspect.explain import every_tool
     from retinue.tools.names import GROUPS, expand
     from retinue.tools.policy import OWNER_TOOLS
 
-    known = every_tool(standing.foundation)
+    known = every_tool(standing.home)
     found = known.get(name)
     if found is None and name not in {*expand(GROUPS), *OWNER_TOOLS}:
         from difflib import get_close_matches
@@ -172,7 +172,7 @@ _SPELLED = {"line": "--command", "commands_file": "--commands-file", "url": "--u
 
 def _require(name: str, option: str) -> None:
     from retinue.core.errors import UsageError
-    from retinue.runtime.explaining import READING, WRITING
+    from retinue.runtime.inspect.explain import READING, WRITING
 
     takes = _TAKES.get(option) or (*sorted(READING), *sorted(WRITING))
     if name not in takes:
@@ -208,23 +208,21 @@ def _stand(
     *,
     needs_model: bool = False,
 ) -> Standing:
-    from retinue.runtime.explaining import choose_model, depends_on_model, take_stand
+    from retinue.runtime.inspect.explain import choose_model, depends_on_model, take_stand
 
-    foundation = invocation.lay_foundation()
-    key = foundation.session_key(session, agent)
+    home = invocation.load_home()
+    key = home.session_key(session, agent)
     chosen = None
-    if needs_model or model or depends_on_model(foundation, key):
+    if needs_model or model or depends_on_model(home, key):
         import anyio
 
-        chosen = anyio.run(choose_model, foundation, key, model)
+        chosen = anyio.run(choose_model, home, key, model)
     if chosen is not None and not chosen.tools:
         invocation.note(f"The model {chosen.ref} does not support tools, so a turn with it has none.")
-    return take_stand(
-        foundation, key, model=chosen.ref if chosen else None, sender=_read_sender(foundation, key, sender)
-    )
+    return take_stand(home, key, model=chosen.ref if chosen else None, sender=_read_sender(home, key, sender))
 
 
-def _read_sender(foundation: Foundation, key: SessionKey, text: str | None) -> Inbound | None:
+def _read_sender(home: Home, key: SessionKey, text: str | None) -> Inbound | None:
     """Build a message of the named sender; the configuration decides whether it is the owner."""
     from retinue.core.envelope import Inbound
     from retinue.core.errors import UsageError
@@ -234,5 +232,5 @@ def _read_sender(foundation: Foundation, key: SessionKey, text: str | None) -> I
     channel, colon, name = text.partition(":")
     if not colon or not channel or not name:
         raise UsageError(f"'{text}' is not a valid sender. Use channel and id, for example telegram:12345.")
-    owners = {entry.strip().lower() for entry in foundation.config.commands.owner_allow_from}
+    owners = {entry.strip().lower() for entry in home.config.commands.owner_allow_from}
     return Inbound("", key, sender=name, channel=channel.lower(), owner=text.strip().lower() in owners)

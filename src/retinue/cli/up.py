@@ -19,7 +19,7 @@ from retinue.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
 
 FIRST_QUESTION = "Hello! Who are you, in one sentence?"
 
@@ -33,16 +33,16 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     from retinue.cli.agent import TurnRequest, ask_once
     from retinue.cli.chat import hold_chat
     from retinue.cli.connect import ConnectOptions
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
     from retinue.storage.files import make_private_dir
 
     make_private_dir(invocation.home.path)
     keep_logs(invocation.home)
-    foundation = lay_foundation(invocation.home)
-    settings = foundation.config.gateway
+    home = load_home(invocation.home)
+    settings = home.config.gateway
     if settings.mode == "local":
-        _ensure_workspace(invocation, foundation, agent_id)
-        anyio.run(_ensure_model, invocation, foundation)
+        _ensure_workspace(invocation, home, agent_id)
+        anyio.run(_ensure_model, invocation, home)
     if ask_is_possible() and not invocation.as_json:
         if settings.mode == "local":
             _ensure_gateway(invocation, settings.control_ui.base_path.rstrip("/"))
@@ -52,12 +52,12 @@ def up(invocation: Invocation, agent_id: str | None, session: str | None) -> int
     return anyio.run(ask_once, invocation, TurnRequest(question, agent_id, session), ConnectOptions("retinue up"))
 
 
-def _ensure_workspace(invocation: Invocation, foundation: Foundation, agent_id: str | None) -> None:
-    from retinue.runtime.rooms import locate_workspace, seed_agent
+def _ensure_workspace(invocation: Invocation, home: Home, agent_id: str | None) -> None:
+    from retinue.runtime.agents.agent import locate_workspace, seed_agent
 
-    agent = foundation.agent_id(agent_id)
-    if seed_agent(foundation, agent).created:
-        invocation.note(f"Created a workspace for agent '{agent}' at {locate_workspace(foundation, agent)}")
+    agent = home.agent_id(agent_id)
+    if seed_agent(home, agent).created:
+        invocation.note(f"Created a workspace for agent '{agent}' at {locate_workspace(home, agent)}")
 
 
 def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
@@ -80,14 +80,14 @@ def _ensure_gateway(invocation: Invocation, prefix: str) -> None:
     invocation.note(f"The same chat in a browser: {page}\n  ({how})")
 
 
-async def _ensure_model(invocation: Invocation, foundation: Foundation) -> None:
+async def _ensure_model(invocation: Invocation, home: Home) -> None:
     """Print the selected model; if there is none, download the small built-in one."""
     from retinue.cli.model_download import SMALLEST, pull_showing
     from retinue.core.errors import RetinueError
-    from retinue.runtime.runtime import open_runtime
+    from retinue.runtime.open import open_runtime
 
-    async with open_runtime(foundation) as runtime:
-        access = runtime.model_access(foundation.agent_id(None))
+    async with open_runtime(home) as runtime:
+        access = runtime.model_access(home.agent_id(None))
         choice = await access.choose()
         if choice is None:
             invocation.note(f"No model was found, so a small one is downloaded to start with ({SMALLEST}, 94 MB) …")

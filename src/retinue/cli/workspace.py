@@ -10,7 +10,7 @@ from retinue.cli.common import Command, Group, Invocation, ask_is_possible, pass
 
 if TYPE_CHECKING:
     from retinue.core.keys import AgentId
-    from retinue.runtime.foundation import Foundation
+    from retinue.runtime.home import Home
 
 
 @click.group(cls=Group)
@@ -22,10 +22,10 @@ def workspace() -> None:
 @pass_invocation
 def list_workspaces(invocation: Invocation) -> None:
     """List the workspaces of all agents."""
-    from retinue.runtime.foundation import lay_foundation
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    rows = [_describe(foundation, agent) for agent in foundation.config.agents.ids]
+    home = load_home(invocation.home)
+    rows = [_describe(home, agent) for agent in home.config.agents.ids]
     invocation.show(
         rows,
         lambda: table(
@@ -38,14 +38,14 @@ def list_workspaces(invocation: Invocation) -> None:
     )
 
 
-def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
+def _describe(home: Home, agent: AgentId) -> dict[str, Any]:
     from retinue.core.errors import WorkspaceError
-    from retinue.runtime.rooms import locate_workspace, open_room
+    from retinue.runtime.agents.agent import locate_workspace, open_workspace
 
     row: dict[str, Any] = {
         "agent": agent,
-        "default": agent == foundation.config.agents.default_id,
-        "workspace": str(locate_workspace(foundation, agent)),
+        "default": agent == home.config.agents.default_id,
+        "workspace": str(locate_workspace(home, agent)),
         "exists": False,
         "trusted": True,
         "name": None,
@@ -53,7 +53,7 @@ def _describe(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
         "avatar": None,
     }
     try:
-        with open_room(foundation, agent) as room:
+        with open_workspace(home, agent) as room:
             identity = room.identity()
             row |= {"exists": True, "trusted": room.trusted}
             row |= {"name": identity.name, "emoji": identity.emoji, "avatar": identity.avatar}
@@ -73,12 +73,12 @@ def _state(row: dict[str, Any]) -> str:
 @pass_invocation
 def status(invocation: Invocation, agent: str | None) -> None:
     """Show an agent's files, how much of them is in the prompt, and problems."""
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.inspection import inspect_workspace
-    from retinue.runtime.rooms import open_room
+    from retinue.runtime.agents.agent import open_workspace
+    from retinue.runtime.home import load_home
+    from retinue.runtime.inspect.workspace import inspect_workspace
 
-    foundation = lay_foundation(invocation.home)
-    with open_room(foundation, foundation.agent_id(agent)) as room:
+    home = load_home(invocation.home)
+    with open_workspace(home, home.agent_id(agent)) as room:
         found = inspect_workspace(room)
 
     def text() -> str:
@@ -102,15 +102,15 @@ def status(invocation: Invocation, agent: str | None) -> None:
 @pass_invocation
 def seed(invocation: Invocation, agent: str | None) -> None:
     """Create an agent's workspace and missing files; existing files are not changed."""
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import locate_workspace, seed_agent
+    from retinue.runtime.agents.agent import locate_workspace, seed_agent
+    from retinue.runtime.home import load_home
 
-    foundation = lay_foundation(invocation.home)
-    chosen = foundation.agent_id(agent)
-    report = seed_agent(foundation, chosen)
+    home = load_home(invocation.home)
+    chosen = home.agent_id(agent)
+    report = seed_agent(home, chosen)
     for note in report.notes:
         invocation.note(note)
-    path = locate_workspace(foundation, chosen)
+    path = locate_workspace(home, chosen)
     made = ", ".join(report.created) or "nothing, all files exist"
     invocation.show(
         {"agent": chosen, "workspace": str(path), "created": report.created, "kept": report.kept},
@@ -127,11 +127,11 @@ def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
 
     Until then its files are untrusted data, and its skills and hooks are disabled.
     """
-    from retinue.runtime.rooms import change_trust
+    from retinue.runtime.agents.agent import change_trust
 
-    foundation = invocation.lay_foundation()
-    chosen = foundation.agent_id(agent)
-    path, trusted = change_trust(foundation, chosen, trusted=not revoke)
+    home = invocation.load_home()
+    chosen = home.agent_id(agent)
+    path, trusted = change_trust(home, chosen, trusted=not revoke)
     what = "Trusted: its files are instructions, and its skills and hooks can be used."
     instead = "Not trusted: its files are data, and its skills and hooks are disabled."
     invocation.show(

@@ -19,7 +19,7 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Accepted, ApprovalAsked, ApprovalGiven, Emit, Notice, TurnEvent, TurnFinished
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import find_instance, read_local_token
 from retinue.wire import agent as talking
 from retinue.wire import approvals, sessions
@@ -335,7 +335,9 @@ async def open_client(door: Door) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def open_local_client(home: Home, *, name: str = "retinue", asks: bool = False) -> AsyncIterator[Client | None]:
+async def open_local_client(
+    home: HomePaths, *, name: str = "retinue", asks: bool = False
+) -> AsyncIterator[Client | None]:
     """A client of the gateway that runs on a home of this machine; None where none runs."""
     found = find_instance(home)
     if found is None or not found.url:

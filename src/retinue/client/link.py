@@ -21,7 +21,7 @@ from retinue.wire.protocol import MOST_FRAME_BYTES, SOCKET_PATH, ErrorCode
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+FIRST_PAUSE, MAX_PAUSE = 0.05, 5.0
 
 
 class ClientError(RetinueError):
@@ -95,7 +95,7 @@ class Link:
                 self._lose()
             if self._refused is None:
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                pause = min(pause * 2, MAX_PAUSE)
         self._up.set()
 
     async def request(self, method: str, params: dict[str, Any], patience: float) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from retinue.core.errors import ConfigError, StorageError, UsageError
 from retinue.security.redaction import redact_everything
 from retinue.storage.auditlog import CLI, AuditLog
 from retinue.storage.files import write_atomic
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 
 CONFIG_CHANGE = "config_change"
 """The kind of audit record for a changed key."""
@@ -45,18 +45,18 @@ class Edited:
     problems: tuple[Problem, ...]
 
 
-def set_value(home: Home, path: str, value_text: str, environment: Mapping[str, str], *, who: str = CLI) -> Edited:
+def set_value(home: HomePaths, path: str, value_text: str, environment: Mapping[str, str], *, who: str = CLI) -> Edited:
     """Set a key to a JSON5 value; what is no JSON5 is taken as text. A change that would not be valid is refused."""
     return change_values(home, [Change(path, value_text)], environment, who=who)[0]
 
 
-def unset_value(home: Home, path: str, environment: Mapping[str, str], *, who: str = CLI) -> Edited:
+def unset_value(home: HomePaths, path: str, environment: Mapping[str, str], *, who: str = CLI) -> Edited:
     """Take a key out, so that its default holds again; an unknown key can be taken out too."""
     return change_values(home, [Change(path, None)], environment, who=who)[0]
 
 
 def change_values(
-    home: Home, changes: Sequence[Change], environment: Mapping[str, str], *, who: str = CLI
+    home: HomePaths, changes: Sequence[Change], environment: Mapping[str, str], *, who: str = CLI
 ) -> tuple[Edited, ...]:
     """Make some changes as one: where the result would not be valid, or one cannot be made, nothing is changed.
 
@@ -112,7 +112,7 @@ def _read_change(change: Change) -> _Wanted:
     return _Wanted(path, goes=True) if change.text is None else _Wanted(path, read_value(path, change.text))
 
 
-def _edit_texts(home: Home, sources: Sources, wanted: Sequence[_Wanted]) -> tuple[list[_Edit], dict[Path, str]]:
+def _edit_texts(home: HomePaths, sources: Sources, wanted: Sequence[_Wanted]) -> tuple[list[_Edit], dict[Path, str]]:
     """The changes one after the other, and the files that differ in the end, with their new texts."""
     main, tree = home.config_file, sources.tree
     edits: list[_Edit] = []
@@ -131,7 +131,9 @@ def _edit_texts(home: Home, sources: Sources, wanted: Sequence[_Wanted]) -> tupl
     return edits, texts
 
 
-def _write(home: Home, before: Mapping[Path, str], after: Mapping[Path, str], edits: Sequence[_Edit], who: str) -> None:
+def _write(
+    home: HomePaths, before: Mapping[Path, str], after: Mapping[Path, str], edits: Sequence[_Edit], who: str
+) -> None:
     for file, old in before.items():
         if (read_main_file(file) or "") != old:
             raise ConfigError(f"{file} was changed by somebody else meanwhile. Nothing was written; try again.")
@@ -147,7 +149,7 @@ def _write(home: Home, before: Mapping[Path, str], after: Mapping[Path, str], ed
         raise
 
 
-def _record(home: Home, edit: _Edit, who: str) -> None:
+def _record(home: HomePaths, edit: _Edit, who: str) -> None:
     """Write down what was changed, without secrets."""
     details = {
         "key": spell_path(edit.steps),
@@ -172,7 +174,7 @@ def _home_of(tree: Located, path: Sequence[Step]) -> tuple[Path, tuple[Step, ...
     return node.file, node.local, True
 
 
-def _check_edit(home: Home, environment: Mapping[str, str], before: Sources, texts: Mapping[Path, str]) -> Checked:
+def _check_edit(home: HomePaths, environment: Mapping[str, str], before: Sources, texts: Mapping[Path, str]) -> Checked:
     main = home.config_file
     old = check_text(home, main, before.texts[main], environment)
     new = check_text(home, main, texts.get(main, before.texts[main]), environment, texts)

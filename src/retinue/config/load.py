@@ -20,7 +20,7 @@ from retinue.config.validation import pending_keys, validate
 from retinue.config.variables import declared_variables
 from retinue.core.errors import StorageError, UsageError
 from retinue.storage.files import write_atomic
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class LoadedConfig:
     """The configuration in effect, and everything there is to say about it."""
 
     config: Config
-    home: Home
+    home: HomePaths
     source: Source
     problems: tuple[Problem, ...]
     pending: tuple[str, ...]
@@ -96,7 +96,7 @@ class Checked:
     tree: Located
 
 
-def load_config(home: Home, environment: Mapping[str, str]) -> LoadedConfig:
+def load_config(home: HomePaths, environment: Mapping[str, str]) -> LoadedConfig:
     """Load the configuration of a home; never fails, and says in `problems` what it could not use."""
     nothing = Located({}, home.config_file, 1)
     try:
@@ -113,13 +113,13 @@ def load_config(home: Home, environment: Mapping[str, str]) -> LoadedConfig:
     return LoadedConfig(checked.config, home, "file", checked.problems, pending_keys(checked.tree), checked.tree)
 
 
-def good_copy_of(home: Home) -> Path:
+def good_copy_of(home: HomePaths) -> Path:
     """Where the last configuration that was valid is kept."""
     return home.config_file.with_name(f"{home.config_file.name}.last-good")
 
 
 def check_text(
-    home: Home, file: Path, text: str, environment: Mapping[str, str], overrides: Mapping[Path, str] | None = None
+    home: HomePaths, file: Path, text: str, environment: Mapping[str, str], overrides: Mapping[Path, str] | None = None
 ) -> Checked:
     """Read, fill in and validate one configuration text, without touching any file."""
     try:
@@ -136,7 +136,7 @@ def check_text(
     return Checked(config, problems, sources, tree)
 
 
-def _fall_back(home: Home, environment: Mapping[str, str], problems: tuple[Problem, ...]) -> LoadedConfig:
+def _fall_back(home: HomePaths, environment: Mapping[str, str], problems: tuple[Problem, ...]) -> LoadedConfig:
     copy = good_copy_of(home)
     with suppress(SourceError):
         text = read_main_file(copy)
@@ -149,13 +149,13 @@ def _fall_back(home: Home, environment: Mapping[str, str], problems: tuple[Probl
     return LoadedConfig(Config(), home, "defaults", (*problems, told), (), Located({}, home.config_file, 1))
 
 
-def _say(home: Home, message: str) -> Problem:
+def _say(home: HomePaths, message: str) -> Problem:
     return Problem(
         "warning", "", home.config_file, None, f"{message} Fix the errors, then run `retinue config validate`."
     )
 
 
-def _keep_good_copy(home: Home, sources: Sources) -> None:
+def _keep_good_copy(home: HomePaths, sources: Sources) -> None:
     """Remember a valid configuration, as one file and with its variables not filled in.
 
     An empty file is valid, but more likely an accident than something to go back to.

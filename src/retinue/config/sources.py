@@ -13,7 +13,7 @@ from retinue.config.keypath import Step, spell_path
 from retinue.config.problems import Problem, Severity
 from retinue.core.errors import ConfigError, StorageError
 from retinue.storage.files import Links, NotThere, Root
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
 MAX_TOTAL_BYTES = 8 * 1024 * 1024
@@ -95,7 +95,7 @@ def decode(data: bytes, file: Path) -> str:
         raise SourceError(Problem("error", "", file, line, message)) from error
 
 
-def assemble(home: Home, file: Path, text: str, overrides: Mapping[Path, str] | None = None) -> Sources:
+def assemble(home: HomePaths, file: Path, text: str, overrides: Mapping[Path, str] | None = None) -> Sources:
     """Parse a configuration and everything it includes; `overrides` stand in for files on disk.
 
     Raises `SourceError` where the file itself cannot be read as JSON5; a bad include is a problem of its line.
@@ -109,7 +109,7 @@ def assemble(home: Home, file: Path, text: str, overrides: Mapping[Path, str] | 
 
 @dataclass
 class _Reading:
-    home: Home
+    home: HomePaths
     overrides: Mapping[Path, str]
     texts: dict[Path, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)

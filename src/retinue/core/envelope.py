@@ -10,7 +10,7 @@ from typing import Any
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
-from retinue.core.model import Thought, ToolSpec
+from retinue.core.model import ReasoningEffort, ToolSpec
 from retinue.core.origin import Origin
 
 
@@ -42,7 +42,7 @@ class Inbound:
     source: Source = Source.CHAT
     model: str | None = None
     """A model for this turn alone."""
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     """How much the model reasons, in this turn alone."""
     foreign: bool = False
     """Whether it holds text from outside, such as a webhook's: the turn is then tainted, whoever handed it over."""

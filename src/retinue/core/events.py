@@ -40,21 +40,21 @@ class TurnStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class TextDelta:
     """More words of the answer, as the person should see them."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class ReasoningDelta:
     """More of the model's reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class MessageFinished:
     """The model finished one message of the turn; it is in the transcript."""
 
     message: AssistantMessage
@@ -124,9 +124,9 @@ class TurnFinished:
 TurnEvent = (
     Accepted
     | TurnStarted
-    | Spoken
-    | Thought
-    | Answered
+    | TextDelta
+    | ReasoningDelta
+    | MessageFinished
     | ToolStarted
     | ToolProgress
     | ToolFinished

@@ -36,7 +36,7 @@ class ToolSpec:
     parameters: Mapping[str, Any]
 
 
-class Thought(StrEnum):
+class ReasoningEffort(StrEnum):
     """How much a model should reason before it answers."""
 
     OFF = "off"
@@ -70,7 +70,7 @@ class ModelRequest:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output: int | None = None
-    thinking: Thought = Thought.OFF
+    thinking: ReasoningEffort = ReasoningEffort.OFF
     temperature: float | None = None
     cache_key: str = ""
     top_p: float | None = None
@@ -96,21 +96,21 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class ModelTextDelta:
     """More words of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class ThinkingDelta:
+class ModelReasoningDelta:
     """More of the model's reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class CallDelta:
+class ModelCallDelta:
     """A tool call is being written; `name` is known from the first delta on."""
 
     index: int
@@ -119,14 +119,14 @@ class CallDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ModelFinished:
     """The stream's last event: the whole answer."""
 
     message: AssistantMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ModelFailed:
     """The stream's last event when no answer came.
 
     `partial` holds what had arrived; `retry_after` is the provider's own wish, in seconds.
@@ -138,7 +138,7 @@ class Failed:
     partial: AssistantMessage | None = None
 
 
-ModelEvent = TextDelta | ThinkingDelta | CallDelta | Finished | Failed
+ModelEvent = ModelTextDelta | ModelReasoningDelta | ModelCallDelta | ModelFinished | ModelFailed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from retinue.core.origin import Origin, PeerKind
-from retinue.dispatch.overheard import DEFAULT_LIMIT
+from retinue.dispatch.group_context import DEFAULT_LIMIT
 from retinue.dispatch.settings import ChatAccess, GroupChatSettings, GroupRules
 
 EVERYBODY = "*"

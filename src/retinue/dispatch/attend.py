@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
 LINGER_SECONDS = 0.1
 INTERRUPT_POLL_SECONDS = 0.2
-MOST_ATTEMPTS = 10
+MAX_ATTEMPTS = 10
 """How many processes may end over a message before they have written down anything of it."""
 
 POISONOUS = (
-    f"{MOST_ATTEMPTS} processes ended while they began to answer this message, so it is given up. Look in the log for "
+    f"{MAX_ATTEMPTS} processes ended while they began to answer this message, so it is given up. Look in the log for "
     "the reason, and send it in another form."
 )
 CRASHED = "An unexpected error of Retinue's own ended this message; the log has the details. Send it again."
@@ -161,7 +161,7 @@ class Attendant:
         known = {item.message.run: self.worker.recall(item.message.run) for item in left}
         unbegun = [item.message for item in left if known[item.message.run] is Recalled.NOTHING]
         self.inbox.requeue(message.run for message in unbegun)
-        self.inbox.drop((message for message in unbegun if message.attempts >= MOST_ATTEMPTS), POISONOUS)
+        self.inbox.drop((message for message in unbegun if message.attempts >= MAX_ATTEMPTS), POISONOUS)
         for item in left:
             recalled = known[item.message.run]
             if item.message.run != item.into or recalled is Recalled.NOTHING:

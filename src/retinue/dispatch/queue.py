@@ -13,8 +13,8 @@ from typing import assert_never
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import RunId
 from retinue.dispatch.commands.command import parse_command
+from retinue.dispatch.debounce import EACH_BY_ITSELF, DebounceRules, complete_at, find_pieces, join_pieces
 from retinue.dispatch.inbox import Waiting
-from retinue.dispatch.pieces import EACH_BY_ITSELF, PieceRules, complete_at, find_pieces, join_pieces
 from retinue.dispatch.settings import QueueSettings
 from retinue.security.literals import label, literal
 from retinue.settings import format_duration, parse_duration
@@ -61,7 +61,7 @@ class QueueRules:
     debounce: timedelta = timedelta(milliseconds=500)
     cap: int = 20
     drop: Drop = Drop.SUMMARIZE
-    pieces: PieceRules = EACH_BY_ITSELF
+    pieces: DebounceRules = EACH_BY_ITSELF
 
 
 @dataclass(frozen=True, slots=True)

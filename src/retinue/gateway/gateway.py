@@ -22,13 +22,13 @@ from retinue.gateway.hub import Hub
 from retinue.gateway.meters import Meters
 from retinue.gateway.peers import comes_from_command
 from retinue.gateway.reload import Reloader
-from retinue.runtime.courier import Courier
-from retinue.runtime.heartbeats import Heart
-from retinue.runtime.runtime import Runtime
-from retinue.runtime.spawning import Spawner
-from retinue.runtime.switchboard import Switchboard, SwitchboardClosed, TooBusy
-from retinue.runtime.typist import Typist
-from retinue.runtime.webhooks import HookDesk
+from retinue.runtime.automation.heartbeats import Heart
+from retinue.runtime.automation.webhooks import WebhookReceiver
+from retinue.runtime.channels.delivery import DeliveryService
+from retinue.runtime.channels.typing import TypingIndicator
+from retinue.runtime.dispatcher.switchboard import Switchboard, SwitchboardClosed, TooBusy
+from retinue.runtime.open import Runtime
+from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.security.redaction import redact_everything
 from retinue.tools.approval_store import Approval
 from retinue.tools.approvals import AlreadySettled, NotAnApprover, UnknownApproval
@@ -72,20 +72,20 @@ class Gateway:
     meters: Meters = field(default_factory=Meters)
     connections: dict[str, Connection] = field(default_factory=dict)
     switchboard: Switchboard = field(init=False)
-    spawner: Spawner = field(init=False)
+    spawner: SubagentRunner = field(init=False)
     jobs: JobRunner = field(init=False)
     heart: Heart = field(init=False)
-    hooks: HookDesk = field(init=False)
+    hooks: WebhookReceiver = field(init=False)
     reloader: Reloader = field(init=False)
-    courier: Courier = field(init=False)
-    typist: Typist = field(init=False)
+    courier: DeliveryService = field(init=False)
+    typist: TypingIndicator = field(init=False)
 
     def publish_turn(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
         """Tell whoever follows a session what happens in its turn."""
         self.hub.publish(session.text, "turn", TurnPayload(runs=list(runs), event=encode_event(event)))
         self.typist.hear(session, runs, event)
         if isinstance(event, TurnStarted | TurnFinished):
-            self.meters.count_turn(event, self.runtime.foundation.clock.monotonic())
+            self.meters.count_turn(event, self.runtime.home.clock.monotonic())
             self.courier.wake()
             reason = "started" if isinstance(event, TurnStarted) else "finished"
             self.hub.publish(
@@ -134,7 +134,7 @@ class Call:
 
     def session(self, name: str | None, agent: str | None) -> SessionKey:
         """The session that a caller named."""
-        return self.runtime.foundation.session_key(name, agent)
+        return self.runtime.home.session_key(name, agent)
 
 
 def explain_failure(error: Exception, what: str) -> Failure:

@@ -18,9 +18,9 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, Message, Text, ToolCall, ToolResult
 from retinue.gateway.gate import Refused
 from retinue.gateway.gateway import Call
-from retinue.runtime.models import NO_MODEL
-from retinue.runtime.plan import Plan, Planner
-from retinue.runtime.rights import Rights, rights_of
+from retinue.runtime.models.access import NO_MODEL
+from retinue.runtime.turns.permissions import TurnPermissions, permissions_of
+from retinue.runtime.turns.plan import Planner, TurnPlan
 from retinue.tools.names import CALL, SEARCH, canonical, read_names
 from retinue.tools.policy import Layers
 from retinue.tools.policy import Scope as Rules
@@ -75,7 +75,7 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
     parts = runtime.agent(wanted.session.agent)
     who = call.principal
     inbound = Inbound("", wanted.session, sender=who.sender, owner=who.is_owner, channel=CHANNEL)
-    rights = rights_of(parts, wanted.session, inbound)
+    rights = permissions_of(parts, wanted.session, inbound)
     plan = await Planner(parts, wanted.session).plan(None)
     if plan is None:
         raise Refused(ErrorCode.FAILED, NO_MODEL)
@@ -99,8 +99,8 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
         context,
         _Unwritten(),
         _untold,
-        runtime.foundation.clock,
-        parts.tools.cap_for(parts.room, plan.info),
+        runtime.home.clock,
+        parts.tools.cap_for(parts.workspace, plan.info),
         parts.bus,
         layers,
         rights.watch,
@@ -110,7 +110,7 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
     return {"ok": not results[0].is_error, "tool": tool.name, "result": _write(results[0])}
 
 
-def _find_tool(plan: Plan, name: str) -> Tool[Any]:
+def _find_tool(plan: TurnPlan, name: str) -> Tool[Any]:
     wanted = canonical(name)
     tool = next((tool for tool in plan.tools if tool.name == wanted), None)
     if tool is None or wanted in (SEARCH, CALL):
@@ -120,7 +120,7 @@ def _find_tool(plan: Plan, name: str) -> Tool[Any]:
 
 def _with_list(call: Call, layers: Layers) -> Layers:
     """The policy with what is refused over HTTP, as the configuration widens and narrows it."""
-    rules = call.runtime.foundation.config.gateway.tools
+    rules = call.runtime.home.config.gateway.tools
     allowed = read_names(tuple(rules.allow))
     denied = tuple(name for name in DENIED_OVER_HTTP if name not in allowed)
     over_http = (
@@ -130,7 +130,7 @@ def _with_list(call: Call, layers: Layers) -> Layers:
     return replace(layers, general=(*layers.general, *over_http))
 
 
-def _note(call: Call, rights: Rights, asked: ToolCall) -> None:
+def _note(call: Call, rights: TurnPermissions, asked: ToolCall) -> None:
     details = {"session": str(rights.key), "tool": asked.name, "arguments": dict(asked.arguments)}
     rights.parts.audit.record(INVOKED, f"token:{call.principal.known_as}", details)
 

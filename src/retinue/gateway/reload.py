@@ -19,8 +19,8 @@ from retinue.config.schema import Config
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.config.sources import Located
 from retinue.gateway.gate import grounds_of
-from retinue.runtime.foundation import Foundation, lay_foundation
-from retinue.runtime.retired import Retired
+from retinue.runtime.home import Home, load_home
+from retinue.runtime.reload import Retired
 from retinue.storage.stamps import Stamp, stamp_path
 from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged
@@ -47,24 +47,24 @@ class Reloader:
         self._seen: tuple[dict[Path, Stamp], float] | None = None
         """Files that changed, as they were seen last, and since when they are as they are."""
         self.hash = self.file_hash()
-        self.problems: tuple[str, ...] = tuple(map(str, self._foundation.loaded.problems))
+        self.problems: tuple[str, ...] = tuple(map(str, self._home.loaded.problems))
 
     @property
-    def _foundation(self) -> Foundation:
-        return self._gateway.runtime.foundation
+    def _home(self) -> Home:
+        return self._gateway.runtime.home
 
     def file_hash(self) -> str:
         """The hash of the configuration file as it is now; that of nothing where there is none."""
         with suppress(OSError):
-            return hashlib.sha256(self._foundation.home.config_file.read_bytes()).hexdigest()
+            return hashlib.sha256(self._home.paths.config_file.read_bytes()).hexdigest()
         return hashlib.sha256(b"").hexdigest()
 
     async def apply(self) -> Changed:
         """Read the file and take over what it says; turns that run keep what they began with."""
         async with self._lock:
             self._stamps = self._look()
-            before = self._foundation
-            fresh = lay_foundation(before.home, environment=before.inherited, clock=before.clock)
+            before = self._home
+            fresh = load_home(before.paths, environment=before.inherited, clock=before.clock)
             self.hash = self.file_hash()
             self.problems = tuple(map(str, fresh.loaded.problems))
             if fresh.loaded.errors:
@@ -84,7 +84,7 @@ class Reloader:
         """The same for an agent, whose turn goes on with what it began with."""
         return (await self.apply()).model_dump(by_alias=True)
 
-    def _swap(self, fresh: Foundation) -> None:
+    def _swap(self, fresh: Home) -> None:
         retired = self._gateway.runtime.renew(fresh)
         self._renew_gate(fresh.config.gateway)
         self._tasks.start_soon(_close_when_unused, retired)
@@ -98,7 +98,7 @@ class Reloader:
                 connection.close(CloseCode.REVOKED, "the configuration changed who may come in")
 
     def _consider_restart(self, changed: list[str], waiting: list[str]) -> None:
-        mode = self._foundation.config.gateway.reload.mode
+        mode = self._home.config.gateway.reload.mode
         if (mode == "restart" and changed) or (mode == "hybrid" and waiting):
             self._restart(f"the configuration changed: {', '.join(waiting or changed)}")
 
@@ -110,8 +110,8 @@ class Reloader:
 
     async def notice_changes(self) -> None:
         """Apply the file if it, or one that it includes, is not the one that was read; called now and then."""
-        settings = self._foundation.config.gateway.reload
-        seen, now = self._look(), self._foundation.clock.monotonic()
+        settings = self._home.config.gateway.reload
+        seen, now = self._look(), self._home.clock.monotonic()
         if settings.mode == "off" or seen == self._stamps:
             self._seen = None
             return
@@ -121,8 +121,8 @@ class Reloader:
             await self.apply()
 
     def _look(self) -> dict[Path, Stamp]:
-        loaded = self._foundation.loaded
-        home = self._foundation.home
+        loaded = self._home.loaded
+        home = self._home.paths
         files = {home.config_file, home.path / TRUSTED, *_files_of(loaded.tree)}
         return {file: stamp_path(file) for file in files}
 

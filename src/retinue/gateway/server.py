@@ -31,18 +31,18 @@ from retinue.gateway.registry import load_methods
 from retinue.gateway.reload import Reloader
 from retinue.gateway.socket import Sockets
 from retinue.gateway.tokens import TokenBook
-from retinue.runtime.boot import boot_agents
-from retinue.runtime.courier import Courier
-from retinue.runtime.foundation import Foundation
-from retinue.runtime.heartbeats import make_heart
-from retinue.runtime.hook_folders import is_hook_on, load_hook_folders
-from retinue.runtime.jobs import make_job_runner, put_away_runs
-from retinue.runtime.runtime import open_runtime
-from retinue.runtime.spawning import open_spawner
-from retinue.runtime.stewardship import Driving
-from retinue.runtime.switchboard import open_switchboard
-from retinue.runtime.typist import Typist
-from retinue.runtime.webhooks import HookDesk
+from retinue.runtime.automation.boot import boot_agents
+from retinue.runtime.automation.heartbeats import make_heart
+from retinue.runtime.automation.hook_folders import is_hook_on, load_hook_folders
+from retinue.runtime.automation.jobs import make_job_runner, put_away_runs
+from retinue.runtime.automation.webhooks import WebhookReceiver
+from retinue.runtime.channels.delivery import DeliveryService
+from retinue.runtime.channels.typing import TypingIndicator
+from retinue.runtime.commands.config_tool import GatewayControl
+from retinue.runtime.dispatcher.switchboard import open_switchboard
+from retinue.runtime.home import Home
+from retinue.runtime.open import open_runtime
+from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.instance import InstanceFacts, InstanceLock
 from retinue.wire.events import Shutdown
 from retinue.wire.protocol import GATEWAY_STREAM, MOST_FRAME_BYTES, TICK_SECONDS, CloseCode
@@ -95,15 +95,15 @@ class Ending:
         self.asked.set()
 
 
-async def run_gateway(foundation: Foundation, port: int | None = None, ended: Ending | None = None) -> Ending:
+async def run_gateway(home: Home, port: int | None = None, ended: Ending | None = None) -> Ending:
     """Serve until told to end; returns how that was. Raises `AlreadyRunning` where another gateway has the home."""
     ending = ended or Ending()
-    settings = foundation.config.gateway
+    settings = home.config.gateway
     host = choose_host(settings)
-    lock = InstanceLock(foundation.home)
+    lock = InstanceLock(home.paths)
     try:
         opened = listen(host, settings.port if port is None else port)
-        async with open_gateway(foundation, ending) as gateway:
+        async with open_gateway(home, ending) as gateway:
             gateway.address = address_of(opened)
             await _serve(gateway, opened, lock, ending)
     finally:
@@ -112,29 +112,29 @@ async def run_gateway(foundation: Foundation, port: int | None = None, ended: En
 
 
 @asynccontextmanager
-async def open_gateway(foundation: Foundation, ending: Ending) -> AsyncIterator[Gateway]:
+async def open_gateway(home: Home, ending: Ending) -> AsyncIterator[Gateway]:
     """A gateway with everything behind it, but without a port."""
-    async with open_runtime(foundation) as runtime:
-        book = TokenBook(runtime.database, foundation.clock)
-        book.ensure_local(foundation.home)
-        requests = PairingBook(runtime.database, book, foundation.clock)
+    async with open_runtime(home) as runtime:
+        book = TokenBook(runtime.database, home.clock)
+        book.ensure_local(home.paths)
+        requests = PairingBook(runtime.database, book, home.clock)
         requests.forget_all()
-        gate = Gate(foundation.config.gateway, book, requests, runtime.secrets, foundation.clock)
-        gateway = Gateway(runtime, gate, Hub(random_id()), foundation.clock.now())
+        gate = Gate(home.config.gateway, book, requests, runtime.secrets, home.clock)
+        gateway = Gateway(runtime, gate, Hub(random_id()), home.clock.now())
         async with anyio.create_task_group() as tasks:
-            gateway.courier, gateway.typist = Courier(runtime), Typist(runtime, tasks)
+            gateway.courier, gateway.typist = DeliveryService(runtime), TypingIndicator(runtime, tasks)
             tasks.start_soon(gateway.courier.run)
             gateway.reloader = Reloader(gateway, tasks, partial(ending.ask, restart=True))
-            runtime.let_drive(Driving(gateway.reloader.apply_for_agent, partial(ending.ask, restart=True)))
+            runtime.let_drive(GatewayControl(gateway.reloader.apply_for_agent, partial(ending.ask, restart=True)))
             ask = ask_connected(gateway.somebody_may_decide)
             unsubscribe = runtime.permissions.approvals.subscribe(gateway.tell_of_question)
             async with (
                 open_switchboard(runtime, gateway.publish_turn, ask) as switchboard,
-                open_spawner(runtime, switchboard) as spawner,
+                open_subagents(runtime, switchboard) as spawner,
             ):
                 gateway.switchboard, gateway.spawner = switchboard, spawner
                 gateway.jobs, gateway.heart = make_job_runner(runtime, switchboard), make_heart(runtime, switchboard)
-                gateway.hooks = HookDesk(runtime, switchboard, spawner.tasks)
+                gateway.hooks = WebhookReceiver(runtime, switchboard, spawner.tasks)
                 yield gateway
             unsubscribe()
             tasks.cancel_scope.cancel()
@@ -174,11 +174,11 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
         log.info("the gateway listens on %s; %d sessions were left with messages", gateway.address, left)
         tasks.start_soon(_keep_watch, gateway)
         tasks.start_soon(_tidy, gateway)
-        if gateway.runtime.foundation.config.cron.enabled:
+        if gateway.runtime.home.config.cron.enabled:
             tasks.start_soon(gateway.jobs.serve)
         tasks.start_soon(gateway.heart.serve)
-        tasks.start_soon(load_hook_folders(gateway.runtime.foundation).tell, "gateway:startup")
-        if is_hook_on(gateway.runtime.foundation, "boot-md"):
+        tasks.start_soon(load_hook_folders(gateway.runtime.home).tell, "gateway:startup")
+        if is_hook_on(gateway.runtime.home, "boot-md"):
             tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.switchboard)
         await ending.asked.wait()
         await _drain(gateway, ending)
@@ -212,7 +212,7 @@ async def _drain(gateway: Gateway, ending: Ending) -> None:
             tasks.start_soon(watch_impatience)
             await gateway.switchboard.drain(DRAIN_SECONDS)
             tasks.cancel_scope.cancel()
-    folders = load_hook_folders(gateway.runtime.foundation)
+    folders = load_hook_folders(gateway.runtime.home)
     if ending.restart:
         await folders.tell("gateway:pre-restart", reason=ending.reason)
     await folders.tell("gateway:shutdown", reason=ending.reason)
@@ -252,12 +252,12 @@ async def _tidy(gateway: Gateway) -> None:
         await anyio.sleep(TIDY_SECONDS if gateway.meters.turns_started else IDLE_SECONDS)
         runtime = gateway.runtime
         try:
-            for agent in runtime.foundation.config.agents.ids:
+            for agent in runtime.home.config.agents.ids:
                 runtime.tidy(agent)
             gateway.spawner.archive()
             put_away_runs(runtime, gateway.jobs.book)
-            runtime.inbox.prune(runtime.foundation.clock.now() - timedelta(days=KEPT_DAYS))
-            runtime.outbox.prune(runtime.foundation.clock.now() - timedelta(days=KEPT_DAYS))
+            runtime.inbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
+            runtime.outbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
         except RetinueError as error:
             log.warning("tidying failed: %s", error)
         await anyio.sleep(TIDY_SECONDS)

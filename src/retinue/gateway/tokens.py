@@ -20,7 +20,7 @@ from retinue.core.errors import UsageError
 from retinue.security.literals import label
 from retinue.storage.database import Database
 from retinue.storage.files import write_atomic
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import LOCAL_TOKEN_FILE, read_local_token
 from retinue.wire.protocol import Scope
 
@@ -147,7 +147,7 @@ class TokenBook:
             base.execute("DELETE FROM pairing_codes WHERE hash = ?", (digest,))
             return self.insert(base, device, split_scopes(row["scopes"]), "device", None)
 
-    def ensure_local(self, home: Home) -> TokenRecord:
+    def ensure_local(self, home: HomePaths) -> TokenRecord:
         """The token of this machine's command line, in a file that only the owner can read."""
         found = self.check(read_local_token(home) or "")
         if found is not None and found.kind == "local":

@@ -61,7 +61,7 @@ class Provider(Protocol):
     """A way to reach models.
 
     `stream` never raises for a failure of the model, the network or the endpoint: the last event is exactly one
-    `Finished` or `Failed`. Cancelling the task, or closing the iterator, closes the connection.
+    `ModelFinished` or `ModelFailed`. Cancelling the task, or closing the iterator, closes the connection.
     """
 
     @property

@@ -21,7 +21,7 @@ LONGEST_WAIT = 3600.0
 
 
 class CallFailed(ModelError):
-    """Ends a call from inside an adapter; it becomes the stream's `Failed` event and travels no further."""
+    """Ends a call from inside an adapter; it becomes the stream's `ModelFailed` event and travels no further."""
 
     def __init__(self, reason: Failure, detail: str, retry_after: float | None = None) -> None:
         super().__init__(detail)

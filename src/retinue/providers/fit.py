@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
-from retinue.core.model import CacheRetention, ModelInfo, ModelRequest, Thought
+from retinue.core.model import CacheRetention, ModelInfo, ModelRequest, ReasoningEffort
 from retinue.providers.stream import to_json
 
 NO_PICTURES = "[image left out: this model reads only text]"
@@ -52,7 +52,7 @@ def fit_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
         messages=messages,
         tools=request.tools if info.tools else (),
         max_output=min(request.max_output, info.max_output) if request.max_output else None,
-        thinking=request.thinking if info.reasoning else Thought.OFF,
+        thinking=request.thinking if info.reasoning else ReasoningEffort.OFF,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from retinue.core.clock import clock_style, random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
-from retinue.runtime.prompting import machine_timezone
+from retinue.runtime.agents.prompting import machine_timezone
 from retinue.sessions.entries import ModelChanged
 from retinue.toolkit.board import SessionStatus
 from retinue.toolkit.delegation import Company
@@ -15,8 +15,8 @@ from retinue.toolkit.jobdesk import JobDesk
 from retinue.toolkit.memory import Notebook
 
 if TYPE_CHECKING:
-    from retinue.runtime.runtime import Runtime
-    from retinue.runtime.stewardship import Driving
+    from retinue.runtime.commands.config_tool import GatewayControl
+    from retinue.runtime.open import Runtime
     from retinue.toolkit.gateway import Steward
     from retinue.toolkit.message import Messenger
 
@@ -26,7 +26,7 @@ class Board:
 
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
-        self.process: Driving | None = None
+        self.process: GatewayControl | None = None
         """The gateway, where one runs in this process."""
 
     def restart(self, reason: str) -> bool:
@@ -42,13 +42,13 @@ class Board:
     @property
     def timezone(self) -> str:
         runtime = self._open()
-        settings = runtime.foundation.config.agents.defaults
-        return settings.user_timezone or machine_timezone(runtime.foundation) or "UTC"
+        settings = runtime.home.config.agents.defaults
+        return settings.user_timezone or machine_timezone(runtime.home) or "UTC"
 
     @property
     def clock_style(self) -> str:
-        foundation = self._open().foundation
-        return clock_style(foundation.config.agents.defaults.time_format, foundation.environment)
+        home = self._open().home
+        return clock_style(home.config.agents.defaults.time_format, home.environment)
 
     async def status(self, session: SessionKey) -> SessionStatus:
         parts = self._open().agent(session.agent)
@@ -73,33 +73,33 @@ class Board:
     async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
         """An agent's memory as one of its sessions may use it."""
         runtime = self._open()
-        return await runtime.memories.notebook(runtime.agent(agent).room, session)
+        return await runtime.memories.notebook(runtime.agent(agent).workspace, session)
 
     def jobs(self) -> JobDesk:
         """The jobs that agents may plan."""
-        from retinue.automation.jobbook import JobBook
-        from retinue.runtime.agent_jobs import AgentJobs
+        from retinue.automation.job_store import JobStore
+        from retinue.runtime.automation.agent_jobs import AgentJobs
 
         runtime = self._open()
-        return AgentJobs(runtime.foundation, JobBook(runtime.job_database, runtime.foundation.clock, random_id))
+        return AgentJobs(runtime.home, JobStore(runtime.job_database, runtime.home.clock, random_id))
 
     def company(self) -> Company:
         """The other sessions and agents of the home."""
-        from retinue.runtime.company import HomeCompany
+        from retinue.runtime.subagents.session_tools import HomeCompany
 
         return HomeCompany(self._open())
 
     def messenger(self) -> Messenger:
         """The way to the chats of channels."""
-        from retinue.runtime.postbox import Postbox
+        from retinue.runtime.channels.message_tool import MessageSender
 
-        return Postbox(self._open())
+        return MessageSender(self._open())
 
     def steward(self) -> Steward:
         """The configuration as agents may change it."""
-        from retinue.runtime.stewardship import HomeSteward
+        from retinue.runtime.commands.config_tool import ConfigTool
 
-        return HomeSteward(self._open().foundation, self.process)
+        return ConfigTool(self._open().home, self.process)
 
     def _open(self) -> Runtime:
         assert self._runtime is not None, "a tool ran before the runtime was open"

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from retinue.core.envelope import Source
 from retinue.core.errors import SessionError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.core.trust import Trust
 from retinue.sessions.entries import (
     VERSION,
@@ -210,7 +210,7 @@ def _decode_body(data: Mapping[str, Any]) -> Body:
             body = _decode_model_change(data)
         case "thinking_level_change":
             name = data.get("thinkingLevel")
-            level = parse_enum(Thought, name)
+            level = parse_enum(ReasoningEffort, name)
             body = ThinkingChanged(level) if level is not None or name is None else None
         case "compaction":
             body = _decode_compaction(data)

@@ -10,7 +10,7 @@ from typing import Any, NewType
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId, SessionId, SessionKey
 from retinue.core.messages import Message
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.core.trust import Trust
 
 EntryId = NewType("EntryId", str)
@@ -53,7 +53,7 @@ class ModelChanged:
 class ThinkingChanged:
     """The session reasons this much from here on; None is the configured level again."""
 
-    level: Thought | None
+    level: ReasoningEffort | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from retinue.core.errors import RetinueError, SessionError, StorageError, UsageError
 from retinue.core.keys import AgentId, SessionId, SessionKey
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.codec import EPOCH, encode_line
 from retinue.sessions.entries import (
     VERSION,
@@ -295,7 +295,7 @@ def _choices(row: Mapping[str, Any]) -> Iterator[Body]:
     by_person = row.get("modelOverrideSource", "user") == "user"
     if by_person and isinstance(provider, str) and isinstance(model, str) and provider and model:
         yield ModelChanged(ModelRef(provider, model))
-    level = parse_enum(Thought, row.get("thinkingLevel"))
+    level = parse_enum(ReasoningEffort, row.get("thinkingLevel"))
     if level is not None:
         yield ThinkingChanged(level)
     label = text_or_none(row.get("label")) or text_or_none(row.get("displayName"))

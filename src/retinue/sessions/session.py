@@ -9,7 +9,7 @@ from typing import assert_never
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import (
     Body,
     CallStarted,
@@ -48,7 +48,7 @@ class Session:
     updated_at: datetime
     last_interaction_at: datetime | None = None
     model: ModelRef | None = None
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     settings: tuple[tuple[str, str], ...] = ()
     usage: Usage = field(default_factory=Usage)
     context_tokens: int = 0

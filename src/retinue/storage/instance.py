@@ -17,7 +17,7 @@ from pathlib import Path
 from retinue.core.errors import RetinueError
 from retinue.storage.descriptors import PRIVATE_FILE
 from retinue.storage.file_errors import explained
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.private import make_private_dir
 
 LOCK_NAME = "gateway.lock"
@@ -39,7 +39,7 @@ class InstanceFacts:
     started_at: str = ""
 
 
-def find_instance(home: Home) -> InstanceFacts | None:
+def find_instance(home: HomePaths) -> InstanceFacts | None:
     """The gateway of a home, or None where none runs."""
     try:
         descriptor = os.open(home.path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -57,7 +57,7 @@ def find_instance(home: Home) -> InstanceFacts | None:
 class InstanceLock:
     """Held while a gateway runs. Others can read who holds it."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: HomePaths) -> None:
         self.path: Path = home.path / LOCK_NAME
         make_private_dir(home.path)
         with explained(self.path.name, home.path):
@@ -86,7 +86,7 @@ class InstanceLock:
         os.close(self._descriptor)
 
 
-def read_local_token(home: Home) -> str | None:
+def read_local_token(home: HomePaths) -> str | None:
     """The token of this machine's command line; None where no gateway has made one yet."""
     try:
         return (home.credentials / LOCAL_TOKEN_FILE).read_text("ascii").strip() or None

@@ -13,7 +13,7 @@ from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey
 from retinue.storage.descriptors import PRIVATE_FILE
 from retinue.storage.file_errors import explained
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 from retinue.storage.private import make_private_dir
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -30,7 +30,7 @@ class SessionLease:
     it would let two processes lock two files of one name. Two leases exclude each other within a process as well.
     """
 
-    def __init__(self, home: Home, key: SessionKey) -> None:
+    def __init__(self, home: HomePaths, key: SessionKey) -> None:
         digest = hashlib.sha256(key.text.encode()).hexdigest()[:32]
         self.path = home.sessions(key.agent) / "leases" / f"{digest}.lease"
         self.key = key

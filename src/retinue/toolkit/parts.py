@@ -15,7 +15,7 @@ from retinue.toolkit.jobdesk import OpenJobs
 from retinue.toolkit.memory import OpenNotebook
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.settings import ToolsSettings
-from retinue.tools.allowlist import FixedRules, Rulebook
+from retinue.tools.allowlist import AllowRules, FixedAllowRules
 
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import OpenSteward
@@ -42,5 +42,5 @@ class ToolParts:
     messenger: OpenMessenger | None = None
     steward: OpenSteward | None = None
     secrets: Secrets = field(default_factory=Secrets)
-    rulebook: Rulebook = field(default_factory=FixedRules)
+    rulebook: AllowRules = field(default_factory=FixedAllowRules)
     sandboxes: Sandboxes | None = None

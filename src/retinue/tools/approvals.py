@@ -94,7 +94,7 @@ class Approver:
         return "A command that an agent runs cannot decide." if self.in_command else None
 
 
-class ApprovalBook:
+class Approvals:
     """The questions of a home, as one process sees them; used from one thread."""
 
     def __init__(self, database: Database, audit: AuditLog, clock: Clock, folder: Path) -> None:

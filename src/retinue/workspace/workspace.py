@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.core.keys import DEFAULT_AGENT, AgentId
-from retinue.storage.home import Home
+from retinue.storage.home_paths import HomePaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Placement:
 
 
 def workspace_dir(
-    home: Home, agent: AgentId, *, configured: str | None, is_default: bool, default_configured: str | None
+    home: HomePaths, agent: AgentId, *, configured: str | None, is_default: bool, default_configured: str | None
 ) -> Path:
     """The agent's own `workspace`, else for the default agent the one in `agents.defaults`, else a place in the home.
 
@@ -33,7 +33,7 @@ def workspace_dir(
 
 
 def list_workspaces(
-    home: Home, placements: Sequence[Placement], *, default_configured: str | None
+    home: HomePaths, placements: Sequence[Placement], *, default_configured: str | None
 ) -> dict[AgentId, Path]:
     """Every agent's folder by agent; where no agent is marked as the default, `main` is it."""
     if not any(placement.is_default for placement in placements):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from retinue.core.approval import Verdict
 from retinue.core.errors import RetinueError
-from retinue.dispatch.commands.command import Answer, Desk, SlashCommand
+from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand
 from retinue.tools.approval_store import Approval
 from retinue.tools.approval_view import approval_json, spell_approval
 from retinue.tools.approvals import spell_end
@@ -22,7 +22,7 @@ _WORDS = {
 _VERDICTS = {word: verdict for verdict, words in _WORDS.items() for word in words}
 
 
-async def _approve(desk: Desk, rest: str) -> Answer:
+async def _approve(desk: CommandTarget, rest: str) -> Answer:
     words = rest.split()
     code = words.pop(0) if words and words[0].lower() not in _VERDICTS else None
     verdict = _VERDICTS.get(words[0].lower()) if words else None
@@ -38,7 +38,7 @@ async def _approve(desk: Desk, rest: str) -> Answer:
     return Answer(f"{decided.id} is {spell_end(decided)}.", approval_json(decided))
 
 
-def _show(desk: Desk, waiting: Sequence[Approval], code: str | None) -> Answer:
+def _show(desk: CommandTarget, waiting: Sequence[Approval], code: str | None) -> Answer:
     """The question with that code, or all that wait in this conversation."""
     if not desk.owner:
         return Answer("/approve is only for the owner of this assistant.")
@@ -53,7 +53,7 @@ def _show(desk: Desk, waiting: Sequence[Approval], code: str | None) -> Answer:
     return Answer(text, [approval_json(item) for item in waiting])
 
 
-async def _allowlist(desk: Desk, rest: str) -> Answer:
+async def _allowlist(desk: CommandTarget, rest: str) -> Answer:
     verb, _, words = rest.partition(" ")
     words = words.strip()
     try:

@@ -76,7 +76,7 @@ class UsageRow:
     usage: Usage
 
 
-class Desk(Protocol):
+class CommandTarget(Protocol):
     """A conversation as its commands see it."""
 
     @property
@@ -171,7 +171,7 @@ class SlashCommand:
 
     name: str
     summary: str
-    run: Callable[[Desk, str], Awaitable[Answer]]
+    run: Callable[[CommandTarget, str], Awaitable[Answer]]
     usage: str = ""
     owner_only: bool = False
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 from retinue.context.prompt.report import PromptReport
-from retinue.dispatch.commands.command import Answer, Desk, SlashCommand
+from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand
 from retinue.dispatch.commands.session import spell_usage
 
 USAGE = "/context [list | detail | json]"
 
 
-async def _context(desk: Desk, rest: str) -> Answer:
+async def _context(desk: CommandTarget, rest: str) -> Answer:
     report = await desk.report()
     match rest.lower() or "list":
         case "list":
@@ -45,7 +45,7 @@ def _spell_detail(report: PromptReport) -> str:
     return "\n".join([_spell_list(report), "", "Sections:", *sections, "Skills:", *skills, "Tools:", *tools])
 
 
-async def _usage(desk: Desk, rest: str) -> Answer:
+async def _usage(desk: CommandTarget, rest: str) -> Answer:
     rows = desk.usage()
     return Answer(
         "\n".join(f"{row.what}: {spell_usage(row.usage)}" for row in rows),

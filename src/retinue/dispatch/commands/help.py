@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from retinue.dispatch.commands.command import Answer, Desk, SlashCommand
+from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand
 
 
-async def _help(desk: Desk, rest: str) -> Answer:
+async def _help(desk: CommandTarget, rest: str) -> Answer:
     width = max(len(command.usage or f"/{command.name}") for command in desk.commands())
     lines = [f"{(command.usage or f'/{command.name}'):<{width}}  {command.summary}" for command in desk.commands()]
     skills = [f"/{name}  {about}" for name, about in desk.skill_commands().items()]
@@ -14,7 +14,7 @@ async def _help(desk: Desk, rest: str) -> Answer:
     return Answer("\n".join(lines))
 
 
-async def _skill(desk: Desk, rest: str) -> Answer:
+async def _skill(desk: CommandTarget, rest: str) -> Answer:
     name, _, words = rest.partition(" ")
     if not name:
         known = ", ".join(desk.skill_commands()) or "none"
@@ -22,15 +22,15 @@ async def _skill(desk: Desk, rest: str) -> Answer:
     return await desk.use_skill(name, words.strip())
 
 
-async def _config(desk: Desk, rest: str) -> Answer:
+async def _config(desk: CommandTarget, rest: str) -> Answer:
     return Answer(desk.config(rest))
 
 
-async def _plugins(desk: Desk, rest: str) -> Answer:
+async def _plugins(desk: CommandTarget, rest: str) -> Answer:
     return Answer(desk.plugins(rest))
 
 
-async def _restart(desk: Desk, rest: str) -> Answer:
+async def _restart(desk: CommandTarget, rest: str) -> Answer:
     return Answer(desk.restart_gateway())
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from retinue.core.errors import UsageError
-from retinue.core.model import Thought
-from retinue.dispatch.commands.command import Answer, Desk, SlashCommand, pick
+from retinue.core.model import ReasoningEffort
+from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand, pick
 
 
-async def _model(desk: Desk, rest: str) -> Answer:
+async def _model(desk: CommandTarget, rest: str) -> Answer:
     if not rest:
         status = await desk.status()
         return Answer(f"{status.model} ({status.because}). /model <name> changes it, /models lists.")
@@ -18,13 +18,13 @@ async def _model(desk: Desk, rest: str) -> Answer:
     return Answer(f"This conversation now uses {chosen}.", {"model": chosen})
 
 
-async def _models(desk: Desk, rest: str) -> Answer:
+async def _models(desk: CommandTarget, rest: str) -> Answer:
     names = desk.models()
     return Answer("\n".join(names) or "No model is configured. See `retinue models list`.", list(names))
 
 
-async def _think(desk: Desk, rest: str) -> Answer:
-    levels = [*Thought, "default"]
+async def _think(desk: CommandTarget, rest: str) -> Answer:
+    levels = [*ReasoningEffort, "default"]
     if not rest:
         status = await desk.status()
         return Answer(f"Thinking is {status.thinking}. Usage: /think {'|'.join(levels)}")
@@ -34,15 +34,15 @@ async def _think(desk: Desk, rest: str) -> Answer:
     return Answer(f"Thinking is {desk.choose_thinking(None if chosen == 'default' else chosen)}.")
 
 
-async def _reasoning(desk: Desk, rest: str) -> Answer:
+async def _reasoning(desk: CommandTarget, rest: str) -> Answer:
     return _choose(desk, "reasoning", rest, ("off", "on", "stream"), "Reasoning")
 
 
-async def _verbose(desk: Desk, rest: str) -> Answer:
+async def _verbose(desk: CommandTarget, rest: str) -> Answer:
     return _choose(desk, "verbose", rest, ("off", "on", "full"), "Verbose output")
 
 
-def _choose(desk: Desk, setting: str, rest: str, allowed: tuple[str, ...], noun: str) -> Answer:
+def _choose(desk: CommandTarget, setting: str, rest: str, allowed: tuple[str, ...], noun: str) -> Answer:
     chosen = pick(rest or "on", allowed, f"/{setting} {'|'.join(allowed)}")
     if isinstance(chosen, Answer):
         return chosen

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from retinue.dispatch.commands.command import Answer, Desk, SlashCommand, pick
+from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand, pick
 from retinue.tools.elevated import Elevation
 
 USAGE = f"/elevated {'|'.join(Elevation)}"
 BASH_USAGE = "/bash <command>, or ! <command>"
 
 
-async def _elevated(desk: Desk, rest: str) -> Answer:
+async def _elevated(desk: CommandTarget, rest: str) -> Answer:
     if not rest:
         return Answer(f"{desk.elevate(None)} Usage: {USAGE}")
     chosen = pick(rest, list(Elevation), USAGE)
     return chosen if isinstance(chosen, Answer) else Answer(desk.elevate(Elevation(chosen)))
 
 
-async def _bash(desk: Desk, rest: str) -> Answer:
+async def _bash(desk: CommandTarget, rest: str) -> Answer:
     return Answer(await desk.run_shell(rest) if rest else f"Usage: {BASH_USAGE}")
 
 

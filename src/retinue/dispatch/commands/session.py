@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict
 
 from retinue.core.messages import Usage
-from retinue.dispatch.commands.command import Answer, Desk, Fresh, SlashCommand, Status
+from retinue.dispatch.commands.command import Answer, CommandTarget, Fresh, SlashCommand, Status
 
 SUBAGENTS_USAGE = "/subagents [list | log <run> | cancel <run> | steer <run> <message>]"
 
 
-async def _restart(desk: Desk, rest: str, how: Fresh) -> Answer:
+async def _restart(desk: CommandTarget, rest: str, how: Fresh) -> Answer:
     fresh = await desk.restart(how)
     model = ""
     if rest and " " not in rest and rest in desk.models():
@@ -20,32 +20,32 @@ async def _restart(desk: Desk, rest: str, how: Fresh) -> Answer:
     return Answer(f"New conversation{model}. The old one is archived.", {"sessionId": fresh}, ask=rest or None)
 
 
-async def _new(desk: Desk, rest: str) -> Answer:
+async def _new(desk: CommandTarget, rest: str) -> Answer:
     return await _restart(desk, rest, "new")
 
 
-async def _reset(desk: Desk, rest: str) -> Answer:
+async def _reset(desk: CommandTarget, rest: str) -> Answer:
     return await _restart(desk, rest, "reset")
 
 
-async def _compact(desk: Desk, rest: str) -> Answer:
+async def _compact(desk: CommandTarget, rest: str) -> Answer:
     return Answer(await desk.compact(rest))
 
 
-async def _stop(desk: Desk, rest: str) -> Answer:
+async def _stop(desk: CommandTarget, rest: str) -> Answer:
     return Answer("Stopped." if desk.stop() else "Nothing is running.")
 
 
-async def _status(desk: Desk, rest: str) -> Answer:
+async def _status(desk: CommandTarget, rest: str) -> Answer:
     status = await desk.status()
     return Answer(spell_status(status), asdict(status))
 
 
-async def _queue(desk: Desk, rest: str) -> Answer:
+async def _queue(desk: CommandTarget, rest: str) -> Answer:
     return Answer(desk.queue(rest))
 
 
-async def _export(desk: Desk, rest: str) -> Answer:
+async def _export(desk: CommandTarget, rest: str) -> Answer:
     form = rest.lower() or "md"
     if form not in ("md", "json"):
         return Answer("Usage: /export [md|json]")
@@ -53,7 +53,7 @@ async def _export(desk: Desk, rest: str) -> Answer:
     return Answer(f"Written to {path}", {"path": str(path)})
 
 
-async def _subagents(desk: Desk, rest: str) -> Answer:
+async def _subagents(desk: CommandTarget, rest: str) -> Answer:
     action, run, message = (*rest.split(maxsplit=2), "", "", "")[:3]
     match (action.lower() or "list"), bool(run), bool(message):
         case ("list", False, _) | ("log" | "cancel", True, False) | ("steer", True, True):
@@ -81,7 +81,7 @@ def spell_children(told: str) -> str:
     return told
 
 
-async def _whoami(desk: Desk, rest: str) -> Answer:
+async def _whoami(desk: CommandTarget, rest: str) -> Answer:
     role = "the owner" if desk.owner else "a guest"
     return Answer(f"You are {desk.sender}, {role}, in session {desk.session}.")
 

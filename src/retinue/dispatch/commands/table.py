@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.dispatch.commands import approvals, context, help, model, rights, session  # noqa: A004
-from retinue.dispatch.commands.command import Answer, Desk, SlashCommand, parse_command
+from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand, parse_command
 
 COMMANDS: tuple[SlashCommand, ...] = (
     *help.COMMANDS,
@@ -28,7 +28,7 @@ def is_control(text: str) -> bool:
     return typed is not None and typed.name in CONTROLS
 
 
-async def run_command(text: str, desk: Desk) -> Answer | None:
+async def run_command(text: str, desk: CommandTarget) -> Answer | None:
     """Run the command in a message; None where it is none of ours, so that the model gets the message as it is."""
     typed = parse_command(text)
     if typed is None:

@@ -22,7 +22,7 @@ from retinue.gateway.compat.hearing import Hearing
 from retinue.gateway.compat.names import find_agent
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.agent import require_command_scope
-from retinue.runtime.openings import INSTRUCTIONS
+from retinue.runtime.turns.user_message import INSTRUCTIONS
 from retinue.sessions.entries import Body, Entry, MessageAdded
 from retinue.tools.names import CALL, SEARCH, canonical
 from retinue.wire.protocol import ErrorCode
@@ -58,7 +58,7 @@ class _Place:
 async def ask(gateway: Gateway, request: Request, wish: Wish, dialogue: Dialogue) -> Hearing:
     """Give an agent what a program says, and listen for the answer."""
     call = Call(gateway, principal_of(request))
-    agent = find_agent(gateway.runtime.foundation.config, wish.model)
+    agent = find_agent(gateway.runtime.home.config, wish.model)
     owner = call.principal.is_owner
     step = dialogue.split(Trust.OWNER if owner else Trust.AGENT)
     require_command_scope(call.principal, step.text)
@@ -95,7 +95,7 @@ def reply_headers(hearing: Hearing) -> dict[str, str]:
 
 def dialogue_for(gateway: Gateway, param: str) -> Dialogue:
     """An empty dialogue; what it takes is kept without the secrets that this process knows."""
-    return Dialogue(param, gateway.runtime.foundation.redactor.hide_exact)
+    return Dialogue(param, gateway.runtime.home.redactor.hide_exact)
 
 
 def _find_place(call: Call, request: Request, wish: Wish, agent: AgentId, token: str | None) -> _Place:

@@ -6,7 +6,7 @@ from retinue.core.errors import WorkspaceError
 from retinue.core.keys import AgentId
 from retinue.gateway.gateway import Call
 from retinue.gateway.registry import Registry
-from retinue.runtime.rooms import locate_workspace
+from retinue.runtime.agents.agent import locate_workspace
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
 
@@ -15,14 +15,14 @@ registry = Registry()
 
 @registry.carries_out(wire.AGENTS_LIST)
 async def list_agents(call: Call, params: Nothing) -> wire.AgentList:
-    return wire.AgentList(agents=[_row(call, agent) for agent in call.runtime.foundation.config.agents.ids])
+    return wire.AgentList(agents=[_row(call, agent) for agent in call.runtime.home.config.agents.ids])
 
 
 def _row(call: Call, agent: AgentId) -> wire.AgentRow:
-    foundation = call.runtime.foundation
-    settings = foundation.config.agents.resolve(agent)
+    home = call.runtime.home
+    settings = home.config.agents.resolve(agent)
     try:
-        identity = call.runtime.agent(agent, seed=False).room.identity()
+        identity = call.runtime.agent(agent, seed=False).workspace.identity()
         name, emoji = identity.name, identity.emoji
     except WorkspaceError:
         name, emoji = settings.name, None
@@ -31,14 +31,14 @@ def _row(call: Call, agent: AgentId) -> wire.AgentRow:
         name=name or agent,
         emoji=emoji or "",
         is_default=settings.is_default,
-        workspace=str(locate_workspace(foundation, agent)),
+        workspace=str(locate_workspace(home, agent)),
         model=settings.model.primary,
     )
 
 
 @registry.carries_out(wire.SKILLS_LIST)
 async def list_skills(call: Call, params: wire.OfAgent) -> wire.SkillList:
-    room = call.runtime.agent(call.runtime.foundation.agent_id(params.agent)).room
+    room = call.runtime.agent(call.runtime.home.agent_id(params.agent)).workspace
     return wire.SkillList(
         skills=[
             wire.SkillRow(

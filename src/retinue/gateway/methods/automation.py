@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from retinue.automation.beatbook import describe_beat
 from retinue.automation.drafting import draft_job, read_fields, revise_job
 from retinue.automation.heartbeat import Wake
 from retinue.automation.job_codec import describe_job, describe_run
+from retinue.automation.wake_log import describe_beat
 from retinue.core.background import run_logged
-from retinue.dispatch.childbook import describe_child
+from retinue.dispatch.subagent_store import describe_child
 from retinue.gateway.gateway import Call
 from retinue.gateway.registry import Registry
-from retinue.runtime.agent_jobs import zone_of
+from retinue.runtime.automation.agent_jobs import zone_of
 from retinue.wire import automation as wire
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Done, Nothing
@@ -23,16 +23,16 @@ registry = Registry()
 
 @registry.carries_out(wire.CRON_LIST)
 async def list_jobs(call: Call, params: OfAgent) -> wire.Jobs:
-    agent = call.runtime.foundation.agent_id(params.agent) if params.agent else None
+    agent = call.runtime.home.agent_id(params.agent) if params.agent else None
     jobs = [job for job in call.gateway.jobs.book.all() if agent in (None, job.agent)]
     return wire.Jobs(jobs=[describe_job(job) for job in jobs])
 
 
 @registry.carries_out(wire.CRON_ADD)
 async def add_job(call: Call, params: wire.AddJob) -> wire.Job:
-    foundation = call.runtime.foundation
-    agent = foundation.agent_id(params.agent)
-    draft = draft_job(read_fields(params.fields), agent, foundation.clock.now(), zone_of(foundation))
+    home = call.runtime.home
+    agent = home.agent_id(params.agent)
+    draft = draft_job(read_fields(params.fields), agent, home.clock.now(), zone_of(home))
     added = call.gateway.jobs.book.add(draft)
     call.gateway.jobs.poke()
     return wire.Job(job=describe_job(added))
@@ -40,8 +40,8 @@ async def add_job(call: Call, params: wire.AddJob) -> wire.Job:
 
 @registry.carries_out(wire.CRON_EDIT)
 async def edit_job(call: Call, params: wire.EditJob) -> wire.Job:
-    foundation, book = call.runtime.foundation, call.gateway.jobs.book
-    job = revise_job(book.get(params.job), read_fields(params.fields), foundation.clock.now(), zone_of(foundation))
+    home, book = call.runtime.home, call.gateway.jobs.book
+    job = revise_job(book.get(params.job), read_fields(params.fields), home.clock.now(), zone_of(home))
     changed = book.change(job if params.enabled is None else replace(job, enabled=params.enabled))
     call.gateway.jobs.poke()
     return wire.Job(job=describe_job(changed))
@@ -70,13 +70,13 @@ async def list_runs(call: Call, params: wire.OfJob) -> wire.JobRuns:
 
 @registry.carries_out(wire.HEARTBEAT_LOG)
 async def list_beats(call: Call, params: OfAgent) -> wire.Beats:
-    agent = call.runtime.foundation.agent_id(params.agent) if params.agent else None
+    agent = call.runtime.home.agent_id(params.agent) if params.agent else None
     return wire.Beats(beats=[describe_beat(beat) for beat in call.gateway.heart.book.log(agent, MOST_BEATS)])
 
 
 @registry.carries_out(wire.HEARTBEAT_RUN)
 async def run_heartbeat(call: Call, params: OfAgent) -> wire.Beat:
-    agent = call.runtime.foundation.agent_id(params.agent)
+    agent = call.runtime.home.agent_id(params.agent)
     return wire.Beat(beat=describe_beat(await call.gateway.heart.beat(agent, Wake.MANUAL)))
 
 

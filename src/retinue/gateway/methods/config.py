@@ -24,15 +24,15 @@ registry = Registry()
 @registry.carries_out(wire.GET)
 async def get(call: Call, params: wire.GetConfig) -> wire.ConfigValue:
     reloader = call.gateway.reloader
-    foundation = call.runtime.foundation
-    value = redact_data(effective_value(foundation.loaded, params.key), foundation.redactor)
+    home = call.runtime.home
+    value = redact_data(effective_value(home.loaded, params.key), home.redactor)
     return wire.ConfigValue(value=value, hash=reloader.file_hash(), problems=list(reloader.problems))
 
 
 @registry.carries_out(wire.SCHEMA)
 async def explain_key(call: Call, params: wire.ExplainKey) -> wire.KeyFacts:
-    foundation = call.runtime.foundation
-    facts = redact_data(explain(foundation.loaded, params.key).as_dict(), foundation.redactor)
+    home = call.runtime.home
+    facts = redact_data(explain(home.loaded, params.key).as_dict(), home.redactor)
     told = wire.KeyFacts.model_validate(facts)
     # What a key means anybody may know; what somebody set it to is the configuration, which `config.get` has.
     return told if call.principal.is_owner else told.model_copy(update={"value": None, "origin": ""})
@@ -40,7 +40,7 @@ async def explain_key(call: Call, params: wire.ExplainKey) -> wire.KeyFacts:
 
 @registry.carries_out(wire.PATCH)
 async def patch(call: Call, params: wire.PatchConfig) -> wire.Changed:
-    foundation, reloader = call.runtime.foundation, call.gateway.reloader
+    home, reloader = call.runtime.home, call.gateway.reloader
     if reloader.file_hash() != params.base_hash:
         raise Refused(
             ErrorCode.CONFLICT, "The configuration was changed by somebody else. Read it again with config.get."
@@ -50,7 +50,7 @@ async def patch(call: Call, params: wire.PatchConfig) -> wire.Changed:
         if not change.unset and "value" not in change.model_fields_set:
             raise UsageError(f"{change.key} has no value. Give one, or `unset`.")
     changes = [Change(each.key, None if each.unset else _spell(each.value)) for each in params.changes]
-    edits = change_values(foundation.home, changes, foundation.environment, who=call.principal.audited_as)
+    edits = change_values(home.paths, changes, home.environment, who=call.principal.audited_as)
     applied = await reloader.apply()
     return applied.model_copy(update={"changed": [edit.path for edit in edits if edit.changed]})
 

@@ -17,7 +17,7 @@ registry = Registry()
 @registry.carries_out(wire.DEVICES_LIST)
 async def list_devices(call: Call, params: Nothing) -> wire.Devices:
     gate = call.gateway.gate
-    now = call.runtime.foundation.clock.now()
+    now = call.runtime.home.clock.now()
     return wire.Devices(
         waiting=[_waiting(request) for request in gate.requests.waiting()],
         paired=[_paired(record) for record in gate.book.devices() if record.is_valid(now)],
@@ -46,14 +46,14 @@ async def reject(call: Call, params: wire.OfRequest) -> Done:
 async def revoke(call: Call, params: wire.RevokeDevice) -> Done:
     record = call.gateway.gate.book.revoke(params.id, kind="device")
     details = {"id": record.id, "name": record.name}
-    call.runtime.foundation.audit.record("gateway_token_revoked", call.principal.audited_as, details)
+    call.runtime.home.audit.record("gateway_token_revoked", call.principal.audited_as, details)
     call.gateway.tell_of_devices()
     return Done()
 
 
 def _record(call: Call, kind: str, request: PairingRequest, **more: object) -> None:
     details = {"id": request.id, "name": request.name, "address": request.address, **more}
-    call.runtime.foundation.audit.record(kind, call.principal.audited_as, details)
+    call.runtime.home.audit.record(kind, call.principal.audited_as, details)
 
 
 def _waiting(request: PairingRequest) -> wire.WaitingDevice:

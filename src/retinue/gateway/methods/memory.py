@@ -12,14 +12,14 @@ from retinue.wire import memory as wire
 from retinue.wire.agents import OfAgent
 
 if TYPE_CHECKING:
-    from retinue.runtime.memory import SessionNotebook
+    from retinue.runtime.memory.notebook import SessionNotebook
 
 registry = Registry()
 
 
 async def _notebook(call: Call, agent: str | None) -> SessionNotebook | None:
-    found = call.runtime.foundation.agent_id(agent)
-    return await call.runtime.memories.notebook(call.runtime.agent(found).room, SessionKey.main(found))
+    found = call.runtime.home.agent_id(agent)
+    return await call.runtime.memories.notebook(call.runtime.agent(found).workspace, SessionKey.main(found))
 
 
 @registry.carries_out(wire.SEARCH)

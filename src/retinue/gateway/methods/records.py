@@ -30,7 +30,7 @@ _GROUPS: dict[str, Callable[[UsageRecord], str]] = {
 
 @registry.carries_out(wire.MODELS_LIST)
 async def list_models(call: Call, params: OfAgent) -> wire.ModelList:
-    access = call.runtime.model_access(call.runtime.foundation.agent_id(params.agent))
+    access = call.runtime.model_access(call.runtime.home.agent_id(params.agent))
     chosen = await access.choose()
     known = {ref: access.info(ref) for ref in access.known()}
     return wire.ModelList(
@@ -50,9 +50,9 @@ async def list_models(call: Call, params: OfAgent) -> wire.ModelList:
 
 @registry.carries_out(wire.USAGE)
 async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
-    foundation = call.runtime.foundation
-    agents = (foundation.agent_id(params.agent),) if params.agent else foundation.config.agents.ids
-    since = foundation.clock.now() - timedelta(days=params.days)
+    home = call.runtime.home
+    agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
+    since = home.clock.now() - timedelta(days=params.days)
     records = [record for agent in agents for record in call.runtime.agent(agent).store.usage(since)]
     sums = group(records, _GROUPS[params.by])
     return wire.UsageSums(

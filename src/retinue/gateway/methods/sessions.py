@@ -12,7 +12,7 @@ from retinue.gateway.gate import Refused
 from retinue.gateway.gateway import Call
 from retinue.gateway.history import Reading, read_messages
 from retinue.gateway.registry import Registry
-from retinue.runtime.desk import ConversationDesk
+from retinue.runtime.commands.session_api import SessionApi
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
 from retinue.wire import sessions as wire
 from retinue.wire.agent import OfSession
@@ -48,8 +48,8 @@ def _row(call: Call, session: Session) -> wire.SessionRow:
 
 @registry.carries_out(wire.LIST)
 async def list_sessions(call: Call, params: wire.ListSessions) -> wire.SessionList:
-    foundation = call.runtime.foundation
-    agents = (foundation.agent_id(params.agent),) if params.agent else foundation.config.agents.ids
+    home = call.runtime.home
+    agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     found = [session for agent in agents for session in call.runtime.agent(agent).store.list()]
     found.sort(key=lambda session: session.updated_at, reverse=True)
     return wire.SessionList(sessions=[_row(call, session) for session in found[: params.limit]])
@@ -76,7 +76,7 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
         reading = Reading(
             params.limit,
             parts.tools.redact,
-            parts.room.settings.heartbeat.ack_max_chars,
+            parts.workspace.settings.heartbeat.ack_max_chars,
             heartbeats=key.kind is SessionKind.HEARTBEAT,
             raw=params.raw,
         )
@@ -111,7 +111,7 @@ async def compact(call: Call, params: wire.CompactSession) -> wire.Told:
 @registry.carries_out(wire.PATCH)
 async def patch(call: Call, params: wire.PatchSession) -> wire.FoundSession:
     key = _session(call, params)
-    desk = ConversationDesk(call.runtime.conversation(key), Inbound("", key))
+    desk = SessionApi(call.runtime.conversation(key), Inbound("", key))
     given = params.model_fields_set
     if "model" in given:  # first, because it alone can still be refused
         await desk.choose_model(params.model)

@@ -24,14 +24,14 @@ async def health(call: Call, params: Nothing) -> wire.Health:
 @registry.carries_out(wire.STATUS)
 async def status(call: Call, params: Nothing) -> wire.Status:
     gateway = call.gateway
-    foundation = gateway.runtime.foundation
+    home = gateway.runtime.home
     return wire.Status(
         version=__version__,
         pid=os.getpid(),
         epoch=gateway.hub.epoch,
         started_at=gateway.started_at,
-        uptime_seconds=(foundation.clock.now() - gateway.started_at).total_seconds(),
-        home=str(foundation.home.path),
+        uptime_seconds=(home.clock.now() - gateway.started_at).total_seconds(),
+        home=str(home.paths.path),
         address=gateway.address,
         connections=len(gateway.connections),
         turns_running=gateway.runtime.lanes.running,

@@ -17,8 +17,8 @@ from retinue.gateway.gate import Principal, Refused, bearer_token
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
 from retinue.gateway.visitors import identify
-from retinue.runtime.courier import find_account, most_media_bytes
-from retinue.runtime.intake import Arrival, take_in
+from retinue.runtime.channels.delivery import find_account, most_media_bytes
+from retinue.runtime.channels.receive import Arrival, take_in
 from retinue.security.content import sanitise_line
 from retinue.security.literals import literal
 from retinue.wire.frames import Base64, Params, Wire
@@ -122,7 +122,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
         if not body.text.strip() and not body.media:
             raise Refused(ErrorCode.BAD_REQUEST, "The message is empty. It needs a `text`, or `media`.")
         principal = principal_of(request)
-        most = most_media_bytes(found[0], gateway.runtime.foundation.config.agents.defaults)
+        most = most_media_bytes(found[0], gateway.runtime.home.config.agents.defaults)
         pictures = [each for each in body.media if is_shown(each, most)]
         arrival = Arrival(
             origin_of(account, body),

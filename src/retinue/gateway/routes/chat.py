@@ -28,14 +28,14 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
         tags=["openai"],
     )
     async def complete(body: ChatRequest, request: Request) -> Response:
-        settings = gateway.runtime.foundation.config.gateway.http.endpoints.chat_completions
+        settings = gateway.runtime.home.config.gateway.http.endpoints.chat_completions
         refuse_switched_off(settings, "chatCompletions")
         refuse_unsupported(body)
         dialogue = dialogue_for(gateway, "messages")
         read_messages(body.messages, dialogue)
         wish = Wish(body.model, body.user, tools=read_tools(body))
         hearing = await ask(gateway, request, wish, dialogue)
-        created = int(gateway.runtime.foundation.clock.now().timestamp())
+        created = int(gateway.runtime.home.clock.now().timestamp())
         completion = Completion(hearing.run, created, body.model)
         headers = reply_headers(hearing)
         if body.stream:

@@ -37,7 +37,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
     async def embed(body: EmbeddingRequest) -> Response:
         agent = _find_owner(gateway, body.model)
         texts = _read_texts(body)
-        room = gateway.runtime.agent(agent).room
+        room = gateway.runtime.agent(agent).workspace
         who, vectors = await gateway.runtime.memories.embed(room, texts)
         if body.dimensions is not None and body.dimensions != vectors.shape[1]:
             raise BadField("dimensions", f"{who} gives vectors of {vectors.shape[1]} dimensions, and no others.")
@@ -54,9 +54,9 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
 def _find_owner(gateway: Gateway, model: str) -> AgentId:
     """Whose embedder is meant: an agent's by its name, the default agent's by the embedder's own."""
-    config = gateway.runtime.foundation.config
+    config = gateway.runtime.home.config
     default = config.agents.default_id
-    names = gateway.runtime.memories.embedder_names(gateway.runtime.agent(default).room)
+    names = gateway.runtime.memories.embedder_names(gateway.runtime.agent(default).workspace)
     return default if model in names else find_agent(config, model)
 
 

@@ -41,7 +41,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
 def _families(gateway: Gateway) -> list[Family]:
     meters, runtime = gateway.meters, gateway.runtime
-    age = (runtime.foundation.clock.now() - gateway.started_at).total_seconds()
+    age = (runtime.home.clock.now() - gateway.started_at).total_seconds()
     return [
         counter("retinue_turns_started", "Turns that began.", [(meters.turns_started, {})]),
         counter(

@@ -14,7 +14,7 @@ from retinue.gateway.gate import Refused, bearer_token
 from retinue.gateway.gateway import Gateway
 from retinue.gateway.registry import Entry
 from retinue.gateway.visitors import identify
-from retinue.runtime.webhooks import understand
+from retinue.runtime.automation.webhooks import understand
 from retinue.wire.frames import Wire
 from retinue.wire.protocol import ErrorCode
 
@@ -39,7 +39,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
     @router.post(f"{place}/{{name:path}}", openapi_extra=needs(None), summary="Give an agent something to do.")
     async def hook(name: str, request: Request) -> HookAccepted:
-        settings = gateway.runtime.foundation.config.hooks
+        settings = gateway.runtime.home.config.hooks
         if not settings.enabled:
             raise Refused(ErrorCode.NOT_FOUND, "Webhooks are not served (hooks.enabled).")
         if settings.token is None:
@@ -50,7 +50,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
         body = _read(await request.body(), settings.max_body_bytes)
         try:
             headers = {header: text for header, text in request.headers.items() if header not in _KEPT_BACK}
-            task = await understand(gateway.runtime.foundation, name, body, headers)
+            task = await understand(gateway.runtime.home, name, body, headers)
             if task is None:
                 return HookAccepted(status="skipped")
             run = await gateway.hooks.take(task)
@@ -63,7 +63,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
 def _place(gateway: Gateway | None) -> str:
     """Where webhooks are; the protocol's documents are made from routes without a gateway."""
-    return gateway.runtime.foundation.config.hooks.path if gateway is not None else "/hooks"
+    return gateway.runtime.home.config.hooks.path if gateway is not None else "/hooks"
 
 
 def _read(raw: bytes, most: int) -> Mapping[str, Any]:

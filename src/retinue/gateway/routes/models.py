@@ -24,14 +24,14 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
 
     @router.get("/v1/models", openapi_extra=needs(Scope.READ), summary="Every agent, as a model.", tags=["openai"])
     async def list_models() -> Response:
-        names = model_names(gateway.runtime.foundation.config)
+        names = model_names(gateway.runtime.home.config)
         return json_response({"object": "list", "data": list(map(describe, names))})
 
     @router.get(
         "/v1/models/{model:path}", openapi_extra=needs(Scope.READ), summary="One agent, as a model.", tags=["openai"]
     )
     async def show_model(model: str) -> Response:
-        find_agent(gateway.runtime.foundation.config, model)
+        find_agent(gateway.runtime.home.config, model)
         return json_response(describe(model))
 
     return router

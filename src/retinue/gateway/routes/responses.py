@@ -34,13 +34,13 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
         tags=["openai"],
     )
     async def respond(body: ResponseRequest, request: Request) -> Response:
-        refuse_switched_off(gateway.runtime.foundation.config.gateway.http.endpoints.responses, "responses")
+        refuse_switched_off(gateway.runtime.home.config.gateway.http.endpoints.responses, "responses")
         refuse_unsupported(body)
         dialogue = dialogue_for(gateway, "input")
         read_input(body, dialogue)
         wish = Wish(body.model, body.user, read_previous(body.previous_response_id), read_tools(body))
         hearing = await ask(gateway, request, wish, dialogue)
-        writer = ResponseWriter(hearing.run, int(gateway.runtime.foundation.clock.now().timestamp()), body)
+        writer = ResponseWriter(hearing.run, int(gateway.runtime.home.clock.now().timestamp()), body)
         headers = reply_headers(hearing)
         if body.stream:
             return EventStream(hearing, writer.stream(hearing), headers)

@@ -1,0 +1,94 @@
+"""Messages that people write in several pieces, one right after the other, and mean as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from retinue.core.envelope import Inbound, Source
+from retinue.dispatch.commands.command import parse_command
+from retinue.dispatch.inbox import Waiting
+from retinue.dispatch.settings import InboundSettings
+
+WAITS_AT_MOST = 10
+"""Somebody who never stops writing is answered after this many waits at the latest."""
+NO_WAIT = timedelta(0)
+_LABEL = "[From "
+
+
+@dataclass(frozen=True, slots=True)
+class DebounceRules:
+    """How long a message of a channel waits for its next piece; none that did not come from one waits."""
+
+    wait: timedelta = NO_WAIT
+    by_channel: Mapping[str, timedelta] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: InboundSettings) -> DebounceRules:
+        by_channel = {name: _milliseconds(each) for name, each in settings.by_channel.items()}
+        return cls(_milliseconds(settings.debounce_ms), by_channel)
+
+    def wait_after(self, message: Waiting) -> timedelta:
+        """How long to wait for what may follow; a picture, and what stands alone, ends a message."""
+        inbound = message.inbound
+        if not _may_be_piece(inbound) or inbound.images or inbound.origin is None:
+            return NO_WAIT
+        return self.by_channel.get(inbound.origin.channel, self.wait)
+
+
+EACH_BY_ITSELF = DebounceRules()
+"""No message waits for another."""
+
+
+def find_pieces(messages: Sequence[Waiting], rules: DebounceRules) -> tuple[Waiting, ...]:
+    """The first message, with those that follow it as further pieces."""
+    pieces = [messages[0]]
+    for message in messages[1:]:
+        wait = rules.wait_after(pieces[-1])
+        if not wait or not _belong_together(pieces[-1].inbound, message.inbound):
+            break
+        if message.accepted_at - pieces[-1].accepted_at > wait:
+            break
+        pieces.append(message)
+    return tuple(pieces)
+
+
+def complete_at(pieces: Sequence[Waiting], rules: DebounceRules, now: datetime) -> datetime:
+    """When a message counts as complete; a clock that was set back makes nobody wait longer."""
+    wait = rules.wait_after(pieces[-1])
+    at_most = pieces[0].accepted_at + wait * WAITS_AT_MOST
+    return min(pieces[-1].accepted_at + wait, at_most, now + wait)
+
+
+def join_pieces(pieces: Sequence[Waiting]) -> str:
+    """The text of a message in pieces; who wrote it is said once."""
+    texts = [pieces[0].inbound.text]
+    for piece in pieces[1:]:
+        label, _, rest = piece.inbound.text.partition("\n")
+        is_known = label.startswith(_LABEL) and label in texts[0].splitlines()
+        texts.append(rest if is_known else piece.inbound.text)
+    return "\n".join(texts)
+
+
+def _belong_together(before: Inbound, after: Inbound) -> bool:
+    one, other = before.origin, after.origin
+    if one is None or other is None or not _may_be_piece(after):
+        return False
+    return (one.channel, one.account, one.kind, one.peer, one.thread, one.writer, before.owner) == (
+        other.channel,
+        other.account,
+        other.kind,
+        other.peer,
+        other.thread,
+        other.writer,
+        after.owner,
+    )
+
+
+def _may_be_piece(inbound: Inbound) -> bool:
+    return inbound.source is Source.CHAT and not inbound.stands_alone and parse_command(inbound.text) is None
+
+
+def _milliseconds(count: int) -> timedelta:
+    return timedelta(milliseconds=max(0, count))

@@ -1,0 +1,205 @@
+"""The registry of sub-agents: who was started by whom, and results that stay until the parent has them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from retinue.core.clock import Clock, format_moment, parse_moment
+from retinue.core.errors import UsageError
+from retinue.core.keys import RunId, SessionKey
+from retinue.core.messages import Usage
+from retinue.dispatch.envelope_codec import encode_usage
+from retinue.dispatch.subagents import Child, ChildState
+from retinue.sessions.message_codec import decode_usage
+from retinue.storage.database import Database, Value
+
+_KEEP = """
+INSERT INTO children (run, parent, session, state, asked_at, ended_at, told_at, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run) DO UPDATE SET state = excluded.state, ended_at = excluded.ended_at, told_at = excluded.told_at,
+    body = excluded.body
+"""
+_FIND = "SELECT body FROM children {where} ORDER BY asked_at DESC, run LIMIT ?"
+_COUNT = """
+SELECT count(*) FILTER (WHERE state = 'running') AS running,
+    count(*) FILTER (WHERE ended_at IS NOT NULL AND told_at IS NULL) AS untold
+FROM children WHERE parent = ?
+"""
+_DUE = "WHERE ended_at < ? AND told_at IS NOT NULL AND json_extract(body, '$.archivedAt') IS NULL"
+_EXPIRED = "WHERE ended_at < ? AND told_at IS NULL"
+_FORGET = "DELETE FROM children WHERE told_at < ? AND json_extract(body, '$.archivedAt') IS NOT NULL"
+MOST_LISTED = 200
+EVERY = -1
+
+
+class SubagentStore:
+    """The children of all sessions of a home."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def add(self, child: Child) -> None:
+        with self._database.change() as base:
+            _write(base, child)
+
+    def get(self, run: str) -> Child:
+        """A child by its run, or by the beginning of it; raises `UsageError` where none or several have it."""
+        found = self._find("WHERE run = ?", run) or self._find("WHERE substr(run, 1, length(?)) = ?", run, run)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"Several sub-agents begin with '{run}': {', '.join(child.run for child in found[:5])}.")
+        raise UsageError(f"There is no sub-agent '{run}'. `retinue subagents list` shows them.")
+
+    def of_session(self, session: SessionKey) -> Child | None:
+        """The child that works in a session."""
+        found = self._find("WHERE session = ?", session.text)
+        return found[0] if found else None
+
+    def of_parent(self, parent: SessionKey) -> tuple[Child, ...]:
+        """The newest children of a session, the newest first."""
+        return self._find("WHERE parent = ?", parent.text)
+
+    def named(self, parent: SessionKey, name: str) -> Child | None:
+        """The child of a session that it calls by a name: the one at work, else the newest."""
+        found = self._find("WHERE parent = ? AND json_extract(body, '$.taskName') = ?", parent.text, name)
+        return next((child for child in found if child.ended_at is None), found[0] if found else None)
+
+    def all(self, most: int = MOST_LISTED) -> tuple[Child, ...]:
+        """The newest children of all sessions, the newest first."""
+        return self._find("", most=most)
+
+    def active(self, parent: SessionKey | None = None) -> tuple[Child, ...]:
+        """All children, or those of a session, that have not ended or whose parent has not been told."""
+        where = "WHERE (ended_at IS NULL OR told_at IS NULL)"
+        if parent is None:
+            return self._find(where, most=EVERY)
+        return self._find(f"{where} AND parent = ?", parent.text, most=EVERY)
+
+    def count(self, parent: SessionKey) -> tuple[int, int]:
+        """How many children of a session are at work or wait for a place, and how many results it has not heard."""
+        (row,) = self._database.read(_COUNT, (parent.text,))
+        return row["running"], row["untold"]
+
+    def started(self, run: RunId) -> Child:
+        """Note that a child's turn runs; the first time counts. Returns what is kept."""
+        kept = self.get(run)
+        if kept.started_at is None:
+            self._change(run, started_at=self._clock.now())
+        return self.get(run)
+
+    def describe_end(self, run: RunId, text: str, usage: Usage, *, foreign: bool) -> Child:
+        """Add to a child that was ended from outside what it had done by then. Returns what is kept."""
+        self._change(run, text=text, usage=usage, foreign=foreign)
+        return self.get(run)
+
+    def end(self, run: RunId, state: ChildState, outcome: Child, *, told: bool = False) -> Child:
+        """Keep how a child ended; the first end counts. Returns what is kept.
+
+        `told` says that its parent knows already and needs no message.
+        """
+        now = self._clock.now()
+        with self._database.change() as base:
+            row = base.execute("SELECT body FROM children WHERE run = ?", (run,)).fetchone()
+            kept = _decode(row["body"]) if row else outcome
+            if kept.state is ChildState.RUNNING:
+                kept = replace(
+                    outcome, state=state, started_at=kept.started_at, ended_at=now, told_at=now if told else None
+                )
+                _write(base, kept)
+            return kept
+
+    def told(self, run: RunId) -> None:
+        """Note that the parent has the result for good."""
+        self._change(run, told_at=self._clock.now())
+
+    def archived(self, run: RunId) -> None:
+        self._change(run, archived_at=self._clock.now())
+
+    def to_archive(self, after: timedelta) -> tuple[Child, ...]:
+        """Children that ended long enough ago and are not put away."""
+        return self._find(_DUE, format_moment(self._clock.now() - after), most=EVERY)
+
+    def expire(self, after: timedelta) -> tuple[Child, ...]:
+        """Let no result wait longer for its parent than that; returns those that nobody took."""
+        old = self._find(_EXPIRED, format_moment(self._clock.now() - after), most=EVERY)
+        for child in old:
+            self.told(child.run)
+        return old
+
+    def forget(self, after: timedelta) -> None:
+        """Remove children that were told of and put away, so long after the telling."""
+        with self._database.change() as base:
+            base.execute(_FORGET, (format_moment(self._clock.now() - after),))
+
+    def _change(self, run: RunId, **changes: Any) -> None:
+        with self._database.change() as base:
+            row = base.execute("SELECT body FROM children WHERE run = ?", (run,)).fetchone()
+            if row is not None:
+                _write(base, replace(_decode(row["body"]), **changes))
+
+    def _find(self, where: str, *values: Value, most: int = MOST_LISTED) -> tuple[Child, ...]:
+        rows: Sequence[sqlite3.Row] = self._database.read(_FIND.format(where=where), (*values, most))
+        return tuple(_decode(row["body"]) for row in rows)
+
+
+def _write(base: sqlite3.Connection, child: Child) -> None:
+    ended = format_moment(child.ended_at) if child.ended_at else None
+    told = format_moment(child.told_at) if child.told_at else None
+    values = (child.run, child.parent.text, child.session.text, child.state, format_moment(child.asked_at), ended, told)
+    base.execute(_KEEP, (*values, json.dumps(describe_child(child), ensure_ascii=False)))
+
+
+def describe_child(child: Child) -> dict[str, Any]:
+    """A child as plain data."""
+    return {
+        "runId": child.run,
+        "parent": child.parent.text,
+        "session": child.session.text,
+        "task": child.task,
+        "label": child.label,
+        "taskName": child.task_name,
+        "owner": child.owner,
+        "askedAt": format_moment(child.asked_at),
+        "timeoutSeconds": child.timeout.total_seconds() if child.timeout else None,
+        "cleanup": child.cleanup,
+        "model": child.model,
+        "foreign": child.foreign,
+        "startedAt": format_moment(child.started_at) if child.started_at else None,
+        "state": child.state.value,
+        "endedAt": format_moment(child.ended_at) if child.ended_at else None,
+        "text": child.text,
+        "usage": encode_usage(child.usage),
+        "toldAt": format_moment(child.told_at) if child.told_at else None,
+        "archivedAt": format_moment(child.archived_at) if child.archived_at else None,
+    }
+
+
+def _decode(body: str) -> Child:
+    data = json.loads(body)
+    return Child(
+        run=RunId(data["runId"]),
+        parent=SessionKey.parse(data["parent"]),
+        session=SessionKey.parse(data["session"]),
+        task=data["task"],
+        label=data["label"],
+        task_name=data.get("taskName", ""),
+        owner=data["owner"],
+        asked_at=parse_moment(data["askedAt"]),
+        timeout=timedelta(seconds=data["timeoutSeconds"]) if data["timeoutSeconds"] else None,
+        cleanup=data["cleanup"],
+        model=data["model"],
+        foreign=data.get("foreign") is True,
+        started_at=parse_moment(data["startedAt"]) if data.get("startedAt") else None,
+        state=ChildState(data["state"]),
+        ended_at=parse_moment(data["endedAt"]) if data["endedAt"] else None,
+        text=data["text"],
+        usage=decode_usage(data["usage"]),
+        told_at=parse_moment(data["toldAt"]) if data["toldAt"] else None,
+        archived_at=parse_moment(data["archivedAt"]) if data["archivedAt"] else None,
+    )

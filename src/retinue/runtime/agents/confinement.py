@@ -1,0 +1,146 @@
+"""Sandboxed sessions: which folder their tools work in, and what their prompt says about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from retinue.context.prompt.inputs import SandboxFacts
+from retinue.core.errors import StorageError, WorkspaceError
+from retinue.core.keys import SessionKey
+from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
+from retinue.runtime.agents.policy import elevation_gates
+from retinue.runtime.home import Home
+from retinue.sandbox.profile import Access, Confinement, Network, SandboxUnavailable
+from retinue.sandbox.sandboxes import Sandboxes
+from retinue.storage.files import Root
+from retinue.storage.readonly import ReadOnlyRoot
+
+
+def make_sandboxes(home: Home) -> Sandboxes:
+    """The sandboxes of a home, as its configuration wants them."""
+    return Sandboxes(
+        home=home.paths.path,
+        settings_of=lambda agent: home.config.agents.resolve(agent).sandbox,
+        workspace_of=lambda agent: locate_workspace(home, agent),
+        now=home.clock.now,
+        inherited=home.environment,
+    )
+
+
+def confine_session(workspace: AgentWorkspace, session: SessionKey) -> Confinement | None:
+    """The sandbox of a session; None where it is not confined."""
+    return make_sandboxes(workspace.home).confine(session, tuple(root.path for root in workspace.readable))
+
+
+def working_root(workspace: AgentWorkspace, session: SessionKey) -> Root:
+    """The folder that a session's tools work in while nothing is lifted: the workspace, or what stands in for it."""
+    confinement = confine_session(workspace, session)
+    if confinement is None or confinement.access is Access.WRITE:
+        return workspace.root
+    if confinement.access is Access.NONE:
+        make_sandboxes(workspace.home).open(confinement, session)
+    known = workspace.stand_ins.get(confinement.folder)
+    if known is None or not _is_there(known, confinement.folder):
+        if known is not None:
+            known.close()
+        kind = ReadOnlyRoot if confinement.access is Access.READ else Root
+        known = workspace.stand_ins[confinement.folder] = kind.open(confinement.folder, closed=workspace.root.closed)
+    return known
+
+
+def enter_folder(workspace: AgentWorkspace, whole: Root, below: str) -> Root:
+    """A folder of a workspace that a session is kept to; it stays open as long as the room.
+
+    Raises `WorkspaceError` where it cannot be used any more: trying again would not bring it back.
+    """
+    try:
+        fresh = whole.enter(below)
+    except StorageError as error:
+        raise WorkspaceError(f"This session is kept to one folder, which cannot be used any more: {error}") from error
+    known = workspace.stand_ins.get(fresh.path)
+    if known is not None and type(known) is type(fresh) and known.place == fresh.place:
+        fresh.close()
+        return known
+    if known is not None:
+        known.close()
+    workspace.stand_ins[fresh.path] = fresh
+    return fresh
+
+
+def may_write_notes(workspace: AgentWorkspace, session: SessionKey) -> bool:
+    """Whether a session may leave notes in the workspace: a sandboxed one only where it may write there itself."""
+    confinement = confine_session(workspace, session)
+    return confinement is None or confinement.access is Access.WRITE
+
+
+def _is_there(root: Root, path: Path) -> bool:
+    """Whether a folder is still the one that was opened; a pruned sandbox is made anew."""
+    found = path.stat()
+    return (found.st_dev, found.st_ino) == (root.place.device, root.place.inode)
+
+
+def describe_sandbox(
+    workspace: AgentWorkspace, session: SessionKey, below: str = ""
+) -> tuple[str, SandboxFacts | None]:
+    """The folder that the prompt calls the working directory, and what it says of the sandbox.
+
+    `below` is the folder of the workspace that the session is kept to.
+    """
+    confinement = confine_session(workspace, session)
+    if confinement is None:
+        return str(workspace.root.path / below), None
+    home, settings = workspace.home, workspace.settings.sandbox
+    in_container = settings.backend in ("docker", "podman")
+    facts = SandboxFacts(
+        workspace=str((Path(settings.docker.workdir) if in_container else confinement.folder) / below),
+        access=confinement.access.value,
+        network=settings.docker.network != "none" if in_container else confinement.network is Network.PROXY,
+        elevated=all(gate.enabled for gate in elevation_gates(home.config, workspace.settings)),
+    )
+    folder = confinement.folder if confinement.access is Access.NONE else workspace.root.path
+    return str(folder / below), facts
+
+
+def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
+    """How a session is confined, or would be, and what its commands see; makes nothing."""
+    sandboxes, settings = make_sandboxes(home), home.config.agents.resolve(session.agent).sandbox
+    standing = sandboxes.standing(session)
+    found: dict[str, Any] = {
+        "agent": session.agent,
+        "session": str(session),
+        "confined": standing.confined,
+        "because": standing.because,
+        "mode": settings.mode,
+        "scope": settings.scope,
+        "refused": None,
+    }
+    try:
+        confinement = sandboxes.draw(session, _list_shown(home, session))
+    except SandboxUnavailable as error:
+        return found | {"refused": str(error)}
+    choice = sandboxes.choose(confinement, session)
+    writable = [*([confinement.folder] if confinement.writable else []), confinement.temporary, confinement.user_home]
+    readable = ["/usr", *([] if confinement.writable else [confinement.folder]), *confinement.shown]
+    return found | {
+        "sandbox": confinement.name,
+        "backend": choice.backend.name if choice.backend else None,
+        "candidates": [asdict(candidate) for candidate in choice.candidates],
+        "access": confinement.access.value,
+        "folder": str(confinement.folder),
+        "writable": [str(path) for path in writable],
+        "readable": [str(path) for path in readable],
+        "hidden": [str(path) for path in confinement.hidden],
+        "network": confinement.network.value,
+        "hosts": list(confinement.hosts),
+        "limits": asdict(confinement.limits),
+    }
+
+
+def _list_shown(home: Home, session: SessionKey) -> tuple[Path, ...]:
+    try:
+        with open_workspace(home, session.agent) as workspace:
+            return tuple(root.path for root in workspace.readable)
+    except WorkspaceError:
+        return ()

@@ -1,0 +1,37 @@
+"""What is kept of conversations, reached without starting one."""
+
+from __future__ import annotations
+
+from retinue.context.prompt.report import PromptReport
+from retinue.core.keys import AgentId, SessionKey
+from retinue.runtime.agents.agent import locate_workspace
+from retinue.runtime.home import Home
+from retinue.sessions.entries import Noted
+from retinue.sessions.store import SessionStore
+from retinue.sessions.tail import read_whole
+
+PROMPT_SENT = "retinue:prompt"
+"""The entry that keeps what a prompt was made of."""
+
+
+def open_sessions(home: Home, agent: AgentId) -> SessionStore:
+    """The sessions of an agent; creates nothing until it is asked for something."""
+    return SessionStore(
+        home.paths.sessions(agent),
+        home.clock,
+        durable=home.config.session.durability == "power",
+        cwd=str(locate_workspace(home, agent)),
+    )
+
+
+def sent_prompts(home: Home, key: SessionKey) -> list[PromptReport]:
+    """The prompts that a session was sent, oldest first; one for each time that something in them changed."""
+    session = open_sessions(home, key.agent).find(key)
+    if session is None:
+        return []
+    _, tree = read_whole(home.paths.sessions(key.agent) / f"{session.id}.jsonl")
+    return [
+        PromptReport.from_json(entry.body.data)
+        for entry in tree.path
+        if isinstance(entry.body, Noted) and entry.body.kind == PROMPT_SENT
+    ]

@@ -1,0 +1,102 @@
+"""The tools of a session: made once from what the plugins registered, then narrowed to what it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from retinue.context.prompt.inputs import BackgroundCommand
+from retinue.core.clock import random_id
+from retinue.core.keys import AgentId, SessionKey
+from retinue.core.model import ModelInfo
+from retinue.runtime.agents.agent import AgentWorkspace
+from retinue.runtime.agents.confinement import make_sandboxes
+from retinue.runtime.agents.skill_variables import skill_variables
+from retinue.runtime.board import Board
+from retinue.runtime.channels.routing import reachable
+from retinue.runtime.home import Home
+from retinue.security.secrets import Secrets
+from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.running import CommandTable
+from retinue.toolkit.search import search_tools
+from retinue.tools.allowlist import AllowRules
+from retinue.tools.policy import Layers, decide
+from retinue.tools.tool import Tool
+from retinue.tools.toolset import Toolset, cap_output
+
+
+@dataclass(frozen=True)
+class SessionTools:
+    """All tools there are, and what each session gets of them."""
+
+    home: Home
+    toolset: Toolset
+    commands: CommandTable
+    secrets: Secrets
+    _selected: dict[Layers, tuple[Tool[Any], ...]] = field(default_factory=dict, init=False, compare=False)
+
+    def for_session(self, layers: Layers, model: ModelInfo) -> tuple[Tool[Any], ...]:
+        """The tools of a session, fixed while it lasts: what the layers leave, and none for a model without calls."""
+        if not model.tools:
+            return ()
+        found = self._selected.get(layers)
+        if found is None:
+            found = self._selected[layers] = tuple(self._select(layers))
+        return found
+
+    def _select(self, layers: Layers) -> Iterator[Tool[Any]]:
+        left = Toolset(
+            tool for tool in self.toolset.values() if not decide(tool.name, layers, owner_only=tool.owner_only).denied
+        )
+        yield from left.values()
+        yield from (tool for tool in search_tools(left) if not decide(tool.name, layers).denied)
+
+    def cap_for(self, workspace: AgentWorkspace, model: ModelInfo) -> Callable[[str], str]:
+        """What shortens a tool's result to what the model can take."""
+        override = workspace.settings.context_limits.tool_result_max_chars
+        return lambda text: cap_output(text, model.window, override)
+
+    def background(self, agent: AgentId, session: SessionKey) -> tuple[BackgroundCommand, ...]:
+        """The commands of a session that still run."""
+        return tuple(
+            BackgroundCommand(command.id, "running", command.launch.text)
+            for command in self.commands.of_agent(agent)
+            if command.end is None and command.launch.session == session
+        )
+
+    async def variables(self, workspace: AgentWorkspace) -> dict[str, str]:
+        """What the skills of an agent bring along for its commands."""
+        return await skill_variables(workspace, self.secrets)
+
+    def hide(self, text: str) -> str:
+        """The text without the exact secrets that this process knows; what only looks like a key stays."""
+        return self.secrets.redactor.hide_exact(text)
+
+    def redact(self, text: str) -> str:
+        """The text without the secrets that this process knows."""
+        return self.secrets.redactor.redact(text)
+
+
+def make_tools(
+    home: Home, commands: CommandTable, board: Board, secrets: Secrets, rulebook: AllowRules
+) -> SessionTools:
+    """Ask every registered family for its tools."""
+    parts = ToolParts(
+        settings=home.config.tools,
+        clock=home.clock,
+        new_id=random_id,
+        commands=commands,
+        board=board,
+        environment=home.environment,
+        secrets=secrets,
+        notebooks=board.notebook,
+        jobs=board.jobs,
+        company=board.company,
+        messenger=board.messenger if reachable(home.config) else None,
+        steward=board.steward if board.process else None,
+        rulebook=rulebook,
+        sandboxes=make_sandboxes(home),
+    )
+    tools = [tool for factory in home.registry.tools.values() for tool in factory.make.load()(parts)]
+    return SessionTools(home, Toolset(tools), commands, secrets)

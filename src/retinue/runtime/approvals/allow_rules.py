@@ -1,0 +1,290 @@
+"""Which commands each agent may run: what is configured, and what people allowed for good.
+
+An agent's own `tools.exec` holds over the one for all: whatever it sets replaces the value, except that its patterns,
+trusted folders and profiles come on top of the shared ones. What a person remembers belongs to one agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from retinue.config.schema import Config
+from retinue.config.sections.tools import AgentExec, ExecSection
+from retinue.config.sections.tools import SafeBinProfile as ProfileSettings
+from retinue.core.clock import Clock, format_moment
+from retinue.core.errors import ConfigError, StorageError, UsageError
+from retinue.core.keys import AgentId
+from retinue.security.literals import literal
+from retinue.security.redaction import redact_everything
+from retinue.storage.auditlog import AuditLog
+from retinue.storage.database import Database
+from retinue.tools.allowlist import (
+    DEFAULT_SAFE_BINS,
+    ArgvPattern,
+    AskWhen,
+    CommandRules,
+    SafeBinProfile,
+    Security,
+)
+from retinue.tools.approval_store import make_code
+from retinue.tools.approvals import Approver, NotAnApprover
+
+log = logging.getLogger(__name__)
+
+LONGEST_COMMAND_KEPT = 2_000
+"""Characters of a command that are kept beside a rule; approvals keep theirs whole."""
+
+_REMEMBERED = "SELECT pattern FROM command_rules WHERE agent = ? ORDER BY rowid"
+
+_LIST = """
+SELECT rule.id, rule.agent, rule.pattern, rule.added_at, rule.added_by, rule.command,
+    use.used_at, use.command AS used_command, use.uses
+FROM command_rules rule LEFT JOIN rule_uses use ON use.agent = rule.agent AND use.pattern = rule.pattern
+ORDER BY rule.agent, rule.rowid
+"""
+
+_USES = "SELECT pattern, used_at, command AS used_command, uses FROM rule_uses WHERE agent = ?"
+
+_ADD = """
+INSERT INTO command_rules (id, agent, pattern, added_at, added_by, command) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (agent, pattern) DO NOTHING
+"""
+
+_HAS = "SELECT 1 FROM command_rules WHERE id = ?"
+
+_REMOVE = "DELETE FROM command_rules WHERE id = ?"
+
+_USED = """
+INSERT INTO rule_uses (agent, pattern, used_at, command, uses) VALUES (?, ?, ?, ?, 1)
+ON CONFLICT (agent, pattern) DO UPDATE SET used_at = excluded.used_at, command = excluded.command, uses = uses + 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A pattern that lets commands run unasked: where it comes from, and how it was used last.
+
+    `id` is empty where the pattern stands in the configuration, at the key `source`.
+    """
+
+    agent: AgentId
+    pattern: str
+    source: str
+    id: str = ""
+    added_at: str | None = None
+    added_by: str | None = None
+    command: str | None = None
+    used_at: str | None = None
+    used_command: str | None = None
+    uses: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id or None,
+            "agent": self.agent,
+            "pattern": self.pattern,
+            "source": self.source,
+            "addedAt": self.added_at,
+            "addedBy": self.added_by,
+            "command": self.command,
+            "lastUsedAt": self.used_at,
+            "lastUsedCommand": self.used_command,
+            "uses": self.uses,
+        }
+
+    def __str__(self) -> str:
+        used = f"used {self.uses}×, last {self.used_at} by `{self.used_command}`" if self.used_at else "never used"
+        added = f", added {self.added_at} by {self.added_by}" if self.added_at else ""
+        return f"{self.id or '—':<6} {self.pattern}  ({self.agent}, {self.source}{added}; {used})"
+
+
+def _no_bins(agent: AgentId) -> frozenset[str]:
+    return frozenset()
+
+
+class ConfiguredAllowRules:
+    """The rules of all agents of a home; satisfies `tools.allowlist.Rulebook`."""
+
+    def __init__(self, config: Config, database: Database, audit: AuditLog, clock: Clock) -> None:
+        self._config = config
+        self._database = database
+        self._audit = audit
+        self._clock = clock
+        self._skill_bins: Callable[[AgentId], frozenset[str]] = _no_bins
+        self._sections = cache(self._read_sections)
+        self._configured = cache(self._read_configured)
+
+    def attach_skills(self, skill_bins: Callable[[AgentId], frozenset[str]]) -> None:
+        """Say where the programs of an agent's skills are to be found."""
+        self._skill_bins = skill_bins
+
+    def renewed(self, config: Config) -> ConfiguredAllowRules:
+        """The same remembered rules under another configuration."""
+        fresh = ConfiguredAllowRules(config, self._database, self._audit, self._clock)
+        fresh.attach_skills(self._skill_bins)
+        return fresh
+
+    def rules(self, agent: AgentId) -> CommandRules:
+        """What the agent may run now."""
+        shared, own = self._sections(agent)
+        remembered = (row["pattern"] for row in self._database.read(_REMEMBERED, (agent,)))
+        merged = merge_sections(shared, own)
+        bins = self._skill_bins(agent) if merged.auto_allow_skills else frozenset()
+        return make_rules(merged, (*self._configured(agent), *_readable(remembered)), bins)
+
+    def used(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
+        """Record that a pattern let a command run; where that cannot be kept, the command runs all the same."""
+        values = (agent, str(pattern), format_moment(self._clock.now()), _kept(command))
+        try:
+            with self._database.change() as base:
+                base.execute(_USED, values)
+        except StorageError as error:
+            log.warning("the use of `%s` was not recorded: %s", pattern, error)
+
+    def remember(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
+        """Allow these from now on, because a person said so; where that cannot be kept, they will be asked again."""
+        try:
+            for pattern in patterns:
+                self._add(agent, pattern, command, by)
+        except StorageError as error:
+            log.warning("what %s allowed for good was not kept: %s", by, error)
+
+    def add(self, agent: AgentId, text: str, by: Approver) -> Rule:
+        """Allow what a person wrote as a pattern; raises `ConfigError` where it is none."""
+        self._check(by, "rule_added", text)
+        pattern = ArgvPattern.parse(text)
+        self._add(agent, pattern, "", by.name)
+        return next(rule for rule in self.listing(agent) if rule.id and rule.pattern == str(pattern))
+
+    def remove(self, code: str, by: Approver, agent: AgentId | None = None) -> Rule:
+        """Forget a remembered rule, named by its id or its text; raises `UsageError` where there is none such."""
+        self._check(by, "rule_removed", code)
+        wanted = code.strip()
+        known = [rule for rule in self.listing(agent) if wanted.lower() == rule.id or wanted == rule.pattern]
+        found = next((rule for rule in known if rule.id), None)
+        if found is None:
+            raise UsageError(self._no_such_rule(wanted, known, agent))
+        details = {"agent": found.agent, "pattern": found.pattern, "id": found.id}
+        with self._database.change() as base:
+            base.execute(_REMOVE, (found.id,))
+            self._audit.record("rule_removed", by.name, details)
+        return found
+
+    def listing(self, agent: AgentId | None = None) -> tuple[Rule, ...]:
+        """Every pattern, of one agent or of all: those of the configuration first, then those people remembered."""
+        agents = self._config.agents.ids if agent is None else (agent,)
+        configured = [rule for each in agents for rule in self._list_configured(each)]
+        remembered = map(_read_rule, self._database.read(_LIST))
+        return (*configured, *(rule for rule in remembered if agent in (None, rule.agent)))
+
+    def _check(self, approver: Approver, what: str, text: str) -> None:
+        """Refuse whoever may not change the rules; that they tried is written down."""
+        objection = approver.objection
+        if objection is not None:
+            details = {"wanted": what, "rule": literal(text), "because": objection}
+            self._audit.record("rule_refused", approver.name, details)
+            raise NotAnApprover(objection)
+
+    def _add(self, agent: AgentId, pattern: ArgvPattern, command: str, by: str) -> None:
+        with self._database.change() as base:
+            code = make_code()
+            while base.execute(_HAS, (code,)).fetchone() is not None:
+                code = make_code(len(code) + 1)
+            values = (code, agent, str(pattern), format_moment(self._clock.now()), by, _kept(command))
+            if base.execute(_ADD, values).rowcount == 1:
+                details = {"agent": agent, "pattern": str(pattern), "id": code}
+                self._audit.record("rule_added", by, details)
+
+    def _read_sections(self, agent: AgentId) -> tuple[ExecSection, AgentExec]:
+        return self._config.tools.exec, self._config.agents.resolve(agent).tools.exec
+
+    def _read_configured(self, agent: AgentId) -> tuple[ArgvPattern, ...]:
+        shared, own = self._sections(agent)
+        return tuple(_readable((*shared.allowlist, *own.allowlist)))
+
+    def _list_configured(self, agent: AgentId) -> Iterable[Rule]:
+        shared, own = self._sections(agent)
+        uses = {row["pattern"]: row for row in self._database.read(_USES, (agent,))}
+        own_key = f"agents.list[{agent}].tools.exec.allowlist"
+        for key, texts in (("tools.exec.allowlist", shared.allowlist), (own_key, own.allowlist)):
+            for pattern in map(str, _readable(texts)):
+                use = uses.get(pattern)
+                used = (use["used_at"], use["used_command"], use["uses"]) if use else (None, None, 0)
+                yield Rule(agent, pattern, key, used_at=used[0], used_command=used[1], uses=used[2])
+
+    def _no_such_rule(self, wanted: str, known: Sequence[Rule], agent: AgentId | None) -> str:
+        if known:
+            return f"'{wanted}' stands in the configuration: take it out of {known[0].source}."
+        ids = ", ".join(f"{rule.id} ({rule.pattern})" for rule in self.listing(agent) if rule.id) or "none"
+        return f"There is no remembered rule '{literal(wanted, 80)}'. Remembered: {ids}."
+
+
+def merge_sections(shared: ExecSection, own: AgentExec) -> ExecSection:
+    """The section for all with what an agent sets itself; folders and profiles are added, the rest is replaced."""
+    chosen = {name: getattr(own, name) for name in own.model_fields_set if getattr(own, name) is not None}
+    added = {
+        "safe_bin_trusted_dirs": list(dict.fromkeys((*shared.safe_bin_trusted_dirs, *own.safe_bin_trusted_dirs))),
+        "safe_bin_profiles": {**shared.safe_bin_profiles, **own.safe_bin_profiles},
+    }
+    return shared.model_copy(update=chosen | added)
+
+
+def make_rules(
+    section: ExecSection, patterns: tuple[ArgvPattern, ...], skill_bins: frozenset[str] = frozenset()
+) -> CommandRules:
+    """The rules that a section of the configuration and these patterns make."""
+    bins = section.safe_bins
+    return CommandRules(
+        security=Security(section.security or Security.ALLOWLIST),
+        ask=AskWhen(section.ask or AskWhen.ON_MISS),
+        ask_fallback=Security(section.ask_fallback),
+        patterns=patterns,
+        safe_bins=DEFAULT_SAFE_BINS if bins is None else frozenset(bins),
+        safe_bin_profiles={name: _profile(profile) for name, profile in section.safe_bin_profiles.items()},
+        trusted_dirs=tuple(section.safe_bin_trusted_dirs),
+        strict_inline_eval=section.strict_inline_eval,
+        skill_bins=skill_bins,
+    )
+
+
+def _profile(settings: ProfileSettings) -> SafeBinProfile:
+    return SafeBinProfile(
+        min_positional=settings.min_positional,
+        max_positional=settings.max_positional,
+        allowed_flags=frozenset(settings.allowed_flags),
+        allowed_value_flags=frozenset(settings.allowed_value_flags),
+        denied_flags=frozenset(settings.denied_flags),
+    )
+
+
+def _readable(texts: Iterable[str]) -> Iterable[ArgvPattern]:
+    """The patterns in texts; one that cannot be read allows nothing."""
+    for text in texts:
+        try:
+            yield ArgvPattern.parse(text)
+        except ConfigError as error:
+            log.warning("a command pattern is not used: %s", error)
+
+
+def _kept(command: str) -> str:
+    return redact_everything(command.encode("utf-8", "backslashreplace").decode())[:LONGEST_COMMAND_KEPT]
+
+
+def _read_rule(row: sqlite3.Row) -> Rule:
+    return Rule(
+        AgentId(row["agent"]),
+        row["pattern"],
+        "remembered",
+        row["id"],
+        row["added_at"],
+        row["added_by"],
+        row["command"] or None,
+        row["used_at"],
+        row["used_command"],
+        row["uses"] or 0,
+    )

@@ -1,0 +1,64 @@
+"""Approvals and remembered rules of a home, reached with or without a running turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from retinue.core.approval import IN_COMMAND, Ask
+from retinue.core.envelope import Inbound, Source
+from retinue.core.events import Emit
+from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
+from retinue.runtime.home import Home
+from retinue.storage.database import DATABASE_NAME, Database
+from retinue.tools.approvals import Approvals, Approver
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What people are asked and what they allowed: open questions and the rules for commands."""
+
+    home: Home
+    approvals: Approvals
+    rulebook: ConfiguredAllowRules
+
+    def renewed(self, home: Home) -> Permissions:
+        """The same questions and remembered rules under another configuration."""
+        return Permissions(home, self.approvals, self.rulebook.renewed(home.config))
+
+    def asking(self, here: Ask, show: Emit) -> Ask:
+        """The `Ask` of a turn: its questions are kept, and answered here or from anywhere else."""
+        within = timedelta(milliseconds=self.home.config.tools.exec.approval_timeout_ms)
+        return partial(self.approvals.ask, here=here, within=within, show=show)
+
+    def approver(self, name: str, *, owner: bool = True, source: Source = Source.CHAT) -> Approver:
+        """Somebody who wants to decide through this process."""
+        return Approver(name, owner, source, in_command=IN_COMMAND in self.home.environment)
+
+    def sender(self, inbound: Inbound) -> Approver:
+        """The sender of a message, as one who wants to decide."""
+        name = inbound.sender or f"the {'owner' if inbound.owner else 'guest'} on {inbound.channel}"
+        return self.approver(name, owner=inbound.owner, source=inbound.source)
+
+
+@contextmanager
+def open_permissions(home: Home, database: Database | None = None) -> Iterator[Permissions]:
+    """Open what people are asked and allowed; without a database at hand, the home's is opened and closed again."""
+    if database is None:
+        path = home.paths.path / DATABASE_NAME
+        database = Database(path, durable=home.durable, newer="aside")
+        try:
+            with open_permissions(home, database) as permissions:
+                yield permissions
+        finally:
+            database.close()
+        return
+    audit, clock = home.audit, home.clock
+    book = Approvals(database, audit, clock, home.paths.path / "presence")
+    try:
+        yield Permissions(home, book, ConfiguredAllowRules(home.config, database, audit, clock))
+    finally:
+        book.close()

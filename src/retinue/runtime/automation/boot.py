@@ -1,0 +1,65 @@
+"""What agents do when the gateway starts: follow BOOT.md, in a fresh session, and say nothing unless they must."""
+
+from __future__ import annotations
+
+import logging
+
+from retinue.automation.heartbeat import asks_for_nothing
+from retinue.core.envelope import Inbound, Source
+from retinue.core.errors import RetinueError
+from retinue.core.keys import AgentId, SessionKey
+from retinue.runtime.channels.notify_owner import find_chat, tell
+from retinue.runtime.dispatcher.switchboard import Switchboard
+from retinue.runtime.open import Runtime
+from retinue.storage.files import NotThere
+
+log = logging.getLogger(__name__)
+
+LONGEST_BOOT = 600.0
+MOST_BYTES = 64 * 1024
+BOOT_PROMPT = (
+    "The gateway has started. Follow BOOT.md, which stands above, and nothing else. "
+    "When it is done and nobody has to be told anything, reply NO_REPLY."
+)
+
+
+async def boot_agents(runtime: Runtime, switchboard: Switchboard) -> None:
+    """Let every agent with a BOOT.md follow it; one that fails is logged and stops no other."""
+    for agent in runtime.home.config.agents.ids:
+        try:
+            if not asks_for_nothing(_instructions(runtime, agent)):
+                await _boot(runtime, switchboard, agent)
+        except RetinueError as error:
+            log.warning("BOOT.md of %s was not followed: %s", agent, error)
+
+
+async def _boot(runtime: Runtime, switchboard: Switchboard, agent: AgentId) -> None:
+    session = SessionKey.parse(f"agent:{agent}:boot")
+    store = runtime.agent(agent).store
+    if store.find(session) is not None:
+        store.reset(session)
+    inbound = Inbound(BOOT_PROMPT, session, channel="boot", source=Source.BOOT)
+    accepted = await switchboard.submit(inbound)
+    answer = await switchboard.wait(accepted.run, LONGEST_BOOT)
+    if answer is None:
+        runtime.conversation(session).ask_to_stop()
+        log.warning("BOOT.md of %s took longer than %g s and was stopped", agent, LONGEST_BOOT)
+        return
+    await runtime.confirm(accepted.run)
+    if answer.error:
+        log.warning("BOOT.md of %s was not followed: %s", agent, answer.error)
+    elif not answer.silent and answer.text.strip():
+        tell(runtime, find_chat(runtime, agent), answer, "[Start of the gateway]", Source.BOOT)
+
+
+def _instructions(runtime: Runtime, agent: AgentId) -> str:
+    """What BOOT.md says; nothing where there is none, or the folder is somebody else's."""
+    workspace = runtime.agent(agent).workspace
+    try:
+        return (
+            ""
+            if not workspace.trusted
+            else workspace.root.read("BOOT.md", max_bytes=MOST_BYTES).data.decode("utf-8", "replace")
+        )
+    except NotThere:
+        return ""

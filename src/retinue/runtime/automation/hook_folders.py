@@ -1,0 +1,268 @@
+"""Hook folders of a home: which there are, and telling those that are on what happens."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import retinue
+from retinue.agent.points import TURN_END, TurnEnd
+from retinue.automation.hook_folders import (
+    BOOTSTRAP as BOOTSTRAP_EVENT,
+)
+from retinue.automation.hook_folders import (
+    HookFolder,
+    HookReply,
+    find_folders,
+    read_folder,
+    tell_hook,
+)
+from retinue.config.sections.automation import HookEntry
+from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
+from retinue.core.envelope import Inbound, Outbound
+from retinue.core.errors import RetinueError
+from retinue.core.keys import SessionKey
+from retinue.dispatch.points import (
+    COMMAND,
+    MESSAGE_RECEIVED,
+    MESSAGE_SENDING,
+    SESSION_END,
+    SESSION_START,
+    CommandGiven,
+    SessionChange,
+)
+from retinue.hooks.bus import Bus, Registrant
+from retinue.runtime.agents.agent import is_trusted, locate_workspace
+from retinue.runtime.home import Home
+from retinue.sessions.reset import ResetReason
+from retinue.skills.library import make_context
+from retinue.skills.requirements import find_unmet
+from retinue.toolkit.environment import base_environment, check_variables
+from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
+
+log = logging.getLogger(__name__)
+
+SELF = Registrant("hook-folders", timeout=60.0)
+BUNDLED = Path(retinue.__file__).parent / "automation" / "bundled"
+ON_BY_ITSELF = frozenset({"boot-md"})
+"""Bundled hooks that need nobody to switch them on."""
+
+HookSource = Literal["home", "extra", "bundled", "workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHook:
+    """A hook that was found: whose it is, whether it is on, and what keeps it from being used."""
+
+    name: str
+    source: HookSource
+    folder: Path
+    enabled: bool
+    hook: HookFolder | None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        return self.enabled and self.hook is not None and not self.problems
+
+
+def survey_hooks(home: Home) -> Iterator[KnownHook]:
+    """Every hook of a home. Of two with one name the first counts: the owner's own, bundled ones, workspaces'."""
+    for folder, source in _distinct(home):
+        yield _look_at(home, folder, source)
+
+
+def is_hook_on(home: Home, name: str, *, own: bool = False) -> bool:
+    """Whether a hook is switched on; what the owner put into the home is, unless somebody says otherwise."""
+    settings = home.config.hooks.internal
+    entry = settings.entries.get(name)
+    return settings.enabled and (entry.enabled if entry is not None else own or name in ON_BY_ITSELF)
+
+
+def bundled_on(home: Home) -> tuple[str, ...]:
+    """The bundled hooks that are on and not replaced by one of the owner's."""
+    configured = (*home.config.hooks.internal.entries, *ON_BY_ITSELF)
+    names = sorted(name for name in set(configured) if (BUNDLED / name).is_dir() and is_hook_on(home, name))
+    own = {folder.name for root in _own_roots(home) for folder in find_folders(root)} if names else set()
+    return tuple(name for name in names if name not in own)
+
+
+def _look_at(home: Home, folder: Path, source: HookSource) -> KnownHook:
+    enabled = is_hook_on(home, folder.name, own=source in ("home", "extra"))
+    entry = home.config.hooks.internal.entries.get(folder.name) or HookEntry()
+    try:
+        check_variables(entry.env)
+        hook = read_folder(folder, bundled=source == "bundled")
+    except RetinueError as error:
+        return KnownHook(folder.name, source, folder, enabled, None, (str(error),))
+    context = make_context(
+        home.config.skills,
+        system=sys.platform,
+        environment=home.environment,
+        has_program=home.programs.on(home.environment.get("PATH", "")),
+        config=home.plain_config,
+    )
+    unmet = tuple(find_unmet(hook.needs, context, {*context.env, *entry.env}, always=hook.always))
+    return KnownHook(folder.name, source, folder, enabled, hook, unmet)
+
+
+def _distinct(home: Home) -> Iterator[tuple[Path, HookSource]]:
+    seen: set[str] = set()
+    for folder, source in _folders(home):
+        if folder.name not in seen:
+            seen.add(folder.name)
+            yield folder, source
+
+
+def _folders(home: Home) -> Iterator[tuple[Path, HookSource]]:
+    own, *extra = _own_roots(home)
+    yield from ((folder, "home") for folder in find_folders(own))
+    for root in extra:
+        yield from ((folder, "extra") for folder in find_folders(root))
+    yield from ((folder, "bundled") for folder in find_folders(BUNDLED))
+    for agent in home.config.agents.ids:
+        if is_trusted(home, agent):
+            own = locate_workspace(home, agent) / "hooks"
+            yield from ((folder, "workspace") for folder in find_folders(own))
+
+
+def _own_roots(home: Home) -> tuple[Path, ...]:
+    extra = home.config.hooks.internal.load.extra_dirs
+    return (home.paths.path / "hooks", *(Path(path).expanduser() for path in extra))
+
+
+@dataclass(frozen=True, slots=True)
+class HookFolders:
+    """The programs that are on, with the environment each gets."""
+
+    hooks: tuple[tuple[HookFolder, Mapping[str, str]], ...]
+    home: Home
+    _added: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    """The files that each hook put into a session's prompt last, so that the audit log has only what is new."""
+
+    async def tell(self, event: str, session: SessionKey | None = None, **context: Any) -> tuple[str, ...]:
+        """Tell every hook that wants to know, one after the other, so that they see things in order.
+
+        Returns what they have to say to the person, each under its hook's name.
+        """
+        replies = [(hook, await self._tell(hook, event, session, context)) for hook in self._listeners(event)]
+        return tuple(f"[{hook.name}] {text}" for hook, reply in replies for text in reply.messages)
+
+    def _listeners(self, event: str) -> Iterator[HookFolder]:
+        return (hook for hook, _ in self.hooks if hook.wants(event))
+
+    async def _tell(
+        self, hook: HookFolder, event: str, session: SessionKey | None, context: Mapping[str, Any]
+    ) -> HookReply:
+        kind, _, action = event.partition(":")
+        told = {
+            "type": kind,
+            "action": action,
+            "sessionKey": str(session) if session else None,
+            "timestamp": self.home.clock.now().isoformat(),
+            "context": {name: _hide(self.home, value) for name, value in context.items()},
+        }
+        environment = next(variables for known, variables in self.hooks if known is hook)
+        try:
+            return await tell_hook(hook, told, environment)
+        except RetinueError as error:  # a hook that fails harms nobody
+            log.warning("%s", error)
+            return HookReply()
+
+    def listen(self, bus: Bus) -> None:
+        """Hear of what happens in sessions."""
+        bus.subscribe(MESSAGE_RECEIVED, self._received, SELF)
+        bus.subscribe(MESSAGE_SENDING, self._sent, SELF)
+        bus.subscribe(COMMAND, self._commanded, SELF)
+        bus.subscribe(SESSION_START, self._started, SELF)
+        bus.subscribe(SESSION_END, self._ended, SELF)
+        bus.subscribe(TURN_END, self._turn_over, SELF)
+        bus.subscribe(BEFORE_COMPACTION, partial(self._compacting, "session:compact:before"), SELF)
+        bus.subscribe(AFTER_COMPACTION, partial(self._compacting, "session:compact:after"), SELF)
+        if any(self._may_add_files(hook) for hook in self._listeners(BOOTSTRAP_EVENT)):
+            bus.subscribe(BOOTSTRAP, self._bootstrap, SELF)
+
+    async def _received(self, event: Inbound) -> None:
+        await self.tell("message:received", event.session, text=event.text, source=event.source.value)
+
+    async def _sent(self, event: Outbound) -> None:
+        await self.tell("message:sent", event.session, text=event.text, status=event.status.value)
+
+    async def _commanded(self, event: CommandGiven) -> CommandGiven:
+        said = await self.tell(f"command:{event.name}", event.session, arguments=event.rest, sender=event.sender)
+        return replace(event, messages=(*event.messages, *said))
+
+    async def _started(self, event: SessionChange) -> None:
+        await self.tell("session:start", event.session, sessionId=event.session_id, reason=event.reason)
+        if event.reason in tuple(ResetReason):
+            await self.tell("session:auto-reset", event.session, sessionId=event.session_id, reason=event.reason)
+
+    async def _ended(self, event: SessionChange) -> None:
+        await self.tell("session:end", event.session, sessionId=event.session_id, reason=event.reason)
+
+    async def _turn_over(self, event: TurnEnd) -> None:
+        await self.tell("agent:turn-end", event.session, status=event.finished.status.value)
+
+    async def _compacting(self, name: str, event: Compacting) -> Compacting:
+        tokens = {"tokensBefore": event.tokens_before, "tokensAfter": event.tokens_after}
+        return replace(event, messages=(*event.messages, *await self.tell(name, event.session, **tokens)))
+
+    async def _bootstrap(self, event: BootstrapFiles) -> BootstrapFiles:
+        """Let hooks that may name more files for a prompt; only paths inside the workspace are taken."""
+        workspace = locate_workspace(self.home, event.session.agent)
+        names = [file.name for file in event.files]
+        context = {"workspaceDir": str(workspace), "agentId": event.session.agent, "bootstrapFiles": names}
+        extra = list(event.extra)
+        for hook in self._listeners(BOOTSTRAP_EVENT):
+            if not self._may_add_files(hook):
+                log.warning("the hook %s may not change prompts (allowPromptInjection)", hook.name)
+                continue
+            reply = await self._tell(hook, BOOTSTRAP_EVENT, event.session, context)
+            added = tuple(filter(None, (inside(path, workspace) for path in reply.bootstrap_files)))
+            self._audit(hook, event.session, added)
+            extra += added
+        return replace(event, extra=tuple(dict.fromkeys(extra)))
+
+    def _may_add_files(self, hook: HookFolder) -> bool:
+        entry = self.home.config.hooks.internal.entries.get(hook.name)
+        return entry is not None and entry.allow_prompt_injection
+
+    def _audit(self, hook: HookFolder, session: SessionKey, added: tuple[str, ...]) -> None:
+        if self._added.get((hook.name, session.text), ()) != added:
+            self._added[hook.name, session.text] = added
+            details = {"session": str(session), "files": list(added)}
+            self.home.audit.record("prompt_change", f"hook:{hook.name}", details)
+
+
+def inside(path: str, workspace: Path) -> str | None:
+    """A path as the prompt names files of the workspace; None where it is not plainly one of them."""
+    given = Path(path)
+    if given.is_absolute():
+        if not given.is_relative_to(workspace):
+            return None
+        given = given.relative_to(workspace)
+    return given.as_posix() if given.parts and ".." not in given.parts else None
+
+
+def load_hook_folders(home: Home) -> HookFolders:
+    """The programs of a home that are told what happens; one that is on and cannot be used is logged."""
+    found = []
+    for folder, source in _distinct(home):
+        if source == "bundled" or not is_hook_on(home, folder.name, own=source in ("home", "extra")):
+            continue
+        known = _look_at(home, folder, source)
+        if known.hook is None or known.problems:
+            log.warning("the hook %s is not used: %s", known.name, "; ".join(known.problems))
+            continue
+        entry = home.config.hooks.internal.entries.get(known.name) or HookEntry()
+        found.append((known.hook, {**base_environment(home.environment), **entry.env}))
+    return HookFolders(tuple(found), home)
+
+
+def _hide(home: Home, value: Any) -> Any:
+    return home.redactor.redact(value) if isinstance(value, str) else value

@@ -1,0 +1,84 @@
+"""The hooks of a running Retinue: every point by its name, and the plugins that listen."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from retinue.agent.points import AFTER_TOOL, BEFORE_TOOL, TURN_END
+from retinue.config.sections.gateway import PluginEntry
+from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, BEFORE_MODEL, BEFORE_PROMPT
+from retinue.core.extension import HookSpec
+from retinue.dispatch.points import COMMAND, MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START
+from retinue.hooks.bus import DEFAULT_TIMEOUT, Bus, Point, Query, Registrant
+from retinue.runtime.automation.hook_folders import ON_BY_ITSELF, bundled_on, load_hook_folders
+from retinue.runtime.home import Home
+from retinue.workspace.points import BOOTSTRAP
+
+if TYPE_CHECKING:
+    from retinue.runtime.open import Runtime
+
+log = logging.getLogger(__name__)
+
+POINTS: dict[str, Point[Any] | Query[Any, Any]] = {
+    point.name: point
+    for point in (
+        BOOTSTRAP,
+        BEFORE_MODEL,
+        BEFORE_PROMPT,
+        BEFORE_TOOL,
+        AFTER_TOOL,
+        COMMAND,
+        MESSAGE_RECEIVED,
+        MESSAGE_SENDING,
+        BEFORE_COMPACTION,
+        AFTER_COMPACTION,
+        SESSION_START,
+        SESSION_END,
+        TURN_END,
+    )
+}
+"""Everything a plugin can listen to."""
+
+
+def open_bus(home: Home) -> Bus:
+    """A bus with the hooks of plugins and of hook folders; one that cannot be loaded is logged and left out."""
+    bus = Bus()
+    for spec in home.registry.hooks:
+        point = POINTS.get(spec.hook)
+        if point is None:
+            log.warning("plugin %s: '%s' is no hook; there are: %s", spec.plugin, spec.hook, ", ".join(POINTS))
+            continue
+        try:
+            handler = spec.handler.load()
+        except Exception:  # border: a plugin is foreign code
+            log.exception("the hook of plugin %s at %s could not be loaded", spec.plugin, spec.hook)
+            continue
+        bus.subscribe(point, handler, _registrant(spec, home.config.plugins.entries.get(spec.plugin)))
+    folders = load_hook_folders(home)
+    if folders.hooks:
+        folders.listen(bus)
+    return bus
+
+
+def attach_bundled(runtime: Runtime) -> None:
+    """Let the bundled hooks that somebody switched on listen too; they know the runtime, so they come after it."""
+    names = [name for name in bundled_on(runtime.home) if name not in ON_BY_ITSELF]
+    if names:
+        from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS
+
+        for name in names:
+            BUNDLED_HOOKS[name](runtime)
+
+
+def _registrant(spec: HookSpec, entry: PluginEntry | None) -> Registrant:
+    """The plugin with what its configuration allows it."""
+    rules = (entry or PluginEntry()).hooks
+    granted = {"prompt": rules.allow_prompt_injection, "model": rules.allow_model_override}
+    milliseconds = rules.timeouts.get(spec.hook, rules.timeout_ms)
+    return Registrant(
+        spec.plugin,
+        spec.priority,
+        frozenset(name for name, given in granted.items() if given),
+        milliseconds / 1000 if milliseconds else DEFAULT_TIMEOUT,
+    )

@@ -1,0 +1,144 @@
+"""Jobs wired to everything they need: the home's database, the sessions they speak in, and where answers go."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import anyio.to_thread
+
+from retinue.automation.agenda import Agenda
+from retinue.automation.cron import JobRunner
+from retinue.automation.job_store import JobStore
+from retinue.automation.jobs import Job, Mode
+from retinue.core.clock import random_id
+from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.errors import RetinueError
+from retinue.core.keys import RunId, SessionKind
+from retinue.runtime.automation.agent_jobs import require_heartbeat
+from retinue.runtime.channels.notify_owner import find_chat, tell
+from retinue.runtime.dispatcher.household import open_private_switchboard
+from retinue.runtime.dispatcher.switchboard import Switchboard
+from retinue.runtime.home import Home
+from retinue.runtime.open import Runtime
+from retinue.security.network import OPERATOR, Outgoing, fetch
+from retinue.sessions.maintenance import Plan, apply
+from retinue.storage.database import Database
+from retinue.storage.lease import SessionLease
+
+log = logging.getLogger(__name__)
+
+WEBHOOK_SECONDS = 30.0
+WEBHOOK_BYTES = 65_536
+
+
+@contextmanager
+def open_job_book(home: Home) -> Iterator[JobStore]:
+    """The jobs of a home, for somebody who runs none."""
+    database = Database(home.job_database, durable=home.durable, newer="aside")
+    try:
+        yield JobStore(database, home.clock, random_id)
+    finally:
+        database.close()
+
+
+def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
+    """What runs the jobs of a home through a switchboard."""
+    home = runtime.home
+
+    async def submit(inbound: Inbound, key: str) -> RunId:
+        return (await switchboard.submit(inbound, key)).run
+
+    async def outcome(run: RunId, seconds: float) -> Outbound | None:
+        answer = await switchboard.wait(run, seconds)
+        if answer is not None:
+            await runtime.confirm(run)  # the job says where it goes; a session that it spoke in has it already
+        return answer
+
+    async def stop(inbound: Inbound) -> None:
+        runtime.conversation(inbound.session).ask_to_stop()
+
+    def note(inbound: Inbound, token: str) -> None:
+        agent = inbound.session.agent
+        require_heartbeat(home, agent)
+        # A heartbeat has the owner's rights, which a job that an agent planned has not.
+        Agenda(runtime.database, home.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
+
+    return JobRunner(
+        JobStore(runtime.job_database, home.clock, random_id),
+        submit,
+        outcome,
+        stop,
+        Announcer(runtime).deliver,
+        note,
+        home.clock,
+        home.config.cron.max_concurrent_runs,
+    )
+
+
+@asynccontextmanager
+async def open_job_runner(runtime: Runtime) -> AsyncIterator[JobRunner]:
+    """A runner in a process that serves nobody else, for one run by hand."""
+    async with open_private_switchboard(runtime) as switchboard:
+        yield make_job_runner(runtime, switchboard)
+
+
+def put_away_runs(runtime: Runtime, book: JobStore) -> None:
+    """Forget runs that are long over, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
+    book.forget_old_runs()
+    retention = runtime.home.config.cron.session_retention
+    if retention is False:
+        return
+    now = runtime.home.clock.now()
+    running = {run.run for run in book.unfinished()}
+    for agent in runtime.home.config.agents.ids:
+        store = runtime.agent(agent).store
+        old = tuple(
+            session
+            for session in store.list()
+            if session.key.kind is SessionKind.CRON
+            and now - session.updated_at > retention
+            and session.key.text.partition(":run:")[2] not in ("", *running)
+        )
+        done = apply(Plan(old), store, partial(SessionLease, runtime.home.paths))
+        for key, kept in done.archived.items():
+            log.info("put away %s as %s", key, kept.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcer:
+    """Brings what a job came to where the job says."""
+
+    runtime: Runtime
+
+    async def deliver(self, job: Job, answer: Outbound) -> None:
+        if job.delivery.mode is Mode.WEBHOOK:
+            await self._report(job, answer)
+            return
+        text = answer.text or f"The job '{job.name}' failed: {answer.error}"
+        chat = find_chat(self.runtime, job.agent, job.delivery.channel, job.delivery.to)
+        tell(self.runtime, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
+
+    async def _report(self, job: Job, answer: Outbound) -> None:
+        token = self.runtime.home.config.cron.webhook_token
+        headers = {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {await anyio.to_thread.run_sync(self.runtime.secrets.resolve, token)}"
+        body = {
+            "job": job.id,
+            "name": job.name,
+            "status": answer.status.value,
+            "text": answer.text,
+            "error": answer.error,
+            "session": str(answer.session),
+        }
+        send = Outgoing("POST", headers, json.dumps(body).encode())
+        found = await fetch(
+            job.delivery.url or "", policy=OPERATOR, max_bytes=WEBHOOK_BYTES, timeout=WEBHOOK_SECONDS, send=send
+        )
+        if found.status >= 400:
+            raise RetinueError(f"The webhook of the job '{job.name}' answered with status {found.status}.")

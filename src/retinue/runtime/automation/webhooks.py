@@ -1,0 +1,211 @@
+"""Webhooks wired to sessions: a request is accepted for good, and its answer delivered where news belong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from anyio.abc import TaskGroup
+
+from retinue.automation.agenda import Agenda
+from retinue.automation.transforms import find_transform, transform
+from retinue.automation.webhook_store import Errand, HookRun, WebhookStore
+from retinue.automation.webhooks import (
+    PRESETS,
+    HookFields,
+    HookRefused,
+    HookRules,
+    HookTask,
+    Mapped,
+    TransformCall,
+    find_mapping,
+    map_hook,
+    read_fields,
+    read_hook,
+)
+from retinue.config.sections.automation import HookMapping, HooksSettings
+from retinue.core.background import run_logged
+from retinue.core.clock import random_id, random_uuid
+from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.model import ReasoningEffort
+from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, tell
+from retinue.runtime.dispatcher.switchboard import Switchboard
+from retinue.runtime.home import Home
+from retinue.runtime.open import Runtime
+from retinue.toolkit.environment import base_environment
+
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS = 3_600.0
+STOP_SECONDS = 60.0
+TRANSFORMS = "hooks/transforms"
+LAST = "last"
+
+
+def hook_rules(settings: HooksSettings) -> HookRules:
+    """The rules of the configuration; ready-made mappings come after those that somebody wrote."""
+    return HookRules(
+        [*map(_read_mapping, settings.mappings), *(PRESETS[name] for name in settings.presets)],
+        settings.default_session_key,
+        settings.allow_request_session_key,
+        settings.allowed_session_key_prefixes,
+        settings.allowed_agent_ids,
+    )
+
+
+def _read_mapping(row: HookMapping) -> Mapped:
+    return Mapped(
+        path=row.match.path,
+        source=row.match.source,
+        action=row.action,
+        wake_mode=row.wake_mode,
+        agent=row.agent_id,
+        name=row.name or row.id,
+        session=row.session_key,
+        message_template=row.message_template,
+        text_template=row.text_template,
+        deliver=row.deliver,
+        channel=row.channel,
+        to=row.to,
+        model=row.model,
+        thinking=ReasoningEffort(row.thinking) if row.thinking else None,
+        timeout_seconds=row.timeout_seconds,
+        transform=TransformCall(row.transform.module, row.transform.export) if row.transform else None,
+        trusted=row.allow_unsafe_external_content,
+    )
+
+
+async def understand(home: Home, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HookTask | None:
+    """What a request asks for; None where its transform wants nothing. Raises `HookRefused` where it may not be."""
+    rules = hook_rules(home.config.hooks)
+    if path in ("wake", "agent"):
+        return read_hook(path, body, rules, random_id)
+    mapped = find_mapping(path, body, rules)
+    changes = None
+    if mapped.transform is not None:
+        told = {"path": path, "payload": dict(body), "headers": dict(headers)}
+        try:
+            changes = await _run_transform(home, mapped.transform, told)
+        except RetinueError as error:
+            log.warning("the webhook %s was not understood: %s", path, error)
+            raise HookRefused("The transform of this webhook failed; the log says why.", 422) from error
+        if changes is None:
+            return None
+    return map_hook(mapped, path, body, rules, random_id, changes)
+
+
+async def _run_transform(home: Home, call: TransformCall, told: Mapping[str, Any]) -> HookFields | None:
+    root = home.paths.path
+    folder = root / Path(home.config.hooks.transforms_dir or TRANSFORMS).expanduser()
+    path = find_transform(folder, call.module, root)
+    made = await transform(path, call.export, told, base_environment(home.environment))
+    if made is None:
+        return None
+    if not isinstance(made, dict):
+        raise UsageError(f"The transform {path.name} must give an object, or null where nothing is to be done.")
+    return read_fields(made)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookReceiver:
+    """Hands the tasks of webhooks to agents, and sees to their answers."""
+
+    runtime: Runtime
+    switchboard: Switchboard
+    tasks: TaskGroup
+
+    @property
+    def book(self) -> WebhookStore:
+        return WebhookStore(self.runtime.database, self.runtime.home.clock)
+
+    def adopt(self) -> None:
+        """Take up what a process before this one had accepted and not seen through."""
+        for left in self.book.unfinished():
+            self.tasks.start_soon(run_logged, "a webhook", self._see_through, left)
+
+    async def take(self, task: HookTask) -> RunId | None:
+        """Accept a task; returns its run, or None where it waits for the agent's next heartbeat.
+
+        The same idempotency key again gives the same run.
+        """
+        agent = self.runtime.home.agent_id(task.agent)
+        token = f"hook:{task.key}" if task.key else None
+        errand = self._errand(task, agent)
+        if task.wake_mode == "next-heartbeat":
+            agenda = Agenda(self.runtime.database, self.runtime.home.clock)
+            agenda.put(agent, task.text, foreign=not task.trusted, token=token)
+            return None
+        inbound = Inbound(
+            task.text,
+            SessionKey.parse(errand.session, default_agent=agent),
+            owner=False,
+            channel="hook",
+            source=Source.HOOK,
+            model=task.model,
+            thinking=task.thinking,
+            foreign=not task.trusted,
+        )
+        accepted = await self.switchboard.submit(inbound, token)
+        if not accepted.duplicate:
+            kept = self.book.keep(accepted.run, errand)
+            self.tasks.start_soon(run_logged, "a webhook", self._see_through, kept)
+        return accepted.run
+
+    def _errand(self, task: HookTask, agent: AgentId) -> Errand:
+        """What is to be done with the answer; a chat that is not there is refused before anything is done."""
+        channel = None if task.channel == LAST else task.channel
+        if task.deliver:
+            find_chat(self.runtime, agent, channel, task.to)
+        session = self._session(task, agent)
+        return Errand(agent, session.text, task.deliver, channel, task.to, task.timeout_seconds)
+
+    def _session(self, task: HookTask, agent: AgentId) -> SessionKey:
+        if task.session is not None:
+            key = SessionKey.parse(task.session, default_agent=agent)
+            if key.agent != agent:
+                raise HookRefused(f"The session belongs to another agent than '{agent}'.", 403)
+            return key
+        if task.action == "wake":
+            return SessionKey.main(agent)
+        return SessionKey.parse(f"agent:{agent}:hook:{random_uuid()}")
+
+    async def _see_through(self, hook: HookRun) -> None:
+        errand = hook.errand
+        session = SessionKey.parse(errand.session, default_agent=errand.agent)
+        try:
+            answer = await self._wait(hook, session)
+            await self._deliver(errand, session, answer)
+        except RetinueError as error:  # a chat that is gone, a message that was forgotten: trying again helps nobody
+            log.warning("the answer to a webhook in %s was not delivered: %s", session, error)
+        self.book.forget(hook.run)
+
+    async def _wait(self, hook: HookRun, session: SessionKey) -> Outbound:
+        """The answer, however long it takes, or what there is of it after the time that it may take."""
+        limit = hook.errand.timeout_seconds
+        if limit is not None:
+            left = hook.accepted_at + timedelta(seconds=limit) - self.runtime.home.clock.now()
+            answer = await self.switchboard.wait(hook.run, left.total_seconds())
+            if answer is not None:
+                return answer
+            self.runtime.conversation(session).ask_to_stop()
+            answer = await self.switchboard.wait(hook.run, STOP_SECONDS)
+            if answer is not None:
+                return replace(answer, error=f"A webhook took longer than {limit} s and was stopped.")
+        while (answer := await self.switchboard.wait(hook.run, ROUND_SECONDS)) is None:
+            pass
+        return answer
+
+    async def _deliver(self, errand: Errand, session: SessionKey, answer: Outbound) -> None:
+        """Bring an answer to its chat; one that is at home in the session it was given in stays there."""
+        chat = find_chat(self.runtime, errand.agent, errand.channel, errand.to) if errand.deliver else None
+        if chat == OwnerChat(session):
+            return
+        await self.runtime.confirm(answer.run)
+        if chat is not None and not answer.silent:
+            tell(self.runtime, chat, answer, "[Webhook]", Source.HOOK)

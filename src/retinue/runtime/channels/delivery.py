@@ -1,0 +1,285 @@
+"""Bringing answers to the chats they belong to, until the other side has confirmed each."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import mimetypes
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from retinue.channels.channel import Channel, NotTaken
+from retinue.channels.http import NAME as HTTP
+from retinue.channels.http import HttpChannel
+from retinue.channels.settings import ChannelAccount
+from retinue.config.sections.agents import AgentDefaults
+from retinue.config.sections.routing import ChannelSettings
+from retinue.core.envelope import Inbound, Outbound
+from retinue.core.errors import RetinueError
+from retinue.core.events import TurnStatus
+from retinue.core.keys import RunId
+from retinue.core.origin import Origin
+from retinue.core.outgoing import Attachment, Capabilities, OutgoingMessage
+from retinue.dispatch.outbox import SEEN, Head
+from retinue.dispatch.router import may_send
+from retinue.dispatch.settings import HumanDelay
+from retinue.dispatch.split_text import split_text
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from retinue.runtime.open import Runtime
+    from retinue.storage.files import Root
+
+log = logging.getLogger(__name__)
+
+QUIET_SECONDS = 1.0
+LIVELY_SECONDS = 0.05
+LIVELY_ROUNDS = 40
+UNUSED_SECONDS = 5.0
+MOST_AT_ONCE = 16
+MEDIA_MB = 5.0
+NATURAL = HumanDelay(mode="custom")
+
+FAILED = "I could not answer that. Whoever runs me finds the reason in the log."
+
+
+def find_account(runtime: Runtime, channel: str, account: str) -> tuple[ChannelSettings, ChannelAccount] | None:
+    """The settings of an account; None where it is not there or switched off."""
+    settings = runtime.home.config.channels.get(channel)
+    found = settings.accounts.get(account) if settings else None
+    if settings is None or found is None or not settings.enabled or not found.enabled:
+        return None
+    return settings, found
+
+
+def open_channel(runtime: Runtime, channel: str, account: str) -> Channel | None:
+    """The way to the chats of an account; None where there is none."""
+    found = find_account(runtime, channel, account)
+    if channel != HTTP or found is None or found[1].webhook_url is None:
+        return None
+    secret = found[1].webhook_secret
+    return HttpChannel(
+        found[1].webhook_url,
+        runtime.secrets.resolve(secret) if secret is not None else None,
+        runtime.home.clock,
+        capabilities_of(*found),
+    )
+
+
+def capabilities_of(channel: ChannelSettings, account: ChannelAccount) -> Capabilities:
+    """What the other side of an account can show."""
+    return Capabilities(
+        max_text=channel.text_chunk_limit or Capabilities().max_text,
+        media=account.media,
+        reactions=account.reactions,
+        buttons=account.buttons,
+        threads=account.threads,
+    )
+
+
+def outgoing_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
+    """An answer as the chat of its message gets it; nothing where it says nothing or may not leave."""
+    origin, config = inbound.origin, runtime.home.config
+    found = find_account(runtime, origin.channel, origin.account) if origin else None
+    if origin is None or found is None or outbound.silent:
+        return ()
+    if not may_send(config.session.send_policy, outbound.session, origin.channel, origin.kind):
+        return ()
+    able = capabilities_of(*found)
+    text, attachments = _spell(inbound, outbound), list[Attachment]()
+    if able.media:
+        root = runtime.agent(outbound.session.agent).workspace.root
+        attachments, lost = attach_media(root, outbound.media, most_media_bytes(found[0], config.agents.defaults))
+        text = "\n".join(filter(None, (text, *lost)))
+    if text and config.messages.response_prefix:
+        text = f"{config.messages.response_prefix} {text}"
+    reply_to = outbound.reply_to or (origin.message_id if outbound.to_current else None)
+    return make_outgoing(outbound.run, origin, text, able, media=tuple(attachments), reply_to=reply_to, answer=outbound)
+
+
+def acknowledge(inbound: Inbound, run: RunId, emoji: str) -> OutgoingMessage:
+    """The reaction that says a message was seen."""
+    assert inbound.origin is not None
+    return OutgoingMessage(f"{run}{SEEN}", inbound.origin, reaction=emoji, reply_to=inbound.origin.message_id)
+
+
+def take_back(seen: OutgoingMessage) -> OutgoingMessage:
+    """What takes a reaction back."""
+    return replace(seen, key=f"{seen.key}:over", removes=True)
+
+
+def withdraw_acks(runtime: Runtime, run: RunId) -> list[OutgoingMessage]:
+    """What takes those reactions back from all messages of a turn, where the configuration wants them gone."""
+    messages = runtime.home.config.messages
+    if not messages.remove_ack_after_reply or not messages.ack_reaction:
+        return []
+    return [take_back(acknowledge(inbound, own, messages.ack_reaction)) for own, inbound in runtime.outbox.seen_in(run)]
+
+
+def make_outgoing(
+    key: str,
+    to: Origin,
+    text: str,
+    able: Capabilities,
+    *,
+    media: tuple[Attachment, ...] = (),
+    reply_to: str | None = None,
+    answer: Outbound | None = None,
+) -> tuple[OutgoingMessage, ...]:
+    """Split an answer into as many messages as the chat needs; files go with the last, a reference with the first."""
+    pieces = split_text(text, able.max_text) or (("",) if media else ())
+    return tuple(
+        OutgoingMessage(
+            key=f"{key}:{number}",
+            to=to,
+            text=piece,
+            media=media if number == len(pieces) - 1 else (),
+            reply_to=reply_to if number == 0 else None,
+            run=answer.run if answer else None,
+            session=answer.session.text if answer else "",
+            voice=answer.voice if answer else False,
+        )
+        for number, piece in enumerate(pieces)
+    )
+
+
+def _spell(inbound: Inbound, outbound: Outbound) -> str:
+    """The words of an answer. What went wrong inside is told only to the owner, where nobody reads along."""
+    if outbound.status is not TurnStatus.FAILED:
+        return outbound.text
+    private = inbound.owner and inbound.origin is not None and not inbound.origin.kind.is_shared
+    reason = outbound.error if private and outbound.error else FAILED
+    return "\n\n".join(filter(None, (outbound.text, reason)))
+
+
+def most_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
+    """How large one file from a channel or for it may be."""
+    return round((channel.media_max_mb or agents.media_max_mb or MEDIA_MB) * 1_000_000)
+
+
+def attach_media(root: Root, media: Sequence[str], most: int) -> tuple[list[Attachment], list[str]]:
+    """Files of the workspace and addresses, ready to be sent, and a line for each that cannot be."""
+    attached, lost = [], []
+    for each in media:
+        if each.startswith(("http://", "https://")):
+            attached.append(Attachment(url=each))
+            continue
+        name = Path(each).name
+        with suppress(ValueError):
+            each = str(Path(each).relative_to(root.path))
+        try:
+            data = root.read(each, max_bytes=most).data
+        except RetinueError as error:
+            log.warning("%s was not attached: %s", each, error)
+            lost.append(f"(The file {name} could not be attached.)")
+            continue
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        attached.append(Attachment(name=name, media_type=kind, data=base64.b64encode(data).decode()))
+    return attached, lost
+
+
+def human_pauses(delay: HumanDelay, count: int, chance: random.Random) -> Iterator[float]:
+    """The pauses before each of several parts, in seconds; none before the first."""
+    shape = NATURAL if delay.mode == "natural" else delay
+    for number in range(count):
+        if number == 0 or shape.mode == "off":
+            yield 0.0
+        else:
+            yield chance.uniform(shape.min_ms, max(shape.min_ms, shape.max_ms)) / 1000
+
+
+class DeliveryService:
+    """Takes answers to their chats while it runs. One process of a home does that at a time: the gateway."""
+
+    def __init__(self, runtime: Runtime, chance: random.Random | None = None) -> None:
+        self._runtime = runtime
+        self._chance = chance or random.Random()  # noqa: S311 - pauses, not secrets
+        self._busy: set[str] = set()
+        self._news = anyio.Event()
+        self._lively = 0
+
+    def wake(self) -> None:
+        """Look soon: something ended or was put into the outbox."""
+        self._lively = LIVELY_ROUNDS
+        self._news.set()
+
+    async def run(self) -> None:
+        """Bring what there is and what comes, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                self._news = anyio.Event()
+                accounts = self._accounts()
+                try:
+                    self._collect(accounts)
+                    if accounts:
+                        self._start_due(tasks)
+                except RetinueError as error:
+                    log.warning("the courier missed a round: %s", error)
+                with anyio.move_on_after(self._pause(used=bool(accounts))):
+                    await self._news.wait()
+
+    def _pause(self, *, used: bool) -> float:
+        if not used:
+            return UNUSED_SECONDS
+        if self._lively > 0:
+            self._lively -= 1
+            return LIVELY_SECONDS
+        return QUIET_SECONDS
+
+    def _accounts(self) -> list[tuple[str, str]]:
+        channels = self._runtime.home.config.channels
+        return [
+            (name, account)
+            for name, channel in channels.items()
+            for account, settings in channel.accounts.items()
+            if settings.webhook_url is not None and find_account(self._runtime, name, account) is not None
+        ]
+
+    def _collect(self, accounts: Sequence[tuple[str, str]]) -> None:
+        """Put answers that were given into the outbox; what has nothing to say counts as delivered."""
+        runtime = self._runtime
+        for channel, account in accounts:
+            for inbound, outbound in runtime.outbox.results(channel, account):
+                messages, ending = outgoing_of(runtime, inbound, outbound), withdraw_acks(runtime, outbound.run)
+                if not messages:
+                    runtime.outbox.put(ending)
+                    runtime.inbox.delivered(outbound.run)
+                    continue
+                delay = runtime.home.config.agents.resolve(outbound.session.agent).human_delay
+                runtime.outbox.put([*messages, *ending], human_pauses(delay, len(messages), self._chance))
+
+    def _start_due(self, tasks: TaskGroup) -> None:
+        now = self._runtime.home.clock.now()
+        for head in self._runtime.outbox.heads():
+            if head.due > now:
+                self._lively = max(self._lively, 1 if (head.due - now).total_seconds() < QUIET_SECONDS else 0)
+            elif head.chat not in self._busy and len(self._busy) < MOST_AT_ONCE:
+                self._busy.add(head.chat)
+                tasks.start_soon(self._bring, head)
+
+    async def _bring(self, head: Head) -> None:
+        """Try to send one message; what fails is tried again later."""
+        runtime, to = self._runtime, head.outgoing.to
+        try:
+            channel = open_channel(runtime, to.channel, to.account)
+            if channel is None:
+                raise NotTaken(f"channels.{to.channel}.accounts.{to.account} has no webhookUrl or is off.")
+            await channel.send(head.outgoing)
+            runtime.outbox.sent(head.outgoing)
+        except RetinueError as error:
+            final = isinstance(error, NotTaken) and error.final
+            if not runtime.outbox.missed(head, str(error), final=final):
+                log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
+        except Exception:  # border: a channel is foreign code; the message stays for the next try
+            log.exception("the channel %s crashed", to.channel)
+            runtime.outbox.missed(head, "the channel crashed", final=False)
+        finally:
+            self._busy.discard(head.chat)
+            self._news.set()

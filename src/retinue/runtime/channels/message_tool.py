@@ -1,0 +1,67 @@
+"""How agents send to chats by themselves: through the outbox, under the same rules as answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from retinue.core.errors import UsageError
+from retinue.core.keys import RunId, SessionKey
+from retinue.core.origin import Origin
+from retinue.core.outgoing import OutgoingMessage
+from retinue.dispatch.router import may_send
+from retinue.runtime.channels.delivery import (
+    attach_media,
+    capabilities_of,
+    find_account,
+    make_outgoing,
+    most_media_bytes,
+)
+from retinue.runtime.channels.routing import find_destination, reachable
+from retinue.toolkit.message import Order
+
+if TYPE_CHECKING:
+    from retinue.runtime.open import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSender:
+    """The messenger of a runtime."""
+
+    runtime: Runtime
+
+    def here(self, session: SessionKey, run: RunId) -> Origin | None:
+        return self.runtime.inbox.origin_of(session, run)
+
+    def address(self, channel: str | None, account: str | None) -> tuple[str, str]:
+        known = reachable(self.runtime.home.config)
+        for name, each in known:
+            if channel in (None, name) and account in (None, each):
+                return name, each
+        names = ", ".join(f"{name}/{each}" for name, each in known) or "none"
+        raise UsageError(f"There is no such channel and account to send through. There are: {names}.")
+
+    def send(self, order: Order, session: SessionKey) -> str:
+        runtime, to = self.runtime, order.to
+        found = find_account(runtime, to.channel, to.account)
+        if found is None or found[1].webhook_url is None:
+            raise UsageError(f"Nothing can be sent through {to.channel}/{to.account}: it is off or has no webhookUrl.")
+        target = find_destination(runtime.home.config, to).session
+        policy = runtime.home.config.session.send_policy
+        if not may_send(policy, target, to.channel, to.kind):
+            raise UsageError(f"`session.sendPolicy` does not let messages leave for {to.peer}.")
+        able = capabilities_of(*found)
+        if order.emoji is not None:
+            if not able.reactions:
+                raise UsageError(f"{to.channel}/{to.account} cannot show reactions.")
+            runtime.outbox.put([OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)])
+            return "The reaction is on its way."
+        most = most_media_bytes(found[0], runtime.home.config.agents.defaults)
+        attached, lost = (
+            ((), ()) if not able.media else attach_media(runtime.agent(session.agent).workspace.root, order.media, most)
+        )
+        messages = make_outgoing(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
+        if messages and able.buttons and order.buttons:
+            messages = (*messages[:-1], replace(messages[-1], buttons=order.buttons))
+        runtime.outbox.put(messages)
+        return " ".join(("The message is on its way.", *lost))

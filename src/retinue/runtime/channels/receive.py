@@ -1,0 +1,165 @@
+"""Taking in what a channel brings: let in or not, for which agent and session, and what is acknowledged at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from retinue.context.prompt.owners import tag_sender
+from retinue.core.clock import random_id
+from retinue.core.envelope import Inbound
+from retinue.core.errors import WorkspaceError
+from retinue.core.messages import Image
+from retinue.core.origin import Origin
+from retinue.dispatch.admission import wants_ack
+from retinue.dispatch.commands.command import parse_command
+from retinue.dispatch.commands.triggers import as_command
+from retinue.dispatch.group_context import GroupRemark
+from retinue.dispatch.inbox import Accepted
+from retinue.runtime.agents.prompting import display_secret
+from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
+from retinue.runtime.channels.routing import Destination, find_destination, is_called
+from retinue.runtime.home import Home
+from retinue.security.content import Source, sanitise, sanitise_line, wrap_untrusted
+from retinue.security.literals import literal
+
+if TYPE_CHECKING:
+    from retinue.runtime.dispatcher.switchboard import Switchboard
+    from retinue.runtime.open import Runtime
+
+NOT_CALLED = "nobody called the agent"
+NO_COMMANDS = "the sender may not use commands"
+BEFORE = "[Said in this group since you were called last. It is there to be understood by, and not to be answered.]"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message as a channel brings it.
+
+    `vouched` tells that whoever brings it may say who wrote it; `mentioned`, that the channel saw the agent called.
+    """
+
+    origin: Origin
+    text: str
+    images: tuple[Image, ...] = ()
+    mentioned: bool = False
+    vouched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of an arrival: accepted, or the reason why it is not for the agents."""
+
+    destination: Destination
+    accepted: Accepted | None = None
+    reason: str = ""
+
+
+async def take_in(runtime: Runtime, switchboard: Switchboard, arrival: Arrival) -> Taken:
+    """Let a message in, or say why not; what is accepted is answered to the chat it came from."""
+    home, origin = runtime.home, arrival.origin
+    destination = find_destination(home.config, origin, vouched=arrival.vouched)
+    if destination.refused is not None:
+        return Taken(destination, reason=destination.refused)
+    arrival = replace(arrival, text=as_command(arrival.text, home.config.session.reset_triggers))
+    is_command = await _is_command(runtime, destination, arrival.text)
+    if is_command and not destination.may_command:
+        return Taken(destination, reason=NO_COMMANDS)
+    called = arrival.mentioned or is_called(
+        home.config, destination, arrival.text, known_as=_name_of(runtime, destination)
+    )
+    overheard, who = switchboard.overheard, _who(home, origin)
+    if destination.needs_mention and not called and not is_command:
+        overheard.note(origin, who, _as_seen(arrival), destination.history_limit)
+        return Taken(destination, reason=NOT_CALLED)
+    before = () if is_command else overheard.recent(origin, destination.history_limit)
+    inbound = Inbound(
+        arrival.text if is_command else _tell_before(before) + _label(home, destination, arrival, who),
+        destination.session,
+        images=arrival.images,
+        sender=origin.writer or None,
+        owner=destination.owner,
+        foreign=bool(before),
+        channel=origin.channel,
+        origin=origin,
+    )
+    accepted = await switchboard.submit(inbound, _idempotency(origin))
+    if not accepted.duplicate:
+        overheard.forget(origin)
+        await _answer_at_once(runtime, switchboard, inbound, accepted, called=called)
+    return Taken(destination, accepted)
+
+
+async def _answer_at_once(
+    runtime: Runtime, switchboard: Switchboard, inbound: Inbound, accepted: Accepted, *, called: bool
+) -> None:
+    """Send what need not wait for a turn: the sign that a message was seen, and the answer of a command."""
+    origin, messages = inbound.origin, runtime.home.config.messages
+    assert origin is not None
+    emoji = messages.ack_reaction
+    wanted = origin.message_id and wants_ack(messages.ack_reaction_scope, origin, mentioned=called)
+    seen = acknowledge(inbound, accepted.run, emoji) if emoji and wanted else None
+    if seen is not None:
+        runtime.outbox.put([seen])
+    answer = await switchboard.wait(accepted.run, 0)
+    if answer is not None:
+        ending = [take_back(seen)] if seen is not None and messages.remove_ack_after_reply else []
+        runtime.outbox.put([*outgoing_of(runtime, inbound, answer), *ending])
+
+
+async def _is_command(runtime: Runtime, destination: Destination, text: str) -> bool:
+    """Whether a message is a command of the session; other text that begins with a slash is just text."""
+    typed = parse_command(text) if text.lstrip().startswith("/") else None
+    if typed is None or not runtime.home.config.commands.text:
+        return False
+    return typed.name in await runtime.commands(destination.session)
+
+
+def _name_of(runtime: Runtime, destination: Destination) -> str | None:
+    try:
+        return runtime.agent(destination.route.agent).workspace.identity().name
+    except WorkspaceError:
+        return None
+
+
+def _label(home: Home, destination: Destination, arrival: Arrival, who: str) -> str:
+    """The text as the agent gets it: with its writer, unless the owner wrote it where nobody else could have."""
+    text = arrival.text if destination.owner else sanitise(arrival.text)
+    text = " ".join(filter(None, (home.config.messages.message_prefix, text)))
+    # Text with a slash that is no command here gets a label too, or it would be taken for one further on.
+    if destination.owner and not arrival.origin.kind.is_shared and not text.lstrip().startswith("/"):
+        return text
+    owner = ", the owner" if destination.owner else ""
+    return f"[From {who}{owner}]\n{text}"
+
+
+def _who(home: Home, origin: Origin) -> str:
+    """The writer of a message as agents read it."""
+    address = f"{origin.channel}:{origin.writer}" if origin.writer else origin.channel
+    if home.config.commands.owner_display == "hash":
+        address = tag_sender(address, display_secret(home))
+    return " ".join(filter(None, (_plain(origin.sender_name), f"({_plain(address)})")))
+
+
+def _tell_before(remarks: Sequence[GroupRemark]) -> str:
+    """What was said before an agent was called, as text from outside that asks for nothing."""
+    if not remarks:
+        return ""
+    lines = "\n".join(f"{remark.who}: {remark.text}" for remark in remarks)
+    return f"{BEFORE}\n{wrap_untrusted(lines, Source.GROUP_CHAT, new_id=random_id)}\n\n"
+
+
+def _as_seen(arrival: Arrival) -> str:
+    return " ".join(filter(None, (arrival.text, "(with a picture)" if arrival.images else "")))
+
+
+def _plain(text: str | None) -> str:
+    """A name that cannot end the bracket it stands in."""
+    return sanitise_line(literal(text or "", 80)).replace("[", "(").replace("]", ")")
+
+
+def _idempotency(origin: Origin) -> str | None:
+    if origin.message_id is None:
+        return None
+    return f"channel:{origin.channel}:{origin.account}:{origin.kind}:{origin.peer}:{origin.message_id}"

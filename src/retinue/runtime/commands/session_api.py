@@ -1,0 +1,274 @@
+"""A conversation as slash commands see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.context.prompt.report import PromptReport
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
+from retinue.core.clock import clock_style
+from retinue.core.envelope import Inbound, Source
+from retinue.core.keys import SessionKey
+from retinue.core.messages import Usage
+from retinue.core.model import ModelRef, ReasoningEffort
+from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Status, UsageRow, parse_command
+from retinue.dispatch.commands.table import COMMANDS, RESERVED, run_command
+from retinue.dispatch.points import COMMAND, CommandGiven
+from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
+from retinue.dispatch.queue import USAGE as QUEUE_USAGE
+from retinue.runtime.agents.policy import is_sandboxed, wanted_elevation
+from retinue.runtime.approvals.approvals import Permissions
+from retinue.runtime.commands.chat_config import NOT_FROM_COMMANDS, answer_config, answer_plugins
+from retinue.runtime.turns.permissions import change_elevation, format_sender
+from retinue.runtime.turns.plan import local_time
+from retinue.runtime.turns.runner import QUEUE
+from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
+from retinue.sessions.export import export_json, export_markdown
+from retinue.sessions.tail import read_whole
+from retinue.sessions.transcript import Transcript
+from retinue.sessions.usage import group, total
+from retinue.skills.commands import SkillCommand, name_commands
+from retinue.storage.files import make_private_dir, write_atomic
+from retinue.tools.approval_store import Approval
+from retinue.tools.elevated import Elevation
+
+if TYPE_CHECKING:
+    from retinue.runtime.turns.runner import SessionRunner
+
+
+BASH_IS_OFF = "Shell commands cannot be run from a chat here. `retinue config set commands.bash true` allows it."
+
+
+async def carry_out(conversation: SessionRunner, inbound: Inbound) -> Answer | None:
+    """Run the slash command in a message and tell those who listen; None where the message is none."""
+    answer = await run_command(inbound.text, SessionApi(conversation, inbound))
+    typed = parse_command(inbound.text)
+    if answer is None or typed is None:
+        return None
+    given = CommandGiven(conversation.key, typed.name, typed.rest, format_sender(inbound))
+    heard, _ = await conversation.parts.bus.fire(COMMAND, given)
+    return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionApi:
+    """Lets the sender of one message command the conversation it was sent in."""
+
+    conversation: SessionRunner
+    inbound: Inbound
+
+    @property
+    def session(self) -> SessionKey:
+        return self.conversation.key
+
+    @property
+    def sender(self) -> str:
+        return self.inbound.sender or "the person at the terminal"
+
+    @property
+    def owner(self) -> bool:
+        """Whether the owner wrote the message; what happens by itself is nobody's word."""
+        return self.inbound.owner and self.inbound.source is Source.CHAT
+
+    def commands(self) -> Sequence[SlashCommand]:
+        return COMMANDS
+
+    def skill_commands(self) -> Mapping[str, str]:
+        return {command.name: command.description for command in self._skills()}
+
+    async def status(self) -> Status:
+        conversation = self.conversation
+        parts = conversation.parts
+        transcript = parts.store.open(self.session)
+        plan = await conversation.planner.plan(transcript)
+        session = parts.store.peek(self.session)
+        assert session is not None
+        identity = parts.workspace.identity()
+        return Status(
+            session=str(self.session),
+            session_id=str(session.id),
+            agent=parts.workspace.id,
+            name=" ".join(filter(None, (identity.emoji, identity.name or parts.workspace.id))),
+            model=str(plan.choice.ref) if plan else "no model",
+            because=plan.choice.because if plan else "see /help",
+            thinking=str(plan.thinking) if plan else "off",
+            messages=session.messages,
+            context_tokens=session.context_tokens,
+            window=plan.info.window if plan else 0,
+            usage=session.usage,
+            compactions=session.compactions,
+            workspace=str(parts.workspace.root.path),
+            time=self._spell_time(),
+            truncated=tuple(file.name for file in plan.prompt.files if file.truncated) if plan else (),
+            running=conversation.running,
+            elevated=wanted_elevation(parts.workspace.settings, session),
+            sandboxed=is_sandboxed(parts.workspace.settings, self.session),
+        )
+
+    def _spell_time(self) -> str:
+        parts = self.conversation.parts
+        style = clock_style(parts.workspace.settings.time_format, parts.home.environment)
+        return local_time(parts).strftime(f"%A %Y-%m-%d {style} %Z")
+
+    async def report(self) -> PromptReport:
+        return await self.conversation.planner.report()
+
+    async def restart(self, how: Fresh) -> str:
+        return await self.conversation.restart(how)
+
+    async def compact(self, focus: str) -> str:
+        return await self.conversation.compact(focus)
+
+    def stop(self) -> bool:
+        return self.conversation.ask_to_stop()
+
+    def export(self, form: str) -> Path:
+        parts = self.conversation.parts
+        header, tree = read_whole(parts.store.open(self.session).path)
+        write = export_json if form == "json" else export_markdown
+        text = write(header, tree.path, redact=parts.tools.redact)
+        folder = parts.home.paths.path / "exports"
+        make_private_dir(folder)
+        path = folder / f"{header.id if header else self.session}.{form}"
+        write_atomic(path, text.encode())
+        return path
+
+    def queue(self, rest: str) -> str:
+        conversation = self.conversation
+        session = conversation.parts.store.peek(self.session)
+        if rest:
+            current = parse_queue_command((session.setting(QUEUE) if session else None) or "reset")
+            chosen = parse_queue_command(rest, current if isinstance(current, QueueOverrides) else AS_CONFIGURED)
+            if isinstance(chosen, str):
+                return chosen
+            self.choose(QUEUE, str(chosen) or None)
+        rules = conversation.rules()
+        waits = f"{rules.debounce.total_seconds():g} s"
+        return f"Queue: {rules.mode}, debounce {waits}, cap {rules.cap}, drop {rules.drop}. {QUEUE_USAGE}"
+
+    def models(self) -> Sequence[str]:
+        access = self.conversation.parts.access
+        return [*sorted(access.aliases), *map(str, access.known())]
+
+    async def choose_model(self, text: str | None) -> str:
+        access = self.conversation.parts.access
+        ref: ModelRef | None = None
+        if text is not None:
+            ref = access.resolve(text)
+            access.providers.endpoint(ref.provider)
+        else:
+            access.forget_choice()  # a key may have come since somebody looked for a model
+        self._transcript().append(ModelChanged(ref))
+        choice = await access.choose(ref)
+        return str(choice.ref) if choice else "no model"
+
+    def choose_thinking(self, level: str | None) -> str:
+        chosen = ReasoningEffort(level) if level else None
+        self._transcript().append(ThinkingChanged(chosen))
+        return str(chosen or self.conversation.parts.workspace.settings.thinking_default or "off")
+
+    def choose(self, setting: str, value: str | None) -> None:
+        self._transcript().append(SettingChanged(setting, value))
+
+    def elevate(self, level: Elevation | None) -> str:
+        return change_elevation(self.conversation.parts, self.session, self.inbound, level)
+
+    def usage(self) -> Sequence[UsageRow]:
+        store = self.conversation.parts.store
+        now = local_time(self.conversation.parts)
+        today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        records = store.usage(since=today - timedelta(days=30))
+        session = store.peek(self.session)
+        return [
+            UsageRow("This conversation", session.usage if session else Usage()),
+            UsageRow("Today", total(record for record in records if record.at >= today)),
+            UsageRow("30 days", total(records)),
+            *(UsageRow(f"  {model}", usage) for model, usage in group(records, lambda record: record.model).items()),
+            *(UsageRow(f"  by {source}", usage) for source, usage in group(records, lambda r: r.source).items()),
+        ]
+
+    async def use_skill(self, name: str, rest: str) -> Answer:
+        wanted = name.lower()
+        found = next((c for c in self._skills() if wanted in (c.name, c.skill.name.lower())), None)
+        if found is None:
+            known = ", ".join(command.name for command in self._skills()) or "none"
+            return Answer(f"There is no skill '{name}'. Skills: {known}")
+        skill = found.skill
+        if skill.command_dispatch == "tool" and skill.command_tool:
+            text = await self.conversation.run_tool(
+                skill.command_tool, {"command": rest, "commandName": found.name, "skillName": skill.name}, self.inbound
+            )
+            return Answer(text)
+        task = f"\nTask: {rest}" if rest else ""
+        return Answer("", ask=f"Use the skill `{skill.name}`: read {skill.location} and follow it.{task}")
+
+    def config(self, rest: str) -> str:
+        return answer_config(self.conversation.parts.home, rest, format_sender(self.inbound))
+
+    async def subagents(self, action: str, run: str, message: str) -> str:
+        arguments = {"action": action, "run": run, "message": message}
+        return await self.conversation.run_tool("subagents", arguments, self.inbound)
+
+    def plugins(self, rest: str) -> str:
+        return answer_plugins(self.conversation.parts.home, rest, format_sender(self.inbound))
+
+    def restart_gateway(self) -> str:
+        parts = self.conversation.parts
+        if parts.home.is_in_command:
+            return NOT_FROM_COMMANDS
+        if not parts.home.config.commands.restart:
+            return "The gateway cannot be restarted from a chat here: commands.restart is false."
+        if not parts.restart_gateway(f"{format_sender(self.inbound)} asked for it"):
+            return "No gateway runs in this process, so there is nothing to restart."
+        return "The gateway restarts; what runs comes to its end first."
+
+    async def run_shell(self, command: str) -> str:
+        settings = self.conversation.parts.home.config.commands
+        if self.conversation.parts.home.is_in_command:
+            return NOT_FROM_COMMANDS
+        if not settings.bash:
+            return BASH_IS_OFF
+        arguments = {"command": command, "yieldMs": settings.bash_foreground_ms}
+        return await self.conversation.run_tool("exec", arguments, self.inbound, self._agree)
+
+    async def _agree(self, request: ApprovalRequest) -> ApprovalDecision:
+        """The answer to a question about what the owner has just typed."""
+        return ApprovalDecision(Verdict.ALLOW_ONCE, "typed by the owner", format_sender(self.inbound))
+
+    def now(self) -> datetime:
+        return self.conversation.parts.home.clock.now()
+
+    def questions(self) -> Sequence[Approval]:
+        return self._permissions.approvals.pending(self.session)
+
+    def decide(self, code: str, verdict: Verdict, reason: str) -> Approval:
+        permissions = self._permissions
+        return permissions.approvals.decide(code, verdict, permissions.sender(self.inbound), reason=reason)
+
+    def allowlist(self) -> str:
+        rules = self._permissions.rulebook.listing(self.session.agent)
+        return "\n".join(map(str, rules)) or "No command patterns are allowed. /allowlist add <pattern> adds one."
+
+    def allow(self, pattern: str) -> str:
+        added = self._permissions.rulebook.add(self.session.agent, pattern, self._permissions.sender(self.inbound))
+        return f"Commands that match `{added.pattern}` run unasked from now on (rule {added.id})."
+
+    def disallow(self, rule: str) -> str:
+        permissions = self._permissions
+        removed = permissions.rulebook.remove(rule, permissions.sender(self.inbound), self.session.agent)
+        return f"`{removed.pattern}` is not allowed any more."
+
+    @property
+    def _permissions(self) -> Permissions:
+        return self.conversation.parts.permissions
+
+    def _skills(self) -> tuple[SkillCommand, ...]:
+        eligible = [judged.skill for judged in self.conversation.parts.workspace.skills() if judged.gate.eligible]
+        return name_commands(eligible, reserved=RESERVED)
+
+    def _transcript(self) -> Transcript:
+        return self.conversation.parts.store.open(self.session)

@@ -1,0 +1,160 @@
+"""What every command stands on: the home, its configuration and what the plugins registered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from retinue.config.load import LoadedConfig, load_config
+from retinue.config.schema import Config
+from retinue.config.sections.gateway import EnvSettings
+from retinue.config.variables import declared_variables
+from retinue.core.approval import IN_COMMAND
+from retinue.core.clock import Clock, SystemClock
+from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
+from retinue.plugins.registry import Registry, load_registry
+from retinue.runtime.known_secrets import known_secrets
+from retinue.security.logs import tune_console, tune_logs
+from retinue.security.redaction import Redactor
+from retinue.skills.programs import Programs
+from retinue.storage.auditlog import AuditLog
+from retinue.storage.database import DATABASE_NAME
+from retinue.storage.home_paths import HomePaths
+from retinue.storage.presence import is_beneath
+from retinue.workspace.trust import Vouched, read_vouched
+
+
+@dataclass(frozen=True)
+class Home:
+    """A home with its configuration, read once. Nothing here changes; a reload makes a new one."""
+
+    paths: HomePaths
+    loaded: LoadedConfig
+    environment: Mapping[str, str]
+    registry: Registry
+    clock: Clock = field(default_factory=SystemClock)
+    programs: Programs = field(default_factory=Programs)
+    inherited: Mapping[str, str] = field(default_factory=dict)
+    """The environment that this process was started with; `environment` also has what the configuration adds."""
+    vouched: frozenset[Vouched] = frozenset()
+    """Workspaces that somebody else made and the owner vouches for."""
+
+    @property
+    def config(self) -> Config:
+        return self.loaded.config
+
+    @property
+    def is_in_command(self) -> bool:
+        """Whether an agent started this process by a command; then whoever speaks is not the owner."""
+        return IN_COMMAND in self.environment or is_beneath(IN_COMMAND)
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is kept must survive a power cut, and not only the death of the process."""
+        return self.config.session.durability == "power"
+
+    @property
+    def job_database(self) -> Path:
+        """Where jobs are kept: the home's own database, or the one that `cron.store` names.
+
+        OpenClaw keeps jobs in a JSON file; a store named like one is a database beside it.
+        """
+        named = self.config.cron.store
+        if named is None:
+            return self.paths.path / DATABASE_NAME
+        path = self.locate(named)
+        return path.with_suffix(".sqlite") if path.suffix == ".json" else path
+
+    @property
+    def log_file(self) -> Path:
+        """Where is written what the program has to say."""
+        named = self.config.logging.file
+        return self.locate(named) if named else self.paths.log_file
+
+    def agent_dir(self, agent: AgentId) -> Path:
+        """Where an agent's credentials are."""
+        named = next((entry.agent_dir for entry in self.config.agents.entries if entry.id == agent), None)
+        return self.locate(named) if named else self.paths.agent_dir(agent)
+
+    def locate(self, named: str) -> Path:
+        """A path as the configuration names it: beneath the home, unless it is absolute or begins with `~/`."""
+        return _locate(self.paths, self.environment, named)
+
+    @cached_property
+    def plain_config(self) -> Mapping[str, Any]:
+        """The configuration as plain data, for gates that name a key."""
+        return self.config.model_dump(by_alias=True, exclude_unset=True)
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Takes out of a text every secret at hand, and those that are fetched while the program runs."""
+        agents = {DEFAULT_AGENT, *self.config.agents.ids}
+        folders = [self.agent_dir(agent) for agent in sorted(agents)]
+        rules = self.config.logging
+        return Redactor(
+            known_secrets(self.plain_config, self.environment, folders),
+            patterns=rules.redact_patterns,
+            shapes=rules.redact_sensitive != "off",
+        )
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        """Where is written down what somebody may want to know later, without secrets."""
+        return AuditLog(self.paths.audit_log, self.clock, self.redactor.redact, durable=self.durable)
+
+    def tune_logs(self) -> None:
+        """Let the logs of this process be as configured."""
+        rules = self.config.logging
+        tune_logs(rules.level, rules.format, self.log_file)
+        tune_console(rules.console_level, rules.console_style)
+
+    def agent_id(self, text: str | None) -> AgentId:
+        """The agent a person named, or the default one; raises `UsageError` for one that is not there."""
+        if text is None:
+            return self.config.agents.default_id
+        return self.config.agents.resolve(parse_agent_id(text)).id
+
+    def session_key(self, text: str | None, agent: str | None) -> SessionKey:
+        """The session a person named: a full key, a name within the agent, or the agent's main one."""
+        if text is None:
+            return SessionKey.main(self.agent_id(agent))
+        key = SessionKey.parse(text, default_agent=self.agent_id(agent))
+        self.config.agents.resolve(key.agent)
+        named_main = f"agent:{key.agent}:{self.config.session.main_key.strip().lower()}"
+        return SessionKey.main(key.agent) if key.text == named_main else key
+
+
+def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None, clock: Clock | None = None) -> Home:
+    """Read the configuration and ask the plugins; creates nothing on disk."""
+    inherited = dict(os.environ) if environment is None else environment
+    loaded = load_config(paths, inherited)
+    plugins = loaded.config.plugins
+    return Home(
+        paths,
+        loaded,
+        _complete(inherited, loaded.config.env),
+        load_registry(plugins, [_locate(paths, inherited, path) for path in plugins.load.paths]),
+        clock or SystemClock(),
+        inherited=inherited,
+        vouched=read_vouched(paths.path),
+    )
+
+
+def _locate(paths: HomePaths, environment: Mapping[str, str], named: str) -> Path:
+    user_home = Path(environment.get("HOME") or Path.home())
+    return paths.path / (user_home / named[2:] if named.startswith("~/") else named)
+
+
+def _complete(inherited: Mapping[str, str], settings: EnvSettings) -> Mapping[str, str]:
+    """The environment with what the configuration adds where it is missing: its own variables, then the shell's."""
+    section = {**(settings.model_extra or {}), "vars": settings.vars}
+    found = {**declared_variables({"env": section}), **inherited}
+    if not settings.shell_env.enabled:
+        return found
+    from retinue.runtime.login_shell import missing_keys
+
+    return {**found, **missing_keys(found, settings.shell_env.timeout_ms / 1000)}

@@ -1,0 +1,229 @@
+"""What a session may do and why, told by the functions that decide it when it is done; nothing is run or contacted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from retinue.core.clock import random_id
+from retinue.core.envelope import Inbound
+from retinue.core.errors import ToolFailed, WorkspaceError
+from retinue.core.keys import AgentId, RunId, SessionKey
+from retinue.core.model import ModelInfo, ModelRef
+from retinue.runtime.agents.agent import list_closed, locate_workspace, open_workspace
+from retinue.runtime.agents.confinement import make_sandboxes
+from retinue.runtime.agents.policy import elevation_of, session_layers
+from retinue.runtime.agents.records import open_sessions
+from retinue.runtime.agents.tools import make_tools
+from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
+from retinue.runtime.board import Board
+from retinue.runtime.home import Home
+from retinue.runtime.models.probe import make_access
+from retinue.runtime.turns.permissions import make_context
+from retinue.sandbox.profile import Confinement
+from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
+from retinue.security.secrets import Secrets
+from retinue.sessions.session import Session, folder_of
+from retinue.storage.database import DATABASE_NAME, Database
+from retinue.storage.files import Root
+from retinue.toolkit.consent import assess
+from retinue.toolkit.environment import base_environment
+from retinue.toolkit.paths import locate_readable, locate_writable, told
+from retinue.toolkit.running import CommandTable
+from retinue.toolkit.shell import ExecArguments, enclose, make_wish, opened_folder
+from retinue.tools.allowlist import FixedAllowRules
+from retinue.tools.commands import Allow, Consult, Deny
+from retinue.tools.elevated import Elevation, lift_rules
+from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
+from retinue.tools.tool import ToolContext
+from retinue.tools.toolset import Toolset
+
+_EFFECTS = {Allow: Effect.ALLOW, Consult: Effect.ASK, Deny: Effect.DENY}
+
+READING = frozenset({"read", "image"})
+WRITING = frozenset({"write", "edit", "apply_patch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What would happen, why, and what else there is to know about it."""
+
+    effect: Effect
+    because: str
+    more: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"decision": str(self.effect), **self.more, "because": self.because}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A session as the policy sees it, for messages of one sender."""
+
+    home: Home
+    session: SessionKey
+    model: ModelRef | None
+    layers: Layers
+    elevated: Elevation
+    below: str = ""
+    """The folder of the workspace that the session is kept to."""
+
+    def judge_tool(self, tool: str, *, owner_only: bool = False) -> Decision:
+        return decide(tool, self.layers, owner_only=owner_only)
+
+    def judge_listed(self, tool: str, *, owner_only: bool = False) -> Decision:
+        """Whether the session's list has a tool, whoever calls it."""
+        return decide(tool, replace(self.layers, caller=None), owner_only=owner_only)
+
+    @contextmanager
+    def commands(self) -> Iterator[Callable[[str], Explained]]:
+        """What judges commands, by the agent's rules as they are now and in its workspace."""
+        home, agent = self.home, self.session.agent
+        settings = home.config.tools.exec
+        base = base_environment(home.environment, settings.path_prepend)
+        sandboxes = make_sandboxes(home)
+        confinement = sandboxes.confine(self.session) if self.elevated is Elevation.OFF else None
+        with _standing_root(home, agent, confinement) as root, _open_rulebook(home) as rulebook:
+            rules = lift_rules(rulebook.rules(agent), self.elevated)
+            context = ToolContext(agent, self.session, RunId(""), "", root, owner=False, elevated=self.elevated)
+            workdir = self.below if self.below and (root.path / self.below).is_dir() else "."
+            with opened_folder(context, workdir) as folder:
+                try:
+                    enclosure = None if confinement is None else enclose(sandboxes, context, workdir)
+                except ToolFailed as failure:
+                    refused = self._under_policy("exec", Effect.DENY, str(failure), {"segments": []})
+                    yield lambda text: refused
+                    return
+
+                def judge(text: str) -> Explained:
+                    call = ExecArguments(command=text, workdir=workdir)
+                    wish = make_wish(call, context, folder, settings, base, rules, enclosure)
+                    _, decision = assess(wish, rules, root)
+                    segments = [list(argv) for argv in decision.segments]
+                    effect = _EFFECTS[type(decision)]
+                    return self._under_policy("exec", effect, decision.because, {"segments": segments})
+
+                yield judge
+
+    def judge_path(self, tool: str, path: str) -> Explained:
+        """Whether a tool may use a file, by the checks of the tool; the file is looked at, never read."""
+        with open_workspace(self.home, self.session.agent) as workspace:
+            try:
+                context = make_context(workspace, self.session, self.elevated, self.below)
+                found, note = _find_readable(context, path) if tool in READING else _find_writable(context, path)
+            except (ToolFailed, WorkspaceError) as failure:
+                return self._under_policy(tool, Effect.DENY, str(failure), {"path": path})
+        return self._under_policy(tool, Effect.ALLOW, note, {"path": found})
+
+    async def judge_url(self, tool: str, url: str) -> Explained:
+        """Whether a page may be fetched: its host is resolved and every address checked; nothing is contacted."""
+        try:
+            addresses = await check_url(url, MODEL_CHOSEN)
+        except NetworkFailed as refusal:
+            return self._under_policy(tool, Effect.DENY, str(refusal), {"url": url, "addresses": []})
+        spelled = [str(address) for address in addresses]
+        return self._under_policy(tool, Effect.ALLOW, "every address is public", {"url": url, "addresses": spelled})
+
+    def _under_policy(self, tool: str, effect: Effect, because: str, more: Mapping[str, Any]) -> Explained:
+        """A finding about one call, below what the policy says of the tool itself."""
+        decision = self.judge_tool(tool)
+        if decision.denied:
+            return Explained(Effect.DENY, f"`{tool}` is not allowed: {decision.because}", more)
+        if decision.effect is Effect.ASK and effect is Effect.ALLOW:
+            return Explained(Effect.ASK, decision.because, more)
+        return Explained(effect, because, more)
+
+
+def _find_readable(context: ToolContext, path: str) -> tuple[str, str]:
+    root, relative = locate_readable(context, path)
+    with told():
+        there = root.identify(relative) is not None
+    where = "the workspace" if root is context.root else str(root.path)
+    return str(root.path / relative), f"it is in {where}" + ("" if there else ", where nothing of that name is yet")
+
+
+def _find_writable(context: ToolContext, path: str) -> tuple[str, str]:
+    root, relative = locate_writable(context, path)
+    with told():
+        root.check_write(relative)
+    where = "the workspace" if root is context.root else str(root.path)
+    return str(root.path / relative), f"it is in {where} and no control file"
+
+
+@contextmanager
+def _standing_root(home: Home, agent: AgentId, confinement: Confinement | None) -> Iterator[Root]:
+    """The folder that commands work in, or where it is not made yet, an empty one in its place."""
+    closed = list_closed(home, agent)
+    path = confinement.folder if confinement else locate_workspace(home, agent)
+    if path.is_dir():
+        with Root.open(path, closed=closed) as root:
+            yield root
+        return
+    with TemporaryDirectory() as empty, Root.open(Path(empty), closed=closed) as root:
+        yield root
+
+
+@contextmanager
+def _open_rulebook(home: Home) -> Iterator[ConfiguredAllowRules]:
+    """The rules of the agents; a home that remembers nothing yet stays as it is."""
+    path = home.paths.path / DATABASE_NAME
+    with (
+        TemporaryDirectory() as empty,
+        closing(Database(path if path.exists() else Path(empty) / DATABASE_NAME, newer="aside")) as database,
+    ):
+        book = ConfiguredAllowRules(home.config, database, home.audit, home.clock)
+        book.attach_skills(partial(_skill_programs, home))
+        yield book
+
+
+def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
+    try:
+        with open_workspace(home, agent) as workspace:
+            return workspace.skill_programs()
+    except WorkspaceError:
+        return frozenset()
+
+
+def take_stand(
+    home: Home, session: SessionKey, *, model: ModelRef | None = None, sender: Inbound | None = None
+) -> Standing:
+    """How a session stands for a sender, by default its owner."""
+    settings = home.config.agents.resolve(session.agent)
+    inbound = sender or Inbound("", session)
+    kept = find_kept(home, session)
+    elevated = elevation_of(home.config, settings, kept, inbound)
+    layers = session_layers(home.config, settings, session, model)
+    layers = replace(layers, caller=Caller(inbound.owner, elevated))
+    return Standing(home, session, model, layers, elevated, folder_of(kept))
+
+
+def find_kept(home: Home, session: SessionKey) -> Session | None:
+    """What is known of a session, without making anything."""
+    store = open_sessions(home, session.agent)
+    return store.find(session) if store.folder.is_dir() else None
+
+
+def depends_on_model(home: Home, session: SessionKey) -> bool:
+    """Whether any rule of the policy is about a provider or model."""
+    tools, own = home.config.tools, home.config.agents.resolve(session.agent).tools
+    return bool(tools.by_provider or own.by_provider or tools.exec.apply_patch.allow_models)
+
+
+async def choose_model(home: Home, session: SessionKey, wanted: str | None) -> ModelInfo | None:
+    """The model that the session's next turn would use."""
+    access = make_access(home, session.agent)
+    kept = find_kept(home, session)
+    choice = await access.choose(access.resolve(wanted) if wanted else (kept.model if kept else None))
+    return access.info(choice.ref) if choice else None
+
+
+def every_tool(home: Home) -> Toolset:
+    """All tools there are, made to be looked at and not to be run."""
+    secrets = Secrets(home.environment, home.redactor)
+    table = CommandTable(home.clock, random_id)
+    return make_tools(home, table, Board(), secrets, FixedAllowRules()).toolset

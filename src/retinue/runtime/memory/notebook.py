@@ -1,0 +1,211 @@
+"""The memory of agents, put together: notes, embedder, index, and who may search it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from retinue.core.keys import SessionKey
+from retinue.core.trust import Trust
+from retinue.memory.backend import Memory
+from retinue.memory.corpus import Corpus, nothing_derived
+from retinue.memory.embed import BuiltInEmbedder, Embedder
+from retinue.memory.fusion import Weights
+from retinue.memory.index import MemoryIndex, SearchResult, narrowed
+from retinue.memory.ranking import Hit, Limits
+from retinue.memory.reading import USUAL_LIMITS, Excerpt, ReadLimits
+from retinue.memory.scope import may_search, should_cite
+from retinue.memory.search import Rules
+from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
+from retinue.memory.sqlite import SqliteStore
+from retinue.memory.watch import embed_in_background, sync_every, watch_notes
+from retinue.runtime.agents.agent import AgentWorkspace
+from retinue.runtime.memory.provenance import open_writes, provenance_of
+from retinue.runtime.memory.sources import open_notes
+from retinue.security.secrets import Secrets
+from retinue.storage.provenance import AgentWrites
+
+if TYPE_CHECKING:
+    from retinue.providers.embedding_batches import BatchTerms
+
+RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
+
+
+def index_path(workspace: AgentWorkspace) -> Path:
+    """The database of an agent's index."""
+    return workspace.settings.memory_search.index_file(workspace.home.paths.path, workspace.id)
+
+
+@asynccontextmanager
+async def open_index(
+    workspace: AgentWorkspace, writes: AgentWrites | None = None, due: set[str] | None = None
+) -> AsyncIterator[MemoryIndex]:
+    """An agent's index, closed at the end of the block; nothing is watched.
+
+    Without `writes` the record of what came from outside is opened for the time of the block. Sessions whose ids are
+    put into `due` are exported with the next sync, however little they have grown.
+    """
+    settings = workspace.settings.memory_search
+    secrets = Secrets(workspace.home.environment, workspace.home.redactor)
+    with ExitStack() as stack:
+        if writes is None:
+            writes = stack.enter_context(open_writes(workspace))
+        notes = stack.enter_context(open_notes(workspace, writes, due if due is not None else set()))
+        store = SqliteStore(index_path(workspace))
+        index = MemoryIndex(
+            store,
+            Corpus(
+                notes.library,
+                settings.chunking,
+                provenance_of(notes.library, workspace, writes),
+                notes.export if notes.exports is not None else nothing_derived,
+            ),
+            workspace.home.clock,
+            embedders=make_embedders(settings, secrets, workspace.home.paths.models),
+            rules=make_rules(settings.query),
+        )
+        try:
+            yield index
+        finally:
+            most = settings.cache.max_entries if settings.cache.enabled else 0
+            if most is not None:
+                store.prune_cache(most)
+            await index.aclose()
+
+
+@asynccontextmanager
+async def keep_fresh(index: MemoryIndex, settings: MemorySearchSettings) -> AsyncIterator[None]:
+    """Follow the notes while the block runs: by watching, at intervals, and until batches under way are done."""
+    sync = settings.sync
+    async with anyio.create_task_group() as tasks:
+        if index.embedder is not None and index.embedder.bulk is not None:
+            tasks.start_soon(embed_in_background, index)
+        if sync.watch:
+            tasks.start_soon(lambda: watch_notes(index, debounce_ms=sync.watch_debounce_ms))
+        if sync.interval_minutes:
+            tasks.start_soon(sync_every, index, float(sync.interval_minutes))
+        yield
+        tasks.cancel_scope.cancel()
+
+
+def make_rules(query: QuerySettings) -> Rules:
+    """How the settings want candidates found and scored."""
+    hybrid = query.hybrid
+    weights = Weights.of(hybrid.vector_weight, hybrid.text_weight) if hybrid.enabled else Weights.of(1, 0)
+    return Rules(
+        limits=Limits(query.max_results, query.min_score, query.max_snippet_chars, query.max_injected_chars),
+        weights=weights,
+        fusion=hybrid.fusion,
+        candidate_multiplier=hybrid.candidate_multiplier,
+        diversity=hybrid.mmr.lambda_ if hybrid.mmr.enabled else None,
+        half_life_days=hybrid.temporal_decay.half_life_days if hybrid.temporal_decay.enabled else None,
+    )
+
+
+def make_embedders(settings: MemorySearchSettings, secrets: Secrets, models: Path) -> list[Embedder]:
+    """Who embeds, in order of preference; nobody where vectors are off.
+
+    `auto` never sends notes anywhere unless an endpoint for embedding was configured. `models` is the folder of model
+    files.
+    """
+    if not settings.store.vector.enabled:
+        return []
+    remote = settings.remote
+    first = settings.provider
+    if first == "auto":
+        first = "openai-compatible" if remote.base_url else "openai" if remote.api_key else "local"
+    names = [name for name in dict.fromkeys((first, settings.fallback)) if name not in ("none", "auto")]
+    return [
+        _make_local(settings.local, models) if name == "local" else _make_remote(name, settings, secrets)
+        for name in names
+    ]
+
+
+def _make_local(local: LocalEmbedding, models: Path) -> Embedder:
+    if not local.model_path:
+        return BuiltInEmbedder()
+    from retinue.providers.local_embeddings import LocalEmbedder
+
+    folder = Path(local.model_cache_dir).expanduser() if local.model_cache_dir else models
+    return LocalEmbedder(folder / Path(local.model_path).expanduser())
+
+
+def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets) -> Embedder:
+    from retinue.providers.embeddings import EmbeddingEndpoint, RemoteEmbedder
+
+    remote = settings.remote
+    key = secrets.resolve(remote.api_key) if remote.api_key else _key_from(name, secrets)
+    headers = {header: secrets.resolve(value) for header, value in remote.headers.items()}
+    endpoint = EmbeddingEndpoint(name, settings.model, remote.base_url, key, headers)
+    return RemoteEmbedder(endpoint, terms=_batch_terms(remote.batch))
+
+
+def _batch_terms(batch: BatchSettings) -> BatchTerms | None:
+    if not batch.enabled:
+        return None
+    from retinue.providers.embedding_batches import BatchTerms
+
+    return BatchTerms(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
+
+
+_KEY_VARIABLES = {
+    "openai": "OPENAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "voyage": "VOYAGE_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+}
+
+
+def _key_from(name: str, secrets: Secrets) -> str | None:
+    return secrets.environment.get(_KEY_VARIABLES.get(name, "")) or None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNotebook:
+    """An agent's memory as one session uses it."""
+
+    index: Memory
+    settings: MemorySearchSettings
+    cites: bool
+    limits: ReadLimits = USUAL_LIMITS
+
+    async def search(
+        self, text: str, *, max_results: int | None = None, min_score: float | None = None
+    ) -> SearchResult:
+        rules = narrowed(self.index.rules, max_results=max_results, min_score=min_score)
+        query = self.settings.query
+        return await self.index.search(
+            text, rules=rules, seconds=query.timeout_ms / 1000, refresh=self.settings.sync.on_search
+        )
+
+    async def read(self, path: str, start: int = 1, lines: int | None = None) -> Excerpt:
+        return await self.index.read(path, start, lines or self.limits.lines, max_chars=self.limits.chars)
+
+    def note_change(self) -> None:
+        self.index.mark_dirty()
+
+    async def recall(self, message: str) -> tuple[Hit, ...]:
+        """What memory knows about a message, found in a moment or not at all; nothing that came from outside."""
+        if not self.settings.recall.enabled:
+            return ()
+        rules = replace(self.index.rules, origins=RECALLED_ORIGINS)
+        found = await self.index.recall(message, rules=rules, seconds=self.settings.recall.timeout_ms / 1000)
+        return found.hits
+
+
+def open_notebook(
+    index: Memory,
+    memory: MemorySettings,
+    settings: MemorySearchSettings,
+    session: SessionKey,
+    limits: ReadLimits = USUAL_LIMITS,
+) -> SessionNotebook | None:
+    """The notebook of a session; None where the scope rules keep it from memory."""
+    if not settings.enabled or not may_search(memory.qmd.scope, session):
+        return None
+    return SessionNotebook(index, settings, should_cite(memory.citations, session), limits)

@@ -1,0 +1,211 @@
+"""The memories of all agents while Retinue runs: opened when first used, closed with it.
+
+Nothing of the index is imported before there is something to remember: an agent without notes never pays for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, assert_never
+
+import anyio
+
+from retinue.context.prompt.inputs import Recollection
+from retinue.core.errors import StorageError
+from retinue.core.keys import AgentId, SessionKey, SessionKind
+from retinue.memory.scope import remembers_sessions
+from retinue.runtime.agents.agent import AgentWorkspace
+from retinue.storage.database import Database
+from retinue.storage.provenance import AgentWrites
+
+if TYPE_CHECKING:
+    from retinue.memory.backend import Memory
+    from retinue.memory.embed import Embedder
+    from retinue.memory.index import MemoryIndex
+    from retinue.memory.qmd.memory import QmdMemory
+    from retinue.memory.store import Vector
+    from retinue.runtime.memory.notebook import SessionNotebook
+
+log = logging.getLogger(__name__)
+
+A_MOMENT_SECONDS = 2.0
+"""How long a turn waits for what was just written to be indexed."""
+
+_DIRECT = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT})
+
+
+@dataclass
+class MemoryPool:
+    """One memory per agent. `database` knows which of their notes came from outside."""
+
+    database: Database
+    _opened: dict[AgentId, MemoryIndex | QmdMemory] = field(default_factory=dict, init=False)
+    _due: dict[AgentId, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
+    _openings: dict[AgentId, anyio.Event] = field(default_factory=dict, init=False)
+    _embedders: dict[AgentId, list[Embedder]] = field(default_factory=dict, init=False)
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
+    _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+
+    def writes(self, workspace: AgentWorkspace) -> AgentWrites:
+        """What was written into an agent's notes from outside."""
+        return AgentWrites(self.database, workspace.home.clock, workspace.id)
+
+    async def notebook(self, workspace: AgentWorkspace, session: SessionKey) -> SessionNotebook | None:
+        """An agent's memory as a session may use it; None where it may not."""
+        from retinue.memory.reading import ReadLimits
+        from retinue.runtime.memory.notebook import open_notebook
+
+        settings = workspace.settings.memory_search
+        if not settings.enabled:
+            return None
+        memory = await self._memory(workspace)
+        sizes = workspace.settings.context_limits
+        limits = ReadLimits(sizes.memory_get_default_lines, sizes.memory_get_max_chars)
+        return open_notebook(memory, workspace.home.config.memory, settings, session, limits)
+
+    async def recall(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> tuple[Recollection, ...]:
+        """What memory knows about a message; nothing in chats where others read along, and never a failure."""
+        settings = workspace.settings.memory_search
+        if not (workspace.trusted and settings.enabled and settings.recall.enabled):
+            return ()
+        if session.kind not in _DIRECT or not has_notes(workspace):
+            return ()
+        try:
+            notebook = await self.notebook(workspace, session)
+            hits = await notebook.recall(message) if notebook else ()
+        except (StorageError, TimeoutError) as error:
+            log.warning("memory of %s could not be searched: %s", workspace.id, error)
+            return ()
+        return tuple(Recollection(hit.citation, hit.snippet) for hit in hits)
+
+    async def embed(self, workspace: AgentWorkspace, texts: Sequence[str]) -> tuple[str, Vector]:
+        """Vectors of texts by whoever embeds an agent's notes, and who that is; raises `EmbeddingFailed`."""
+        from retinue.memory.embed import embed_in_portions
+
+        return await embed_in_portions(self._embedders_of(workspace), texts)
+
+    def embedder_names(self, workspace: AgentWorkspace) -> frozenset[str]:
+        """By what those who embed an agent's notes can be named: `provider/model`, or the model alone."""
+        embedders = self._embedders_of(workspace)
+        return frozenset(name for each in embedders for name in (each.model, f"{each.provider}/{each.model}"))
+
+    def _embedders_of(self, workspace: AgentWorkspace) -> list[Embedder]:
+        from retinue.runtime.memory.notebook import make_embedders
+        from retinue.security.secrets import Secrets
+
+        found = self._embedders.get(workspace.id)
+        if found is None:
+            home = workspace.home
+            secrets = Secrets(home.environment, home.redactor)
+            found = make_embedders(workspace.settings.memory_search, secrets, home.paths.models)
+            self._embedders[workspace.id] = found
+            for embedder in found:
+                self._stack.push_async_callback(embedder.aclose)
+        return found
+
+    def note_change(self, workspace: AgentWorkspace) -> None:
+        """Say that a note of an agent was written; a memory that is not open yet will see for itself."""
+        memory = self._opened.get(workspace.id)
+        if memory is not None:
+            memory.mark_dirty()
+
+    async def begin_session(self, workspace: AgentWorkspace) -> None:
+        """Take in what was written since the last session; a memory that is not open yet does so when it is opened."""
+        memory = self._opened.get(workspace.id)
+        if memory is not None and workspace.settings.memory_search.sync.on_session_start:
+            await self._refresh(workspace, memory, "async")
+
+    async def take_in(self, workspace: AgentWorkspace, session: str, how: Literal["off", "async", "await"]) -> None:
+        """Make searchable what a compaction wrote, and its session where sessions are indexed.
+
+        This is waited for to its end, or only for a moment, in which a note or two are indexed; what is left then
+        comes with the next search.
+        """
+        settings = workspace.settings.memory_search
+        if how == "off" or not settings.enabled or not has_notes(workspace):
+            return
+        if settings.sync.sessions.post_compaction_force:
+            self._due[workspace.id].add(session)
+        try:
+            await self._refresh(workspace, await self._memory(workspace), how)
+        except StorageError as error:
+            log.warning("memory of %s could not be opened: %s", workspace.id, error)
+
+    async def _refresh(self, workspace: AgentWorkspace, memory: Memory, how: Literal["async", "await"]) -> None:
+        memory.mark_dirty()
+        try:
+            with anyio.move_on_after(A_MOMENT_SECONDS if how == "async" else math.inf):
+                await memory.sync(wait=how == "await")
+        except StorageError as error:
+            log.warning("memory of %s could not be brought up to date: %s", workspace.id, error)
+
+    async def follow(self, workspace: AgentWorkspace) -> None:
+        """Keep an agent's memory up to date until cancelled."""
+        from retinue.memory.index import MemoryIndex
+        from retinue.runtime.memory.notebook import keep_fresh
+
+        settings, shared = workspace.settings.memory_search, workspace.home.config.memory
+        if not settings.enabled:
+            return
+        if shared.backend == "qmd":
+            await self._wait_for_start(workspace)
+        memory = await self._memory(workspace)
+        if isinstance(memory, MemoryIndex):
+            async with keep_fresh(memory, settings):
+                await anyio.sleep_forever()
+        else:
+            from retinue.memory.qmd.cycles import keep_qmd_fresh
+
+            await keep_qmd_fresh(memory, shared.qmd.update, settings.sync)
+
+    async def _wait_for_start(self, workspace: AgentWorkspace) -> None:
+        """Until the program is to be started, or memory is used, whichever comes first."""
+        update = workspace.home.config.memory.qmd.update
+        match update.startup:
+            case "immediate":
+                return
+            case "idle":
+                with anyio.move_on_after(update.startup_delay_ms / 1000):
+                    await self._opening(workspace.id).wait()
+            case "off":
+                await self._opening(workspace.id).wait()
+            case _:
+                assert_never(update.startup)
+
+    def _opening(self, agent: AgentId) -> anyio.Event:
+        return self._openings.setdefault(agent, anyio.Event())
+
+    async def aclose(self) -> None:
+        await self._stack.aclose()
+
+    async def _memory(self, workspace: AgentWorkspace) -> MemoryIndex | QmdMemory:
+        """The memory of an agent, opened and brought up to date the first time."""
+        from retinue.runtime.memory.backend_choice import open_memory, seconds_at_opening
+
+        async with self._lock:
+            memory = self._opened.get(workspace.id)
+            if memory is None:
+                memory = await self._stack.enter_async_context(
+                    open_memory(workspace, self.writes(workspace), self._due[workspace.id])
+                )
+                self._opened[workspace.id] = memory
+                self._opening(workspace.id).set()
+                if seconds := seconds_at_opening(workspace):
+                    with anyio.move_on_after(seconds):
+                        await memory.sync(wait=False)
+            return memory
+
+
+def has_notes(workspace: AgentWorkspace) -> bool:
+    """Whether there is anything to remember at all: a few looks at the disk."""
+    settings, shared = workspace.settings.memory_search, workspace.home.config.memory
+    if settings.extra_paths or remembers_sessions(settings):
+        return True
+    if shared.backend == "qmd" and (shared.qmd.paths or shared.qmd.sessions.enabled):
+        return True
+    return any((workspace.root.path / name).exists() for name in ("MEMORY.md", "memory.md", "memory"))

@@ -1,0 +1,69 @@
+"""Models outside a conversation: reaching them, and asking one small thing to see whether they answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from retinue.core.keys import AgentId
+from retinue.core.messages import AssistantMessage, said
+from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest
+from retinue.providers.failover import QUICK_RETRIES, Failover, OnFallback
+from retinue.providers.registry import ADAPTERS, Providers
+from retinue.runtime.home import Home
+from retinue.runtime.models.access import ModelAccess, open_model_access
+from retinue.security.secrets import Secrets
+
+QUESTION = "Reply with the word ok."
+LONGEST_ANSWER = 32
+LONGEST_REASONED_ANSWER = 512
+"""Some models reason before they say the one word; the others only ramble when there is room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What asking showed: the answer, or None; the attempts that failed, by name; and how long it took."""
+
+    answer: AssistantMessage | None
+    failures: tuple[tuple[str, ModelFailed], ...]
+    seconds: float
+
+
+def make_access(home: Home, agent: AgentId) -> ModelAccess:
+    """An agent's way to its models, without its workspace, sessions or tools; nothing is opened before it is used."""
+    secrets = Secrets(home.environment, home.redactor)
+    registered = {api: factory.make.target for api, factory in home.registry.providers.items()}
+    providers = Providers(home.config.models, secrets, home.paths.models, {**ADAPTERS, **registered})
+    return open_model_access(home, agent, providers, secrets)
+
+
+@asynccontextmanager
+async def open_access(home: Home, agent: AgentId) -> AsyncIterator[ModelAccess]:
+    """The same, for asking models; their connections are closed at the end."""
+    access = make_access(home, agent)
+    try:
+        yield access
+    finally:
+        await access.providers.aclose()
+
+
+async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallback: OnFallback) -> Trial:
+    """Ask the models of a chain, as a turn would, but without its patience with one that is down."""
+    clock = access.home.clock
+    failover = Failover(
+        access.providers, access.credentials, access.info, anyio.sleep, patience=QUICK_RETRIES, tuning=access.tuning
+    )
+    reasons = any(access.info(ref).reasoning for ref in chain)
+    room = LONGEST_REASONED_ANSWER if reasons else LONGEST_ANSWER
+    request = ModelRequest(chain[0], "This is a test of the connection.", "", (said(QUESTION),), max_output=room)
+    failures: list[tuple[str, ModelFailed]] = []
+    answer: AssistantMessage | None = None
+    started = clock.monotonic()
+    async with aclosing(failover.stream(request, chain, on_fallback, failures)) as events:
+        async for event in events:
+            if isinstance(event, ModelFinished):
+                answer = event.message
+    return Trial(answer, tuple(failures), clock.monotonic() - started)

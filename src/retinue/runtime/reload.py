@@ -1,0 +1,36 @@
+"""What a new configuration replaced, until the turns that began with it are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from retinue.providers.registry import Providers
+from retinue.runtime.memory.pool import MemoryPool
+from retinue.runtime.turns.plan import AgentParts
+from retinue.runtime.turns.runner import SessionRunner
+
+
+@dataclass(frozen=True, eq=False)
+class Retired:
+    """Parts of an earlier configuration, which turns that began with them may still use."""
+
+    agents: tuple[AgentParts, ...]
+    conversations: tuple[SessionRunner, ...]
+    providers: Providers
+    memories: MemoryPool
+    forget: Callable[[Retired], None]
+    """Tells whoever keeps track of them that they were closed."""
+
+    @property
+    def in_use(self) -> bool:
+        return any(conversation.busy for conversation in self.conversations)
+
+    async def close(self) -> None:
+        """Let go of everything; no turn may use it any more."""
+        self.forget(self)
+        for parts in self.agents:
+            parts.store.settle_all()
+            parts.workspace.close()
+        await self.memories.aclose()
+        await self.providers.aclose()

@@ -1,0 +1,394 @@
+"""Starting sub-agents, waiting for them, and telling their parents; a restart goes on where the last process ended.
+
+A child is a message in a session of its own, so it survives whatever the inbox survives. Its result is kept in the
+registry, and its parent is told by a message under a key of its own: once, however often a process dies on the way.
+Whoever ends a child first writes that into the registry; who follows the child sees it there and makes its turn stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from retinue.core.background import run_logged
+from retinue.core.clock import random_id, random_uuid
+from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.events import Notice, TurnStatus
+from retinue.core.keys import RunId, SessionKey, SessionKind
+from retinue.core.messages import AssistantMessage, Usage
+from retinue.dispatch.attend import POISONOUS
+from retinue.dispatch.subagent_store import SubagentStore
+from retinue.dispatch.subagents import (
+    Child,
+    ChildState,
+    SpawnFacts,
+    SpawnOrder,
+    announce,
+    compose_result,
+    compose_task,
+    depth_of,
+    find_refusal,
+    is_stale,
+    key_for_child,
+    skips_announcement,
+    time_left,
+)
+from retinue.runtime.agents.policy import is_sandboxed
+from retinue.runtime.dispatcher.switchboard import Switchboard
+from retinue.runtime.open import Runtime
+from retinue.runtime.subagents.setup import SpawnRefused, prepare_child
+from retinue.runtime.turns.runner import ARCHIVED, GAVE_UP
+from retinue.sandbox.profile import find_loosening
+from retinue.security.content import Source as ContentSource
+from retinue.security.content import wrap_untrusted
+from retinue.sessions.forking import is_foreign
+from retinue.storage.lease import SessionLease
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 0.5
+"""How often a child is looked at by who follows it; whoever ends it may be another process."""
+STOP_SECONDS = 15.0
+FIRST_PAUSE, MAX_PAUSE = 15.0, 300.0
+STATES = {
+    TurnStatus.OK: ChildState.DONE,
+    TurnStatus.FAILED: ChildState.FAILED,
+    TurnStatus.ABORTED: ChildState.CANCELLED,
+}
+INTERRUPTIONS = (GAVE_UP, ARCHIVED, POISONOUS)
+"""Errors of turns that were lost with their processes."""
+LEFT_ALONE = "It was interrupted when its process ended, and nothing went on with it for too long."
+UNTOLD_KEPT = timedelta(days=7)
+"""How long a result waits for its parent."""
+CHILDREN_KEPT = timedelta(days=30)
+"""How long a child whose session was put away stays in the registry."""
+NO_AGENT = "Its agent is not in the configuration any more."
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A child that was started, and what its parent should know about it."""
+
+    child: Child
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentRunner:
+    """The sub-agents of all sessions, in the process that serves them."""
+
+    runtime: Runtime
+    switchboard: Switchboard
+    book: SubagentStore
+    tasks: TaskGroup
+    _followed: set[RunId] = field(default_factory=set)
+
+    async def spawn(self, order: SpawnOrder, parent: SessionKey, *, owner: bool, foreign: bool = False) -> Spawned:
+        """Start a child; raises `SpawnRefused` where it may not be. Returns at once.
+
+        `foreign` says that whoever asks has read text from outside, so that its child is as careful.
+        """
+        refusal = find_refusal(order, self._facts(order, parent))
+        if refusal is not None:
+            raise SpawnRefused(refusal)
+        agent = order.agent or parent.agent
+        settings = self.runtime.home.config.agents.resolve(agent).subagents
+        session = key_for_child(parent, agent, random_uuid())
+        outfit = prepare_child(self.runtime, order, parent, session)
+        default = timedelta(seconds=settings.run_timeout_seconds) if settings.run_timeout_seconds else None
+        child = Child(
+            run=RunId(random_uuid()),
+            parent=parent,
+            session=session,
+            task=order.task,
+            label=order.label,
+            task_name=order.task_name,
+            owner=owner,
+            asked_at=self.runtime.home.clock.now(),
+            timeout=order.timeout or default,
+            cleanup=order.cleanup,
+            model=outfit.model,
+            foreign=foreign,
+        )
+        self.runtime.agent(agent).store.begin(child.session, outfit.bodies)
+        self.book.add(child)
+        self._follow(child)
+        return Spawned(child, outfit.notes)
+
+    def adopt(self, parent: SessionKey | None = None) -> int:
+        """Take up the children, or those of a session, that a process before this one left; returns how many.
+
+        One that was left alone for too long is ended. No session of theirs may be driven yet.
+        """
+        self._drop_remains()
+        left = self.book.active(parent)
+        for child in left:
+            why = self._find_hindrance(child) if child.ended_at is None else None
+            if why is not None:
+                self.runtime.inbox.abandon(child.session, why)
+                child = self.book.end(child.run, ChildState.INTERRUPTED, replace(child, text=why))
+            self._follow(child)
+        return len(left)
+
+    def cancel(self, child: Child, *, told: bool = False) -> bool:
+        """End a child and its own children; false where it had ended. `told` says that its parent knows."""
+        kept = self.book.get(child.run)
+        if kept.ended_at is not None:
+            return False
+        ended = replace(kept, text="It was cancelled.")
+        self.book.end(kept.run, ChildState.CANCELLED, ended, told=told)
+        self.runtime.conversation(kept.session).ask_to_stop()
+        return True
+
+    def cancel_children(self, parent: SessionKey) -> int:
+        """End all children of a session because it is stopped; returns how many were at work."""
+        return sum(self.cancel(child, told=True) for child in self.book.active(parent))
+
+    async def settle(self) -> None:
+        """Wait until the children that this process follows have ended and their parents have answered to it."""
+        parents: set[SessionKey] = set()
+        while self._followed or any(map(self.runtime.inbox.is_unfinished, parents)):
+            parents |= {self.book.get(run).parent for run in self._followed}
+            await anyio.sleep(WATCH_SECONDS)
+
+    async def steer(self, child: Child, text: str, *, foreign: bool = False) -> None:
+        """Say something to a child that is at work."""
+        if child.state is not ChildState.RUNNING:
+            raise UsageError(f"The sub-agent {child.run} has ended ({child.state}); it hears nothing any more.")
+        told = Inbound(text, child.session, source=Source.SUBAGENT, owner=child.owner, foreign=foreign)
+        await self.switchboard.submit(replace(told, model=child.model))
+
+    def archive(self) -> int:
+        """Put away the sessions of children that ended a while ago; returns how many. Forget those of long ago."""
+        for child in self.book.expire(UNTOLD_KEPT):
+            log.warning("nobody took the result of the sub-agent %s for %s", child.run, child.parent)
+        self.book.forget(CHILDREN_KEPT)
+        settings = self.runtime.home.config.agents.defaults.subagents
+        if not settings.archive_after_minutes:
+            return 0
+        due = self.book.to_archive(timedelta(minutes=settings.archive_after_minutes))
+        for child in due:
+            self._put_away(child)
+        return len(due)
+
+    def transcript_of(self, child: Child) -> str:
+        """Where the child's transcript is."""
+        store = self.runtime.agent(child.session.agent).store
+        session = store.find(child.session)
+        return str(store.path_of(session.id)) if session else "(put away)"
+
+    def _facts(self, order: SpawnOrder, parent: SessionKey) -> SpawnFacts:
+        agents = self.runtime.home.config.agents
+        settings = agents.resolve(parent.agent)
+        target = order.agent or parent.agent
+        theirs = agents.resolve(target) if target in agents.ids else settings
+        children, untold = self.book.count(parent)
+        names = frozenset(child.task_name for child in self.book.active(parent))
+        return SpawnFacts(
+            parent=parent,
+            agents=agents.ids,
+            allowed=settings.subagents.allow_agents,
+            children=children,
+            untold=untold,
+            names=names,
+            deepest=settings.subagents.max_spawn_depth,
+            most_children=settings.subagents.max_children_per_agent,
+            must_name_agent=settings.subagents.require_agent_id,
+            parent_confined=is_sandboxed(settings, parent),
+            child_confined=is_sandboxed(theirs, key_for_child(parent, target, "new")),
+            looser=find_loosening(settings.sandbox, theirs.sandbox),
+        )
+
+    def _drop_remains(self) -> None:
+        """Let nobody go on with the turns of children that were ended when their process was too."""
+        for session in self.runtime.inbox.unfinished():
+            child = self.book.of_session(session) if session.kind is SessionKind.SUBAGENT else None
+            if child is not None and child.ended_at is not None:
+                self.runtime.inbox.abandon(session, child.text)
+
+    def _find_hindrance(self, child: Child) -> str | None:
+        """Why nobody goes on with a child that a process left; None where this one does."""
+        if child.session.agent not in self.runtime.home.config.agents.ids:
+            return NO_AGENT
+        session = self.runtime.agent(child.session.agent).store.peek(child.session)
+        last_sign = max(child.asked_at, session.updated_at) if session else child.asked_at
+        if not is_stale(last_sign, self.runtime.home.clock.now()):
+            return None
+        lease = SessionLease(self.runtime.home.paths, child.session)
+        is_alone = lease.try_acquire()
+        lease.release()
+        return LEFT_ALONE if is_alone else None
+
+    def _follow(self, child: Child) -> None:
+        if child.run not in self._followed:
+            self._followed.add(child.run)
+            self.tasks.start_soon(run_logged, f"the sub-agent {child.run}", self._see_through, child)
+
+    async def _see_through(self, child: Child) -> None:
+        """Wait for a child's end, keep its result and tell its parent."""
+        try:
+            ended = child if child.ended_at else await self._persist(self._outcome, child)
+            if ended.told_at is None:
+                await self._persist(self._tell, ended)
+        finally:
+            self._followed.discard(child.run)
+
+    async def _persist(self, step: Callable[[Child], Awaitable[T]], child: Child) -> T:
+        """Take a step as often as it fails, for want of a disk or of room in a queue."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return await step(child)
+            except RetinueError as error:
+                log.warning("the sub-agent %s has to wait for %g s: %s", child.run, pause, error)
+            await anyio.sleep(pause)
+            pause = min(pause * 2, MAX_PAUSE)
+
+    async def _outcome(self, child: Child) -> Child:
+        """Let a child do its task; returns it with what came of it."""
+        kept = self.book.get(child.run)
+        if kept.ended_at is not None:
+            return kept
+        inbound = Inbound(
+            compose_task(child.task),
+            child.session,
+            source=Source.SUBAGENT,
+            owner=child.owner,
+            model=child.model,
+            foreign=child.foreign,
+        )
+        accepted = await self.switchboard.submit(inbound, f"spawn:{child.run}")
+        timer = anyio.CancelScope()
+        self.tasks.start_soon(run_logged, f"the clock of the sub-agent {child.run}", self._keep_time, child, timer)
+        try:
+            return await self._await_end(child, accepted.run)
+        finally:
+            timer.cancel()
+
+    async def _await_end(self, child: Child, run: RunId) -> Child:
+        while True:
+            answer = await self.switchboard.wait(run, WATCH_SECONDS)
+            kept = self.book.get(child.run)
+            if kept.ended_at is not None:
+                return await self._stop(kept, run)
+            if answer is not None:
+                if not self._has_more_to_do(kept):
+                    return self._conclude(kept, answer)
+                await anyio.sleep(WATCH_SECONDS)
+
+    def _has_more_to_do(self, child: Child) -> bool:
+        """Whether a child has children of its own to wait for, or something else to answer."""
+        return bool(self.book.active(child.session)) or self.runtime.inbox.is_unfinished(child.session)
+
+    async def _keep_time(self, child: Child, timer: anyio.CancelScope) -> None:
+        with timer:
+            await self._persist(self._time_out, child)
+
+    async def _time_out(self, child: Child) -> None:
+        """Note when a child's turn begins, and end it when its time is over."""
+        await self.runtime.lanes.begun(child.session)
+        kept = self.book.started(child.run)
+        left = time_left(kept, self.runtime.home.clock.now())
+        if left is None:
+            return
+        await anyio.sleep(left.total_seconds())
+        limit = f"{(kept.timeout or left).total_seconds():g} s"
+        if left:
+            self.book.end(kept.run, ChildState.TIMED_OUT, replace(kept, text=f"It was stopped after {limit}."))
+        else:
+            why = f"Its {limit} ended while no process worked on it."
+            self.book.end(kept.run, ChildState.INTERRUPTED, replace(kept, text=why))
+
+    async def _stop(self, kept: Child, run: RunId) -> Child:
+        """Make the turn of a child that was ended stop, and add what it had come to by then."""
+        with anyio.move_on_after(STOP_SECONDS):
+            while await self.switchboard.wait(run, 0) is None:
+                self.runtime.conversation(kept.session).ask_to_stop()
+                await self.switchboard.wait(run, WATCH_SECONDS)
+        words, usage, foreign = self._findings(kept)
+        return self.book.describe_end(kept.run, compose_result(words, kept.text), usage, foreign=foreign)
+
+    def _conclude(self, child: Child, answer: Outbound) -> Child:
+        words, usage, foreign = self._findings(child)
+        went_on = bool(self.book.of_parent(child.session)) or not answer.text
+        text = compose_result(words if went_on and not answer.silent else answer.text, answer.error)
+        state = ChildState.INTERRUPTED if answer.error in INTERRUPTIONS else STATES[answer.status]
+        return self.book.end(child.run, state, replace(child, text=text, usage=usage, foreign=foreign))
+
+    def _findings(self, child: Child) -> tuple[str, Usage, bool]:
+        """What a child said last, what it used in all, and whether it read anything from outside."""
+        store = self.runtime.agent(child.session.agent).store
+        session = store.peek(child.session)
+        if session is None:
+            return "", child.usage, child.foreign
+        tree = store.open(child.session).tree
+        spoken = (message.text for message in reversed(tree.messages) if isinstance(message, AssistantMessage))
+        words = next((text for text in spoken if text.strip()), "")
+        return words, session.usage, child.foreign or is_foreign(tree)
+
+    async def _tell(self, child: Child) -> None:
+        """Tell a parent what its child came to; nobody is told where there is nobody any more."""
+        if child.parent.agent not in self.runtime.home.config.agents.ids:
+            log.warning("the result of the sub-agent %s waits: there is no agent %s", child.run, child.parent.agent)
+            return
+        if not (skips_announcement(child) or self._parent_is_over(child)):
+            result = child.text
+            if child.foreign:
+                result = wrap_untrusted(result, ContentSource.SUBAGENT, new_id=random_id)
+            text = announce(child, result, self.transcript_of(child))
+            told = Inbound(text, child.parent, source=Source.SUBAGENT, owner=child.owner, foreign=child.foreign)
+            accepted = await self.switchboard.submit(told, f"announce:{child.run}")
+            await self._await_reading(child, accepted.run)
+        self.book.told(child.run)
+        if child.cleanup == "delete":
+            self._put_away(child)
+
+    def _parent_is_over(self, child: Child) -> bool:
+        """Whether the parent is a sub-agent itself that has ended."""
+        parent = self.book.of_session(child.parent) if depth_of(child.parent) else None
+        return parent is not None and parent.ended_at is not None
+
+    async def _await_reading(self, child: Child, run: RunId) -> None:
+        """Wait until a turn of the parent has taken a result; people are told where that takes long."""
+        patience = self.runtime.home.config.agents.defaults.subagents.announce_timeout_ms / 1000
+        with anyio.move_on_after(patience) as waited:
+            await self._await_taking(run)
+        if waited.cancelled_caught:
+            told = f"The sub-agent {child.name} has ended ({child.state}); its result waits to be read."
+            log.warning("the result of the sub-agent %s has waited for %g s in %s", child.run, patience, child.parent)
+            self.switchboard.publish(child.parent, (run,), Notice(told))
+            await self._await_taking(run)
+
+    async def _await_taking(self, run: RunId) -> None:
+        while self.runtime.inbox.is_waiting(run):
+            await self.switchboard.wait(run, WATCH_SECONDS)
+
+    def _put_away(self, child: Child) -> None:
+        store = self.runtime.agent(child.session.agent).store
+        if store.find(child.session) is not None:
+            store.delete(child.session)
+        self.book.archived(child.run)
+
+
+@asynccontextmanager
+async def open_subagents(runtime: Runtime, switchboard: Switchboard) -> AsyncIterator[SubagentRunner]:
+    """What starts sub-agents while the block runs; the children go on at the next start."""
+    async with anyio.create_task_group() as tasks:
+        book = SubagentStore(runtime.database, runtime.home.clock)
+        spawner = SubagentRunner(runtime, switchboard, book, tasks)
+        runtime.spawner = spawner
+        try:
+            yield spawner
+        finally:
+            runtime.spawner = None
+            tasks.cancel_scope.cancel()

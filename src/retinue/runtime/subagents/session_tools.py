@@ -1,0 +1,217 @@
+"""The others of a home, as the tools of one session may see and use them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from retinue.core.envelope import Inbound, Source
+from retinue.core.errors import UsageError, WorkspaceError
+from retinue.core.keys import AgentId, SessionKey, parse_agent_id
+from retinue.core.messages import AssistantMessage, UserMessage, text_of
+from retinue.dispatch.silence import REPLY_SKIP
+from retinue.dispatch.subagent_store import SubagentStore, describe_child
+from retinue.dispatch.subagents import Child, SpawnOrder
+from retinue.runtime.open import Runtime
+from retinue.runtime.subagents.runner import SubagentRunner
+from retinue.security.literals import literal
+from retinue.sessions.entries import MessageAdded
+from retinue.sessions.forking import is_foreign
+from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
+
+NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
+LOG_CHARS = 4_000
+_FROM_SESSION = re.compile(r"^\[Message (\d{1,4}) from session ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class HomeCompany:
+    """All agents and sessions of a runtime."""
+
+    runtime: Runtime
+
+    async def spawn(self, asker: Asker, wish: SpawnArguments) -> Told:
+        order = SpawnOrder(
+            task=wish.task,
+            label=literal(wish.label, 60),
+            agent=parse_agent_id(wish.agent_id) if wish.agent_id else None,
+            model=wish.model,
+            thinking=wish.thinking,
+            timeout=timedelta(seconds=wish.run_timeout_seconds) if wish.run_timeout_seconds else None,
+            context=wish.context,
+            cleanup=wish.cleanup,
+            sandbox=wish.sandbox,
+            task_name=wish.task_name,
+            workspace=wish.workspace,
+        )
+        spawner = await self._spawner()
+        spawned = await spawner.spawn(order, asker.session, owner=asker.owner, foreign=asker.tainted)
+        child = spawned.child
+        facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
+        return Told({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
+
+    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> Told:
+        book = self._children()
+        if wish.action == "list":
+            children = book.of_parent(asker.session)
+            return Told([_brief(child) for child in children], any(child.foreign for child in children))
+        if not wish.run:
+            raise UsageError(f"`{wish.action}` needs `run`, the id or taskName of a sub-agent. `list` shows them.")
+        child = book.named(asker.session, wish.run) or book.get(wish.run)
+        if child.parent != asker.session:
+            raise UsageError(f"The sub-agent {wish.run} is not one of this session.")
+        match wish.action:
+            case "cancel":
+                return Told({"cancelled": (await self._spawner()).cancel(child, told=True), "runId": child.run})
+            case "steer":
+                if not wish.message.strip():
+                    raise UsageError("`steer` needs a message.")
+                await (await self._spawner()).steer(child, wish.message, foreign=asker.tainted)
+                return Told({"steered": child.run})
+            case "log":
+                facts = {**_brief(child), "text": child.text, "messages": self._messages(child.session, 20)}
+                return Told(facts, child.foreign or self._is_foreign(child.session))
+
+    async def sessions(self, asker: Asker, limit: int) -> Told:
+        found: list[dict[str, Any]] = []
+        for agent in self.runtime.home.config.agents.ids:
+            found += [
+                {
+                    "key": session.key.text,
+                    "messages": session.messages,
+                    "updatedAt": session.updated_at.isoformat(),
+                    "tokens": session.usage.total,
+                }
+                for session in self.runtime.agent(agent).store.list()
+                if self._objection(asker.session, session.key) is None
+            ]
+        return Told(sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit])
+
+    async def history(self, asker: Asker, session: str, limit: int) -> Told:
+        key = self._reachable(asker.session, session)
+        return Told({"session": key.text, "messages": self._messages(key, limit)}, self._is_foreign(key))
+
+    async def send(self, asker: Asker, wish: SessionsSendArguments) -> Told:
+        key = self._reachable(asker.session, wish.session)
+        if key == asker.session:
+            raise UsageError("That is this session. Say it in your answer.")
+        switchboard = (await self._spawner()).switchboard
+        number = self._exchanges(asker.session) + 1
+        most = self.runtime.home.config.session.agent_to_agent.max_ping_pong_turns
+        if number > most:
+            raise UsageError(
+                f"Sessions have answered each other {most} times without a person's word "
+                "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
+            )
+        head = f"[Message {number} from session {asker.session}; not written by a person; {REPLY_SKIP} ends it]"
+        said = Inbound(f"{head}\n{wish.message}", key, source=Source.OTHER, owner=asker.owner, foreign=asker.tainted)
+        accepted = await switchboard.submit(said)
+        answer = await switchboard.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
+        if answer is None:
+            return Told({"status": "accepted", "runId": accepted.run})
+        status = "silent" if answer.silent else answer.status.value
+        facts = {"status": status, "runId": accepted.run, "answer": answer.text or answer.error}
+        return Told(facts, self._is_foreign(key))
+
+    async def agents(self, asker: Asker) -> Told:
+        agents = self.runtime.home.config.agents
+        allowed = set(agents.resolve(asker.session.agent).subagents.allow_agents)
+        return Told(
+            [
+                {"id": agent, "name": self._name_of(agent)}
+                for agent in agents.ids
+                if agent == asker.session.agent or {"*", agent} & allowed
+            ]
+        )
+
+    def _name_of(self, agent: AgentId) -> str:
+        """What people call an agent; one that was never opened has only the name that is configured."""
+        try:
+            known = self.runtime.agent(agent, seed=False).workspace.identity().name
+        except WorkspaceError:
+            known = self.runtime.home.config.agents.resolve(agent).name
+        return known or agent
+
+    def _reachable(self, mine: SessionKey, text: str) -> SessionKey:
+        key = SessionKey.parse(text, default_agent=mine.agent)
+        self.runtime.home.config.agents.resolve(key.agent)
+        objection = self._objection(mine, key)
+        if objection is not None:
+            raise UsageError(f"You may not reach the session {key}: {objection}.")
+        return key
+
+    def _objection(self, mine: SessionKey, other: SessionKey) -> str | None:
+        """Why a session may not see another, by `tools.sessions.visibility` and `tools.agentToAgent`."""
+        tools = self.runtime.home.config.tools
+        visibility = tools.sessions.visibility
+        if other == mine:
+            return None
+        if visibility == "self":
+            return "only its own session is visible (tools.sessions.visibility)"
+        if other.agent != mine.agent:
+            if visibility != "all":
+                return "sessions of other agents are not visible (tools.sessions.visibility)"
+            between = tools.agent_to_agent
+            if not between.enabled or not ({"*", other.agent} & set(between.allow)):
+                return "agents may not talk to each other (tools.agentToAgent)"
+            return None
+        if visibility == "tree" and other not in self._family(mine):
+            return "it is none of its sub-agents (tools.sessions.visibility)"
+        return None
+
+    def _exchanges(self, mine: SessionKey) -> int:
+        """How many messages between sessions led to the one that this session is answering; none for a person's."""
+        store = self.runtime.agent(mine.agent).store
+        if store.find(mine) is None:
+            return 0
+        path = store.open(mine).tree.path
+        said = [entry.body.message for entry in path if isinstance(entry.body, MessageAdded)]
+        last = next((message for message in reversed(said) if isinstance(message, UserMessage)), None)
+        found = _FROM_SESSION.search(text_of(last.content)) if last else None
+        return int(found[1]) if found else 0
+
+    def _family(self, mine: SessionKey) -> set[SessionKey]:
+        """The sub-agents of a session, and theirs."""
+        found: set[SessionKey] = set()
+        waiting = [mine]
+        while waiting:
+            children = {child.session for child in self._children().of_parent(waiting.pop())} - found
+            found |= children
+            waiting += children
+        return found
+
+    def _messages(self, key: SessionKey, limit: int) -> list[dict[str, str]]:
+        store = self.runtime.agent(key.agent).store
+        if store.find(key) is None:
+            return []
+        said = [entry.body.message for entry in store.open(key).tree.path if isinstance(entry.body, MessageAdded)]
+        rows = [
+            {"role": "user" if isinstance(message, UserMessage) else "assistant", "text": text_of(message.content)}
+            for message in said
+            if isinstance(message, UserMessage | AssistantMessage)
+        ]
+        return [{**row, "text": self.runtime.tools.hide(row["text"][:LOG_CHARS])} for row in rows if row["text"]][
+            -limit:
+        ]
+
+    def _is_foreign(self, key: SessionKey) -> bool:
+        store = self.runtime.agent(key.agent).store
+        return store.find(key) is not None and is_foreign(store.open(key).tree)
+
+    def _children(self) -> SubagentStore:
+        return SubagentStore(self.runtime.database, self.runtime.home.clock)
+
+    async def _spawner(self) -> SubagentRunner:
+        if self.runtime.spawner is None and self.runtime.engage is not None:
+            await self.runtime.engage()
+        if self.runtime.spawner is None:
+            raise UsageError(NO_GATEWAY)
+        return self.runtime.spawner
+
+
+def _brief(child: Child) -> dict[str, Any]:
+    shown = describe_child(replace(child, task=literal(child.task, 200), text=child.text[:500]))
+    names = ("runId", "taskName", "label", "task", "session", "askedAt", "startedAt", "endedAt", "text")
+    return {"state": child.standing, **{name: shown[name] for name in names}}

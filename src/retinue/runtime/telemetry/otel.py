@@ -1,0 +1,173 @@
+"""Traces for OpenTelemetry: a span for each turn, and within it one for each model call and each tool call.
+
+This module alone imports the SDK, and is imported only where traces are configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+
+import anyio
+import anyio.to_thread
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Tracer as SpanMaker
+
+from retinue import __version__
+from retinue.agent.loop import LoopParts
+from retinue.agent.turn import Turn
+from retinue.config.sections.diagnostics import OtelSettings
+from retinue.core.events import Emit, ToolFinished, ToolStarted, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.model import ModelEvent, ModelFailed, ModelFinished, ModelRequest
+from retinue.runtime.telemetry.span_facts import (
+    describe_answer,
+    describe_call,
+    describe_end,
+    describe_request,
+    describe_turn,
+)
+
+EXPORT_SECONDS = 5.0
+CLOSING_SECONDS = 6.0
+
+
+@asynccontextmanager
+async def open_otel(settings: OtelSettings, exporter: SpanExporter) -> AsyncIterator[OtelTracer]:
+    """A tracer while the block runs. Spans are sent by a thread of their own; the last ones at the end."""
+    provider = TracerProvider(
+        sampler=ParentBased(TraceIdRatioBased(settings.sample_rate)),
+        resource=Resource.create({"service.name": settings.service_name, "service.version": __version__}),
+        shutdown_on_exit=False,
+    )
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        yield OtelTracer(provider.get_tracer("retinue", __version__))
+    finally:
+        with anyio.move_on_after(CLOSING_SECONDS, shield=True):
+            await anyio.to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)
+
+
+def make_exporter(settings: OtelSettings, headers: Mapping[str, str]) -> SpanExporter:
+    """What sends spans to the configured collector."""
+    return OTLPSpanExporter(endpoint=settings.endpoint, headers=headers, timeout=EXPORT_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class OtelTracer:
+    """Makes a trace of every turn."""
+
+    spans: SpanMaker
+
+    @contextmanager
+    def turn(self, turn: Turn, name: str) -> Iterator[OtelTurn]:
+        span = self.spans.start_span(
+            f"invoke_agent {name}", Context(), SpanKind.INTERNAL, dict(describe_turn(turn, name))
+        )
+        trace = OtelTurn(self.spans, span, str(turn.session))
+        try:
+            yield trace
+        finally:
+            trace.close()
+
+
+@dataclass(slots=True)
+class OtelTurn:
+    """One turn: its span, and those within it that have not ended."""
+
+    spans: SpanMaker
+    span: Span
+    session: str
+    _open: dict[str, Span] = field(default_factory=dict)
+    _ended: bool = False
+
+    def watch(self, parts: LoopParts) -> LoopParts:
+        def stream(request: ModelRequest) -> AsyncIterator[ModelEvent]:
+            return _WatchedCall(parts.stream(request), self._begin_call(request))
+
+        emit = self._hearing(parts.emit)
+        return replace(
+            parts, stream=stream, emit=emit, bench=replace(parts.bench, emit=self._hearing(parts.bench.emit))
+        )
+
+    def end(self, finished: TurnFinished) -> None:
+        self.span.set_attributes(dict(describe_end(finished)))
+        if finished.status is not TurnStatus.OK:
+            _fail(self.span, str(finished.status))
+        self._ended = True
+
+    def close(self) -> None:
+        """End everything; a turn that came to no end of its own was interrupted, and what ran in it too."""
+        for span in self._open.values():
+            _fail(span, "interrupted")
+            span.end()
+        if not self._ended:
+            _fail(self.span, "interrupted")
+        self.span.end()
+
+    def _begin_call(self, request: ModelRequest) -> Span:
+        return self.spans.start_span(
+            f"chat {request.model.model}",
+            set_span_in_context(self.span, Context()),
+            SpanKind.CLIENT,
+            dict(describe_request(request, self.session)),
+        )
+
+    def _hearing(self, emit: Emit) -> Emit:
+        async def hear(event: TurnEvent) -> None:
+            match event:
+                case ToolStarted(call):
+                    self._open[call.id] = self.spans.start_span(
+                        f"execute_tool {call.name}",
+                        set_span_in_context(self.span, Context()),
+                        SpanKind.INTERNAL,
+                        dict(describe_call(call)),
+                    )
+                case ToolFinished(call, result) if call.id in self._open:
+                    span = self._open.pop(call.id)
+                    if result.is_error:
+                        _fail(span, "tool_error")
+                    span.end()
+            await emit(event)
+
+        return hear
+
+
+class _WatchedCall:
+    """The events of a model call, which end its span. Whoever listens may stop at the last event."""
+
+    def __init__(self, events: AsyncIterator[ModelEvent], span: Span) -> None:
+        self._events = events
+        self._span = span
+
+    def __aiter__(self) -> _WatchedCall:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        try:
+            event = await anext(self._events)
+        except BaseException as error:  # cancellation ends the call as well
+            if self._span.is_recording():
+                _fail(self._span, "empty" if isinstance(error, StopAsyncIteration) else "interrupted")
+                self._span.end()
+            raise
+        match event:
+            case ModelFinished(message):
+                self._span.set_attributes(dict(describe_answer(message)))
+                self._span.end()
+            case ModelFailed(reason):
+                _fail(self._span, str(reason))
+                self._span.end()
+        return event
+
+
+def _fail(span: Span, kind: str) -> None:
+    """Mark a span; the words of an error may hold what nobody else should read, so only its kind is told."""
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR))

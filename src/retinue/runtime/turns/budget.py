@@ -1,0 +1,48 @@
+"""What the turns of a session may spend: before one begins, and for work that nobody waits for also on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from retinue.core.envelope import Source
+from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.messages import Usage
+from retinue.runtime.turns.plan import AgentParts, local_time
+from retinue.sessions.budget import Spending, find_exceeded, find_overdrawn, has_limits, since_midnight
+
+Overdrawn = Callable[[Usage], str | None]
+"""Why a turn must not go on after having used so much; None where it may."""
+
+
+def find_refusal(parts: AgentParts, key: SessionKey, source: Source) -> str | None:
+    """Why a turn must not begin because of what was spent already; None where it may."""
+    return _judge(parts, key, source)(Usage())
+
+
+def watch_spending(parts: AgentParts, key: SessionKey, source: Source) -> Overdrawn:
+    """What stops a running turn once its budget is used up; one that a person set off goes to its end."""
+    if source is Source.CHAT:
+        return lambda used: None
+    return _judge(parts, key, source)
+
+
+def _judge(parts: AgentParts, key: SessionKey, source: Source) -> Overdrawn:
+    """A judge of what is used from now on; what was spent before is counted once, here."""
+    settings = parts.workspace.settings
+    limited = has_limits(settings.budget)
+    is_child = key.kind is SessionKind.SUBAGENT
+    if not limited and not is_child:
+        return lambda used: None
+    session = parts.store.peek(key)
+    before = Spending((), session.usage if session else Usage())
+    if limited:
+        now = local_time(parts)
+        before = replace(before, today=since_midnight(parts.store.usage(since=now - timedelta(days=1)), now))
+
+    def judge(used: Usage) -> str | None:
+        own = find_overdrawn(settings.subagents.budget, before.session + used) if is_child else None
+        return own or (find_exceeded(settings.budget, replace(before, turn=used), source) if limited else None)
+
+    return judge

@@ -1,0 +1,149 @@
+"""What the loop of one turn works with, and the messages that join it while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from retinue.agent.calls import Workbench
+from retinue.agent.guard import LoopLimits
+from retinue.agent.loop import LoopParts, any_room
+from retinue.config.sections.agents import merge_settings
+from retinue.config.sections.tools import LoopDetection
+from retinue.context.compaction import room_for_history
+from retinue.context.measure import estimate
+from retinue.context.settings import CompactionSettings
+from retinue.core.events import Emit, Notice
+from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.messages import Message, UserMessage
+from retinue.dispatch.commands.command import parse_command
+from retinue.dispatch.debounce import DebounceRules
+from retinue.dispatch.inbox import Waiting
+from retinue.dispatch.lanes import LaneKind
+from retinue.dispatch.queue import (
+    AS_CONFIGURED,
+    QueueMode,
+    QueueOverrides,
+    QueueRules,
+    is_result,
+    parse_queue_command,
+    queue_rules,
+)
+from retinue.runtime.turns.ledger import TranscriptLedger
+from retinue.runtime.turns.permissions import TurnPermissions
+from retinue.runtime.turns.plan import AgentParts, TurnPlan
+from retinue.runtime.turns.user_message import as_message
+from retinue.sessions.session import SPAWNED_BY
+from retinue.tools.tool import ToolContext
+
+POLLING_TOOLS = frozenset({"process", "session_status", "subagents"})
+"""What only asks how something is going."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningMessages:
+    """Messages that arrive in a session during a turn with certain rights."""
+
+    parts: AgentParts
+    key: SessionKey
+    rights: TurnPermissions
+    rules: Callable[[], QueueRules]
+
+    def joining(self) -> Sequence[Waiting]:
+        """Messages that may join the running turn: up to a command, or one whose sender has other rights.
+
+        Results of the turn's own sub-agents join it however the queue treats what people write.
+        """
+        waiting = self.parts.inbox.waiting(self.key)
+        if self.rules().mode is not QueueMode.STEER:
+            waiting = tuple(filter(is_result, waiting))
+        admit = self.rights.admit
+        return tuple(takewhile(lambda w: parse_command(w.inbound.text) is None and admit(w.inbound), waiting))
+
+    def take(self, ledger: TranscriptLedger) -> Sequence[UserMessage]:
+        """Messages that arrived during the turn, taken into it; each is recorded under the run it came with."""
+        taken = []
+        for waiting in self.joining():
+            self.parts.inbox.claim(self.key, (waiting.run,), ledger.run)
+            message = as_message(waiting.inbound)
+            ledger.merged[id(message)] = waiting.run
+            taken.append(message)
+        return taken
+
+
+def find_lane(parts: AgentParts, key: SessionKey) -> tuple[LaneKind, SessionKey | None]:
+    """The lane of a session's turns, and in that of sub-agents, with whose they share the places."""
+    if key.kind is not SessionKind.SUBAGENT:
+        return LaneKind.MAIN, None
+    session = parts.store.peek(key)
+    parent = session.setting(SPAWNED_BY) if session else None
+    return LaneKind.SUBAGENT, SessionKey.parse(parent) if parent else None
+
+
+def loop_limits(everybody: LoopDetection, own: LoopDetection | None) -> LoopLimits:
+    """When an agent goes in circles, by what is set for all agents and for this one."""
+    loop = merge_settings(everybody, own)
+    return LoopLimits(
+        loop.enabled,
+        loop.history_size,
+        loop.warning_threshold,
+        loop.critical_threshold,
+        idle=loop.global_circuit_breaker_threshold,
+        repeats=loop.detectors.generic_repeat,
+        polls=POLLING_TOOLS,
+        polling=loop.detectors.known_poll_no_progress,
+        turns=loop.detectors.ping_pong,
+    )
+
+
+def watch_room(settings: CompactionSettings, plan: TurnPlan) -> Callable[[Sequence[Message]], bool]:
+    """What says whether a turn still fits into its model's window, where the configuration wants that looked at."""
+    if not (settings.enabled and settings.mid_turn_precheck.enabled):
+        return any_room
+    report = plan.report
+    fixed = report.total.tokens + sum(tool.tokens for tool in report.tools)
+    available = room_for_history(plan.info.window, settings) - fixed
+    return lambda messages: estimate(messages) <= available
+
+
+def read_rules(parts: AgentParts, key: SessionKey, chosen: str) -> QueueRules:
+    """How messages that arrive during a turn are treated: as a person chose in the session, else as configured."""
+    settings = parts.home.config.messages
+    read = parse_queue_command(chosen)
+    overrides = read if isinstance(read, QueueOverrides) else AS_CONFIGURED
+    rules = queue_rules(settings.queue, key.channel or "terminal", overrides)
+    return replace(rules, pieces=DebounceRules.of(settings.inbound))
+
+
+def make_loop_parts(
+    steering: JoiningMessages, plan: TurnPlan, ledger: TranscriptLedger, emit: Emit, context: ToolContext
+) -> LoopParts:
+    """Everything that the loop of a turn needs."""
+    parts, rights = steering.parts, steering.rights
+    chain = parts.access.chain(plan.choice)
+
+    async def on_fallback(text: str) -> None:
+        await emit(Notice(text))
+
+    return LoopParts(
+        stream=lambda request: parts.access.stream(request, chain, on_fallback),
+        bench=Workbench(
+            {tool.name: tool for tool in plan.tools},
+            context,
+            ledger,
+            emit,
+            parts.home.clock,
+            parts.tools.cap_for(parts.workspace, plan.info),
+            parts.bus,
+            rights.layers,
+            rights.watch,
+            parts.tools.hide,
+        ),
+        emit=emit,
+        steering=lambda: steering.take(ledger),
+        waiting=lambda: bool(steering.joining()),
+        limits=loop_limits(parts.home.config.tools.loop_detection, parts.workspace.settings.tools.loop_detection),
+        handing=frozenset(tool.name for tool in plan.offered),
+        has_room=watch_room(parts.workspace.settings.compaction, plan),
+    )

@@ -1,0 +1,247 @@
+"""What the next turn of a session would use: the model, its tools and the prompt they get."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from difflib import unified_diff
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from retinue.context.engine import ContextEngine
+from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
+from retinue.context.prompt.changes import change_system, change_turn
+from retinue.context.prompt.contributions import SMALL_WINDOW
+from retinue.context.prompt.inputs import Mode, Recollection, TurnInputs
+from retinue.context.prompt.report import PromptReport, report_prompt
+from retinue.core.envelope import Inbound, Source
+from retinue.core.errors import UsageError
+from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
+from retinue.core.trust import Trust
+from retinue.dispatch.inbox import Inbox
+from retinue.dispatch.lanes import Lanes
+from retinue.hooks.bus import Bus
+from retinue.providers.resolve import Choice
+from retinue.runtime.agents.agent import AgentWorkspace
+from retinue.runtime.agents.policy import session_layers
+from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
+from retinue.runtime.agents.tools import SessionTools
+from retinue.runtime.approvals.approvals import Permissions
+from retinue.runtime.home import Home
+from retinue.runtime.memory.pool import MemoryPool
+from retinue.runtime.memory.provenance import trust_of_files
+from retinue.runtime.models.access import ModelAccess
+from retinue.runtime.telemetry.tracing import UNTRACED, Tracer
+from retinue.sessions.entries import Compacted, Noted
+from retinue.sessions.session import folder_of
+from retinue.sessions.store import SessionStore
+from retinue.sessions.transcript import Transcript
+from retinue.storage.auditlog import AuditLog
+from retinue.tools.tool import Tool
+from retinue.workspace.continuation import COMPACTION, Injection, decide_injection
+
+log = logging.getLogger(__name__)
+
+TINY_OUTPUT = 256
+
+
+def _stop_none(session: SessionKey) -> int:
+    return 0
+
+
+def _restart_nothing(reason: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class AgentParts:
+    """What all sessions of one agent share."""
+
+    home: Home
+    workspace: AgentWorkspace
+    access: ModelAccess
+    store: SessionStore
+    tools: SessionTools
+    bus: Bus
+    engine: ContextEngine
+    inbox: Inbox
+    lanes: Lanes
+    audit: AuditLog
+    memories: MemoryPool
+    permissions: Permissions
+    stop_children: Callable[[SessionKey], int] = _stop_none
+    """Ends the sub-agents of a session; tells how many were at work."""
+    tracer: Tracer = UNTRACED
+    restart_gateway: Callable[[str], bool] = _restart_nothing
+    """Has the gateway of this process start over, for a reason; false where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlan:
+    """A turn, prepared: the model, its tools and the prompt they get."""
+
+    choice: Choice
+    info: ModelInfo
+    tools: tuple[Tool[Any], ...]
+    prompt: AgentPrompt
+    thinking: ReasoningEffort
+    injection: Injection
+    tainted: bool = False
+    """Whether a file in the prompt holds lines that came from outside."""
+    offered: tuple[ToolSpec, ...] = ()
+    """Tools that whoever sent the message runs itself."""
+
+    def offering(self, tools: tuple[ToolSpec, ...]) -> TurnPlan:
+        """The plan with a sender's tools besides its own, where the model can call any."""
+        return replace(self, offered=tools) if tools and self.info.tools else self
+
+    @property
+    def max_output(self) -> int | None:
+        """The most tokens of an answer; a tiny model that loses the thread goes on until it is stopped."""
+        return TINY_OUTPUT if is_tiny(self.info) else None
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The schemas that are sent; deferred tools have none."""
+        return (*(tool.spec for tool in self.tools if not tool.deferred), *self.offered)
+
+    @property
+    def report(self) -> PromptReport:
+        """The sizes of what is sent."""
+        return report_prompt(self.prompt.system, turn=self.prompt.turn, tools=self.specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans the turns of one session."""
+
+    parts: AgentParts
+    key: SessionKey
+
+    async def plan(
+        self,
+        transcript: Transcript | None,
+        inbound: Inbound | None = None,
+        mode: Mode = Mode.FULL,
+        recollections: tuple[Recollection, ...] = (),
+    ) -> TurnPlan | None:
+        """What the next turn would use; None where there is no model. Without a transcript nothing is created.
+
+        `inbound` is the message it would answer, where there is one yet: it may ask for another model.
+        """
+        inbound = inbound or Inbound("", self.key)
+        access, workspace = self.parts.access, self.parts.workspace
+        session = self.parts.store.peek(self.key) if self.parts.store.folder.is_dir() else None
+        wanted = access.resolve(inbound.model) if inbound.model else (session.model if session else None)
+        is_child = self.key.kind is SessionKind.SUBAGENT
+        chosen_model = await (access.choose_for_child(wanted) if is_child else access.choose(wanted))
+        choice = await self._heed_model_hooks(chosen_model, inbound.text)
+        if choice is None:
+            return None
+        if inbound.images:
+            choice = access.choose_for_pictures(choice)
+        info = access.info(choice.ref)
+        layers = session_layers(self.parts.home.config, workspace.settings, self.key, choice.ref)
+        tools = self.parts.tools.for_session(layers, info)
+        chosen = inbound.thinking or (session.thinking if session else None)
+        thinking = chosen or ReasoningEffort(workspace.settings.thinking_default or "off")
+        # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
+        injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
+        is_beat = inbound.source is Source.HEARTBEAT
+        if is_beat and workspace.settings.heartbeat.light_context:
+            injection = Injection.NONE
+        order = PromptOrder(
+            self.key,
+            Mode.MINIMAL if is_child and mode is Mode.FULL else mode,
+            tools,
+            info,
+            session_id=str(session.id) if session else "",
+            thinking=thinking,
+            reasoning=(session.reasoning if session else None) or workspace.settings.reasoning_default,
+            injection=injection,
+            below=folder_of(session),
+            is_beat=is_beat,
+            turn=TurnInputs(
+                recollections=recollections, background=self.parts.tools.background(workspace.id, self.key)
+            ),
+        )
+        prompt = await self._heed_prompt_hooks(await build_prompt(workspace, order, self.parts.bus), inbound.text)
+        trust = trust_of_files(workspace, self.parts.memories.writes(workspace), [file.name for file in prompt.files])
+        tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
+        return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
+
+    async def _heed_model_hooks(self, choice: Choice | None, message: str) -> Choice | None:
+        question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
+        for given in await self.parts.bus.ask(BEFORE_MODEL, question):
+            try:
+                wish = self.parts.access.resolve(given.value.model)
+            except UsageError as error:
+                log.warning("plugin %s wants a model that is none: %s", given.registrant.plugin, error)
+                continue
+            details = {"session": str(self.key), "before": question.model, "after": str(wish)}
+            self.parts.audit.record("model_change", f"plugin:{given.registrant.plugin}", details)
+            return Choice(wish, f"the plugin {given.registrant.plugin} chose it", how_to_change="/model default")
+        return choice
+
+    async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
+        given = await self.parts.bus.ask(BEFORE_PROMPT, PromptDraft(self.key, prompt.system.text, message))
+        if not given:
+            return prompt
+        change = merge_changes(given)
+        changed = replace(
+            prompt,
+            system=change_system(
+                prompt.system, stable=change.system, before=change.before_system, after=change.after_system
+            ),
+            turn=change_turn(prompt.turn, before=change.before_message, after=change.after_message),
+        )
+        who = ", ".join(f"plugin:{item.registrant.plugin}" for item in given)
+        diff = list(unified_diff(prompt.system.text.splitlines(), changed.system.text.splitlines(), lineterm="", n=0))
+        details = {"session": str(self.key), "diff": diff, "turn": change.before_message or change.after_message}
+        self.parts.audit.record("prompt_change", who, details)
+        return changed
+
+    async def preview(self, mode: Mode = Mode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
+        """The prompt and the tool schemas that the next turn would send; creates nothing."""
+        plan = await self.plan(self._transcript_if_any(), mode=mode)
+        if plan is not None:
+            return plan.prompt, plan.specs
+        return await build_prompt(self.parts.workspace, PromptOrder(self.key, mode), self.parts.bus), ()
+
+    async def report(self) -> PromptReport:
+        """The sizes of what the next turn would send."""
+        prompt, specs = await self.preview()
+        return report_prompt(prompt.system, turn=prompt.turn, tools=specs)
+
+    def _transcript_if_any(self) -> Transcript | None:
+        store = self.parts.store
+        return store.open(self.key) if store.folder.is_dir() and store.peek(self.key) else None
+
+    def _injection(self, transcript: Transcript | None) -> Injection:
+        mode = self.parts.workspace.settings.context_injection
+        if mode != "continuation-skip" or transcript is None:
+            return decide_injection(mode, ())
+        bodies = (entry.body for entry in transcript.tree.path)
+        kinds = (
+            body.kind if isinstance(body, Noted) else COMPACTION if isinstance(body, Compacted) else ""
+            for body in bodies
+        )
+        return decide_injection(mode, kinds)
+
+
+def is_tiny(model: ModelInfo) -> bool:
+    """Whether a model can neither call tools nor hold much."""
+    return not model.tools and model.window <= SMALL_WINDOW
+
+
+def local_time(parts: AgentParts) -> datetime:
+    """Now, where the person is."""
+    zone = parts.workspace.settings.user_timezone or machine_timezone(parts.home)
+    now = parts.home.clock.now()
+    try:
+        return now.astimezone(ZoneInfo(zone)) if zone else now.astimezone()
+    except (ZoneInfoNotFoundError, ValueError):
+        return now.astimezone()

@@ -1,0 +1,56 @@
+"""Which prompts a session was sent, so that people can see what moved the provider's cache."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from retinue.context.prompt.report import PromptReport, diff_reports
+from retinue.core.keys import SessionKey
+from retinue.runtime.agents.records import PROMPT_SENT
+from retinue.runtime.turns.plan import TurnPlan
+from retinue.sessions.entries import Noted
+from retinue.sessions.transcript import Transcript
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class PromptHistory:
+    """Remembers the last prompt of a session, and keeps a new one in the transcript whenever it changed."""
+
+    _sent: tuple[int, PromptReport] | None = field(default=None, init=False)
+
+    def note(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
+        """Keep what the prompt was made of whenever it changed, and tell the log which section moved the cache."""
+        if self._sent is not None and self._sent[0] == _mark(plan):
+            return
+        report = plan.report
+        before = self._sent[1] if self._sent else _last_report(transcript)
+        self._sent = (_mark(plan), report)
+        moved = diff_reports(before, report).moved if before else None
+        if before is not None and moved is None:
+            return
+        transcript.append(Noted(PROMPT_SENT, report.to_json()))
+        if moved is not None:
+            log.info("prompt cache moved: session=%s section=%s because %s", key, moved.name, moved.because)
+
+    def report(self, plan: TurnPlan) -> PromptReport:
+        """The sizes of a plan's prompt, measured once while it stays the same."""
+        return self._sent[1] if self._sent is not None and self._sent[0] == _mark(plan) else plan.report
+
+
+def _mark(plan: TurnPlan) -> int:
+    """Differs when the cached part of the prompt does."""
+    return hash((plan.prompt.system.stable, plan.prompt.system.session, tuple(tool.name for tool in plan.tools)))
+
+
+def _last_report(transcript: Transcript) -> PromptReport | None:
+    for entry in reversed(transcript.tree.path):
+        match entry.body:
+            case Noted(kind, data) if kind == PROMPT_SENT:
+                try:
+                    return PromptReport.from_json(data)
+                except (KeyError, TypeError):
+                    return None
+    return None

@@ -1,0 +1,389 @@
+"""A session at work: from a message to the answer, everything it needs gathered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from retinue.agent.points import TURN_END, TurnEnd
+from retinue.agent.turn import StopSwitch, Turn, conduct_turn
+from retinue.context.prompt.inputs import Recollection
+from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.clock import random_uuid
+from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.keys import RunId, SessionKey, SessionKind
+from retinue.core.messages import Usage, UserMessage
+from retinue.core.run_context import enter_run
+from retinue.dispatch.attend import Attendant, Recalled
+from retinue.dispatch.commands.triggers import as_meant
+from retinue.dispatch.delivery import parse_reply
+from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START, SessionChange
+from retinue.dispatch.queue import QueueRules
+from retinue.dispatch.visible import VisibleEvents
+from retinue.runtime.models.access import NO_MODEL
+from retinue.runtime.turns.budget import find_refusal, watch_spending
+from retinue.runtime.turns.client_tools import NOTHING_WAITS, goes_on, left_to_sender, take_results
+from retinue.runtime.turns.context_window import ContextWindow, Fixed
+from retinue.runtime.turns.ledger import TranscriptLedger
+from retinue.runtime.turns.loop_setup import JoiningMessages, find_lane, make_loop_parts, read_rules
+from retinue.runtime.turns.permissions import permissions_of, run_past_model
+from retinue.runtime.turns.plan import AgentParts, Planner, TurnPlan, local_time
+from retinue.runtime.turns.prompt_history import PromptHistory
+from retinue.runtime.turns.recovery import MERGED, recollect
+from retinue.runtime.turns.user_message import FRESH_START, as_message, open_message
+from retinue.sessions.entries import UNANSWERED, MessageAdded, Noted
+from retinue.sessions.recovery import close_interrupted_turn
+from retinue.sessions.reset import policy_for, should_reset
+from retinue.sessions.transcript import Transcript
+from retinue.storage.lease import SessionLease
+from retinue.workspace.continuation import FULL_CONTEXT_MARKER, Injection
+
+if TYPE_CHECKING:
+    from retinue.dispatch.commands.command import Answer
+
+log = logging.getLogger(__name__)
+
+CUT_SHORT = "the process ended during a turn"
+RESUMED = "retinue:resumed-run"
+QUEUE = "queue"
+MAX_RESUMES = 3
+GAVE_UP = (
+    "The turn was interrupted several times and is given up. Its transcript has what was done; ask again to go on."
+)
+
+ARCHIVED = (
+    "The turn was interrupted, and its conversation was archived before it could be finished. Ask again to go on."
+)
+
+
+@dataclass
+class SessionRunner:
+    """One session. Turns run one after the other; a message that comes meanwhile can steer the running one."""
+
+    parts: AgentParts
+    key: SessionKey
+    _switch: StopSwitch | None = field(default=None, init=False)
+    _working: int = field(default=0, init=False)
+    _prompts: PromptHistory = field(default_factory=PromptHistory, init=False)
+    _rules: tuple[str, QueueRules] | None = field(default=None, init=False)
+    """The rules of the queue, with the choice of the session that they follow."""
+
+    @property
+    def planner(self) -> Planner:
+        """What plans this session's turns."""
+        return Planner(self.parts, self.key)
+
+    @property
+    def running(self) -> bool:
+        return self._switch is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether this process answers something here, from taking it on to its end."""
+        return self._working > 0
+
+    def stop(self) -> bool:
+        """End the running turn of this process; false where none runs."""
+        if self._switch is None:
+            return False
+        self._switch.stop()
+        return True
+
+    def ask_to_stop(self) -> bool:
+        """End the running turn, whichever process runs it, and its sub-agents; false where nothing ran."""
+        children = self.parts.stop_children(self.key)
+        return self.stop() or SessionLease(self.parts.home.paths, self.key).ask_to_stop() or children > 0
+
+    async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
+        """Answer a message: a command at once, anything else by a turn, after it was accepted for good."""
+        config = self.parts.home.config
+        inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
+        if inbound.text.lstrip().startswith("/"):
+            answer = await self.command(inbound)
+            if answer is not None and answer.ask is None:
+                return self._outbound(run, TurnStatus.OK, answer.text)
+            if answer is not None:
+                if answer.text:
+                    await show(Notice(answer.text))
+                inbound = replace(inbound, text=answer.ask or "")
+        accepted = self.parts.inbox.accept(inbound, run)
+        await show(Accepted(accepted.run, self.key, accepted.accepted_at))
+        return await self.see_through(accepted.run, show, ask)
+
+    async def see_through(self, run: RunId, show: Emit, ask: Ask) -> Outbound:
+        """Wait for the answer to a message that was accepted, and give it where nobody else does."""
+        lease = SessionLease(self.parts.home.paths, self.key)
+        return await self.attendant(lease).see_through(run, show, ask)
+
+    def attendant(self, lease: SessionLease) -> Attendant:
+        """Who answers what waits here, in order."""
+        parts = self.parts
+        return Attendant(self, parts.inbox, lease, parts.home.clock, parts.permissions.approvals)
+
+    def rules(self) -> QueueRules:
+        """How messages that arrive during a turn are treated here."""
+        session = self.parts.store.peek(self.key)
+        chosen = (session.setting(QUEUE) if session else None) or "reset"
+        if self._rules is None or self._rules[0] != chosen:
+            self._rules = chosen, read_rules(self.parts, self.key, chosen)
+        return self._rules[1]
+
+    async def command(self, inbound: Inbound) -> Answer | None:
+        """Run the slash command in a message; None where the message is none."""
+        from retinue.runtime.commands.session_api import carry_out
+
+        return await carry_out(self, inbound)
+
+    async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
+        """Answer a message by a turn; the caller holds the session's lease."""
+        with self._at_work(), enter_run(self.key, run):
+            return await self._answer(inbound, run, merged, show, ask)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
+
+    async def _answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
+        await self._start_over_if_due(show)
+        transcript = self.parts.store.open(self.key)
+        if not take_results(transcript, inbound, run) and goes_on(inbound):
+            return self._unanswered(inbound, run, NOTHING_WAITS, transcript)
+        close_interrupted_turn(transcript, CUT_SHORT)
+        spent = self.exceeded(inbound.source)
+        if spent is not None:
+            return self._unanswered(inbound, run, spent, transcript)
+        inbound, _ = await self.parts.bus.fire(MESSAGE_RECEIVED, inbound)
+        if not transcript.messages:
+            await self.parts.memories.begin_session(self.parts.workspace)
+        plan = await self.planner.plan(transcript, inbound, recollections=await self._recall(inbound))
+        if plan is None:
+            return self._unanswered(inbound, run, NO_MODEL, transcript)
+        plan = plan.offering(inbound.tools)
+        self._prompts.note(self.key, transcript, plan)
+        if merged:
+            transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
+        message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
+        return await self._turn(inbound, run, message, plan, transcript, show, ask)
+
+    async def _recall(self, inbound: Inbound) -> tuple[Recollection, ...]:
+        """What memory knows about a message that the owner wrote in a direct chat."""
+        if not inbound.owner or inbound.source is not Source.CHAT:
+            return ()
+        return await self.parts.memories.recall(self.parts.workspace, self.key, inbound.text)
+
+    def exceeded(self, source: Source) -> str | None:
+        """Why a turn must not begin because of what was spent already."""
+        return find_refusal(self.parts, self.key, source)
+
+    async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
+        """Finish a turn that another process began and did not end."""
+        with self._at_work(), enter_run(self.key, run):
+            return await self._resume(inbound, run, show, ask)
+
+    async def _resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
+        transcript = self.parts.store.open(self.key)
+        handed = left_to_sender(transcript, inbound)
+        if handed:
+            return replace(self._outbound(run, TurnStatus.OK, ""), handed=handed)
+        close_interrupted_turn(transcript, CUT_SHORT)
+        attempts = sum(isinstance(entry.body, Noted) and entry.body == _resumed(run) for entry in transcript.tree.path)
+        if attempts >= MAX_RESUMES:
+            return self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP)
+        transcript.append(_resumed(run))
+        plan = await self.planner.plan(transcript, inbound)
+        if plan is None:
+            return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
+        return await self._turn(inbound, run, None, plan.offering(inbound.tools), transcript, show, ask)
+
+    async def _turn(
+        self,
+        inbound: Inbound,
+        run: RunId,
+        message: UserMessage | None,
+        plan: TurnPlan,
+        transcript: Transcript,
+        show: Emit,
+        ask: Ask,
+    ) -> Outbound:
+        events = VisibleEvents(
+            show,
+            heartbeat=Source.HEARTBEAT is inbound.source or self.key.kind is SessionKind.HEARTBEAT,
+            ack_max_chars=self.parts.workspace.settings.heartbeat.ack_max_chars,
+        )
+        ledger = TranscriptLedger(transcript, run, inbound.source)
+        turn = Turn(run, self.key, str(plan.choice.ref), self.parts.workspace.settings.timeout_seconds, message)
+        rights = permissions_of(self.parts, self.key, inbound)
+        asking = self.parts.permissions.asking(ask, events.emit)
+        steering = JoiningMessages(self.parts, self.key, rights, self.rules)
+        parts = replace(
+            make_loop_parts(steering, plan, ledger, events.emit, await rights.context(run, asking, plan)),
+            overdrawn=watch_spending(self.parts, self.key, inbound.source),
+        )
+        keeper = self._keeper(transcript, plan, run, events.emit)
+        self._switch = StopSwitch()
+        try:
+            name = self.parts.workspace.settings.name or self.key.agent
+            async with self.parts.lanes.enter(self.key, *find_lane(self.parts, self.key)):
+                with self.parts.tracer.turn(turn, name) as trace:
+                    finished = await conduct_turn(turn, keeper, trace.watch(parts), self._switch)
+                    trace.end(finished)
+        finally:
+            self._switch = None
+        self._after(transcript, plan, finished)
+        await self.parts.bus.fire(TURN_END, TurnEnd(self.key, finished))
+        reply = events.reply
+        outbound = replace(
+            self._outbound(run, finished.status, reply.text, error=finished.error),
+            model=finished.model,
+            usage=finished.usage,
+            calls=tuple(events.calls),
+            reply_to=reply.reply_to,
+            to_current=reply.to_current,
+            media=reply.media,
+            voice=reply.voice,
+            silent=reply.silent,
+            handed=finished.handed,
+        )
+        return (await self.parts.bus.fire(MESSAGE_SENDING, outbound))[0]
+
+    def recall(self, run: RunId) -> Recalled:
+        """What the transcripts know of a run."""
+        return recollect(self.parts.store, self.key, run).recalled
+
+    def reread(self, run: RunId) -> Outbound:
+        """What the transcripts have for a run: its answer, or where it came to none, that it was archived."""
+        found = recollect(self.parts.store, self.key, run)
+        usage = sum((answer.usage for answer in found.answers), Usage())
+        if found.recalled is not Recalled.ANSWERED:
+            return replace(self._outbound(run, TurnStatus.FAILED, "", error=ARCHIVED), usage=usage)
+        reply = parse_reply(found.answers[-1].text)
+        outbound = self._outbound(run, TurnStatus.OK, reply.text)
+        return replace(outbound, model=found.answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)
+
+    async def _start_over_if_due(self, show: Emit) -> None:
+        """Archive a session whose day or patience is over, before the message that would continue it."""
+        session = self.parts.store.peek(self.key)
+        if session is None or not session.messages:
+            return
+        policy = policy_for(self.parts.home.config.session, self.key)
+        now = self.parts.home.clock.now()
+        reason = should_reset(session, policy, now, local_time(self.parts).tzinfo or UTC)
+        if reason is not None:
+            await self._begin_anew(str(reason))
+            await show(Notice(f"A new conversation begins ({reason} reset); the old one is archived."))
+
+    def _keeper(self, transcript: Transcript, plan: TurnPlan, run: RunId, emit: Emit) -> ContextWindow:
+        parts = self.parts
+        fixed = Fixed(
+            parts.access.chain(plan.choice),
+            plan.prompt.system.stable,
+            plan.prompt.system.session,
+            plan.specs,
+            plan.thinking,
+            plan.info.window,
+            self._prompts.report(plan),
+            plan.max_output,
+            plan.tainted,
+        )
+        return ContextWindow(
+            key=self.key,
+            run=run,
+            workspace=parts.workspace,
+            access=parts.access,
+            store=parts.store,
+            transcript=transcript,
+            engine=parts.engine,
+            fixed=fixed,
+            emit=emit,
+            local_time=lambda: local_time(self.parts),
+            redact=parts.tools.redact,
+            bus=parts.bus,
+            memories=parts.memories,
+        )
+
+    def _after(self, transcript: Transcript, plan: TurnPlan, finished: TurnFinished) -> None:
+        skipping = self.parts.workspace.settings.context_injection == "continuation-skip"
+        if skipping and plan.injection is Injection.FULL and finished.status is TurnStatus.OK:
+            transcript.append(Noted(FULL_CONTEXT_MARKER))
+        self.parts.store.settle(self.key)
+
+    def _unanswered(self, inbound: Inbound, run: RunId, why: str, transcript: Transcript) -> Outbound:
+        """Write down a message that no model will see, and why; the conversation goes on without it.
+
+        What a sub-agent came to is nothing that anybody would say again: the next turn reads it.
+        """
+        if inbound.source is Source.SUBAGENT and self.key.kind is not SessionKind.SUBAGENT:
+            transcript.append(MessageAdded(as_message(inbound), run, inbound.source))
+        transcript.append(Noted(UNANSWERED, {"run": run, "text": inbound.text, "why": why}))
+        self.parts.store.settle(self.key)
+        return self._outbound(run, TurnStatus.FAILED, "", error=why)
+
+    def _outbound(self, run: RunId, status: TurnStatus, text: str, *, error: str | None = None) -> Outbound:
+        session = self.parts.store.peek(self.key)
+        return Outbound(run, self.key, str(session.id) if session else "", status, text, error=error)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Hold the session's lease, after waiting for a turn that may run."""
+        lease = SessionLease(self.parts.home.paths, self.key)
+        await lease.acquire()
+        try:
+            with self._at_work():
+                yield
+        finally:
+            lease.release()
+
+    async def compact(self, focus: str) -> str:
+        """Sum up the older part of the conversation, because somebody asked for it."""
+        async with self._alone():
+            transcript = self.parts.store.open(self.key)
+            plan = await self.planner.plan(transcript)
+            if plan is None:
+                return NO_MODEL
+            keeper = self._keeper(transcript, plan, RunId(random_uuid()), _say_nothing)
+            told = await keeper.compact(focus, force=True)
+            self.parts.store.settle(self.key)
+            return told
+
+    async def run_tool(
+        self, name: str, arguments: Mapping[str, Any], inbound: Inbound, ask: Ask = nobody_to_ask
+    ) -> str:
+        """Run one tool directly, as a command asks for, past the model."""
+        plan = await self.planner.plan(self.parts.store.open(self.key))
+        if plan is None:
+            return NO_MODEL
+        return await run_past_model(permissions_of(self.parts, self.key, inbound), plan, name, arguments, ask)
+
+    async def restart(self, how: str) -> str:
+        """Archive the session and begin anew."""
+        async with self._alone():
+            fresh = await self._begin_anew(how)
+            self.parts.store.open(self.key).append(Noted(FRESH_START, {"by": how}))
+            return fresh
+
+    async def _begin_anew(self, reason: str) -> str:
+        """Archive the session and begin another under its key; returns its id."""
+        before = self.parts.store.peek(self.key)
+        if before is not None:
+            await self.parts.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason))
+        fresh = self.parts.store.reset(self.key)
+        self._prompts = PromptHistory()
+        await self.parts.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason))
+        return str(fresh.id)
+
+
+def _resumed(run: RunId) -> Noted:
+    return Noted(RESUMED, {"run": run})
+
+
+async def _say_nothing(event: TurnEvent) -> None:
+    """The `Emit` of work that its caller reports itself."""

@@ -1,0 +1,91 @@
+"""What stands in front of a message besides the turn's own block: notes for a fresh start, shortened files, rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from retinue.context.refresh import agents_sections
+from retinue.core.envelope import Inbound, Source
+from retinue.core.messages import Text, UserMessage
+from retinue.core.trust import Trust, least
+from retinue.runtime.memory.provenance import trust_of_files
+from retinue.runtime.turns.plan import AgentParts, TurnPlan, local_time
+from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
+from retinue.sessions.transcript import Transcript
+from retinue.workspace.daily import begins_with_notes, daily_notes, note_paths
+
+FRESH_START = "retinue:fresh-start"
+INSTRUCTIONS = "[Instructions of the program that sends this message, for this conversation:]"
+
+
+def open_message(inbound: Inbound, parts: AgentParts, transcript: Transcript, plan: TurnPlan) -> UserMessage:
+    """A message as the model gets it, with everything that belongs in front of it."""
+    notes, origin = _fresh_notes(parts, transcript)
+    preface = [
+        plan.prompt.turn.text,
+        instructions_of(inbound),
+        notes,
+        *_truncation_notice(parts, transcript, plan),
+        *_rules_after_summary(parts, transcript),
+    ]
+    message = as_message(inbound, "\n\n".join(filter(None, preface)))
+    return replace(message, trust=least([message.trust, origin]))
+
+
+def instructions_of(inbound: Inbound) -> str:
+    """How a program wants its message answered, as the model reads it; nothing where it said nothing about that."""
+    return f"{INSTRUCTIONS}\n\n{inbound.instructions}" if inbound.instructions else ""
+
+
+def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
+    """A message as the model gets it; one that holds text from outside is trusted like that text."""
+    trust = Trust.OWNER if inbound.owner and inbound.source is Source.CHAT else Trust.AGENT
+    trust = Trust.UNTRUSTED if inbound.foreign else trust
+    return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust)
+
+
+def _fresh_notes(parts: AgentParts, transcript: Transcript) -> tuple[str, Trust]:
+    """The latest daily notes, in front of the first message after a bare `/new` or `/reset`, and their origin."""
+    workspace = parts.workspace
+    if transcript.messages:
+        return "", Trust.OWNER
+    for entry in transcript.tree.path:
+        match entry.body:
+            case Noted(kind, {"by": "new" | "reset" as by}) if kind == FRESH_START:
+                startup = workspace.settings.startup_context
+                if begins_with_notes(by, startup):
+                    today = local_time(parts).date()
+                    paths = list(note_paths(workspace.root, today, startup.daily_memory_days))
+                    origin = trust_of_files(workspace, parts.memories.writes(workspace), paths)
+                    is_foreign = origin is Trust.UNTRUSTED
+                    return daily_notes(workspace.root, today, startup), origin if is_foreign else Trust.OWNER
+    return "", Trust.OWNER
+
+
+def _truncation_notice(parts: AgentParts, transcript: Transcript, plan: TurnPlan) -> Sequence[str]:
+    """With the mode `once`, shortened files are told with the first message and not in the system prompt."""
+    if parts.workspace.settings.bootstrap_prompt_truncation_warning != "once" or transcript.messages:
+        return ()
+    cut = [file.name for file in plan.prompt.files if file.truncated]
+    return (f"[Shortened in your prompt: {', '.join(cut)}. Read a file before you rely on the rest.]",) if cut else ()
+
+
+def _rules_after_summary(parts: AgentParts, transcript: Transcript) -> Sequence[str]:
+    """The chosen sections of AGENTS.md, with the first message after a summary."""
+    settings = parts.workspace.settings
+    bodies = [entry.body for entry in transcript.tree.path]
+    since = bodies[_last_index(bodies, Compacted) :]
+    if not since or any(isinstance(b, MessageAdded) and isinstance(b.message, UserMessage) for b in since):
+        return ()
+    rules = agents_sections(
+        parts.workspace.reader.read("AGENTS.md").text,
+        settings.compaction.post_compaction_sections,
+        settings.context_limits.post_compaction_max_chars,
+    )
+    return (f"[The conversation was summed up. Your rules again, from AGENTS.md:]\n\n{rules}",) if rules else ()
+
+
+def _last_index(bodies: Sequence[Body], kind: type[Compacted]) -> int:
+    """Where the last body of a kind is; behind the end where there is none."""
+    return next((at for at in reversed(range(len(bodies))) if isinstance(bodies[at], kind)), len(bodies))
