@@ -60,7 +60,9 @@ def text_of(node: ast.expr) -> str:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=parts):
-            return "".join(part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
+            return "".join(
+                part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            )
     return ""
 
 
