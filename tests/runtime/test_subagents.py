@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from retinue.core.errors import UsageError
+from retinue.core.events import Spoken
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
 from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import (
@@ -88,18 +89,25 @@ async def test_stopping_the_parent_stops_its_children(tmp_path: Path, model: Fol
         await scene.until(lambda: not scene.runtime.conversation(child.session).running)
 
 
-async def test_what_a_process_left_is_finished_and_told_once_by_the_next(tmp_path: Path, model: Follower) -> None:
+@pytest.mark.parametrize("partial", ["", "working"], ids=["nothing-received", "part-of-the-answer-received"])
+async def test_what_a_process_left_is_finished_and_told_once_by_the_next(
+    tmp_path: Path, model: Follower, partial: str
+) -> None:
+    """Also if the process ended in the middle of an answer: its part must not be the end of the next request."""
     gate = anyio.Event()
 
     def answer(text: str) -> Reply:
         if text.startswith("[Sub-agent task]"):
-            return says("done at last") if gate.is_set() else breaks(Fault.HANG, "working")
+            return says("done at last") if gate.is_set() else breaks(Fault.HANG, partial)
         return says("noted")
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
         child = (await scene.spawner.spawn(SpawnOrder("Take your time."), MAIN, owner=True)).child
         await scene.until(lambda: scene.runtime.conversation(child.session).running)
+        await scene.until(lambda: bool(model.requests))
+        if partial:
+            await scene.until(lambda: Spoken(partial) in scene.events)
     gate.set()
     for _ in range(2):
         async with serving(tmp_path, model) as scene:
@@ -110,6 +118,7 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(tmp_pat
             told = [text for text in scene.said() if text.startswith(f"[Sub-agent {child.run}")]
             assert len(told) == 1
             assert scene.spawner.book.get(child.run).text == "done at last"
+    assert all(request.json["messages"][-1]["role"] == "user" for request in model.model_requests)
 
 
 async def test_a_child_that_was_told_is_put_away_after_its_time(tmp_path: Path, model: Follower) -> None:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.core.messages import AssistantMessage, Message, Text, Thinking, ToolCall, ToolResult, UserMessage, said
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    said,
+)
 from retinue.sessions.repair import NEVER_STARTED, OUTCOME_UNKNOWN, RESULT_LOST, find_unanswered, repair
 
 IDS = st.sampled_from(["a", "b", "c", ""])
@@ -123,3 +134,13 @@ def test_the_results_that_are_missing_can_be_had_by_themselves() -> None:
     there = ToolResult("a", "ls", (Text("done"),))
     (made,) = find_unanswered([said("go"), calls, there], {"b"})
     assert (made.call_id, made.text) == ("b", RESULT_LOST)
+
+
+@pytest.mark.parametrize("stop", [StopReason.ABORTED, StopReason.ERROR])
+def test_an_answer_that_was_cut_off_is_not_the_end_of_a_request(stop: StopReason) -> None:
+    cut_off = AssistantMessage((Text("I am wor"),), stop=stop)
+    asked = said("Work.")
+    assert repair([asked, cut_off])[0] == (asked,)
+    assert repair([asked, cut_off, said("And?")])[0] == (asked, cut_off, said("And?"))
+    called = AssistantMessage((ToolCall("a", "ls", {}),), stop=stop)
+    assert repair([asked, called])[0][1] == called

@@ -6,7 +6,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from retinue.core.messages import AssistantMessage, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 
 RESULT_LOST = (
     "interrupted: this call was started, but its result was lost. It may have taken effect; "
@@ -24,10 +33,14 @@ def repair(
     """The messages in an order that providers accept, and what was changed.
 
     A call without a result gets one that says so: `started` are the calls known to have been about to take effect, None
-    where nobody knows. Results without a call, and answers that say nothing, are left out.
+    where nobody knows. Results without a call, and answers that say nothing, are left out. So is an answer at the end
+    that was cut off: the turn goes on by answering again, and many models refuse a request that ends with their own words.
     """
     tidy = [_tidy(message) for message in messages]
     notes = [f"message {at} says nothing and was left out" for at, message in enumerate(tidy) if message is None]
+    while tidy and (tidy[-1] is None or _is_cut_off(tidy[-1])):
+        if tidy.pop() is not None:
+            notes.append(f"message {len(tidy)} was cut off at the end and was left out")
     results = _match_results(tidy)
     used = {at for at, _ in results.values()}
     repaired: list[Message] = []
@@ -80,6 +93,12 @@ def _tidy(message: Message) -> Message | None:
             return message
         case _:
             assert_never(message)
+
+
+def _is_cut_off(message: Message) -> bool:
+    """Whether a message is an answer that was aborted or failed while it arrived, without calls that may have run."""
+    cut_off = (StopReason.ABORTED, StopReason.ERROR)
+    return isinstance(message, AssistantMessage) and message.stop in cut_off and not message.calls
 
 
 def _match_results(messages: Sequence[Message | None]) -> dict[tuple[int, str], tuple[int, ToolResult]]:
