@@ -11,9 +11,9 @@ from retinue.core.errors import ConfigError
 from retinue.core.messages import Usage, said
 from retinue.core.model import Failed, Failure, Finished, ModelInfo, ModelRef, ModelRequest, Price, TextDelta
 from retinue.providers.base import Endpoint, Provider
-from retinue.providers.credentials import AuthRules, Credentials
+from retinue.providers.credentials.pool import AuthRules, Credentials
+from retinue.providers.credentials.profile_file import Profile
 from retinue.providers.failover import PATIENT_RETRIES, Failover
-from retinue.providers.profiles import Profile
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.security.secrets import EnvSecret, Secrets
 from retinue.testing.replies import Fault, Reply, breaks, overflows, refuses, says

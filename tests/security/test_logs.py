@@ -18,7 +18,7 @@ import pytest
 from retinue.audit.logbook import Record, parse_records
 from retinue.core.errand import current_errand, on_errand
 from retinue.core.keys import RunId, SessionKey
-from retinue.security.logfile import LogFile
+from retinue.security.log_file import LogFile
 from retinue.security.logs import (
     LOG,
     ErrandFilter,

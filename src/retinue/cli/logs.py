@@ -29,7 +29,7 @@ def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, se
     """Show the newest records of the log. With --json and --follow, one JSON object per line."""
     from retinue.audit.logbook import Follower, make_filter, read_last
     from retinue.runtime.foundation import lay_foundation
-    from retinue.storage.file_errors import explained
+    from retinue.storage.files.errors import explained
 
     path, wanted = lay_foundation(invocation.home).log_file, make_filter(level, session)
     with explained(path.name, path.parent):

@@ -172,7 +172,7 @@ def _drop_output() -> None:
 
 def _explain(error: OSError) -> RetinueError:
     """What the system refused, as an error with a message for people."""
-    from retinue.storage.file_errors import explain
+    from retinue.storage.files.errors import explain
 
     if isinstance(error.filename, str):
         folder, name = os.path.split(error.filename)

@@ -9,7 +9,7 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table, which_session
 
 if TYPE_CHECKING:
-    from retinue.sandbox.folders import Kept
+    from retinue.sandbox.stored_sandboxes import Kept
 
 
 @click.group(cls=Group)
@@ -87,7 +87,7 @@ def prune(invocation: Invocation, everything: bool) -> None:
     """Remove unused sandboxes with all that is in them; one that a command runs in stays."""
     from retinue.runtime.confinement import make_sandboxes
     from retinue.runtime.foundation import lay_foundation
-    from retinue.sandbox.folders import remove
+    from retinue.sandbox.stored_sandboxes import remove
 
     foundation = lay_foundation(invocation.home)
     sandboxes = make_sandboxes(foundation)

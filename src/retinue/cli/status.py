@@ -112,7 +112,7 @@ def _describe_gateway(
 async def _describe_agent(foundation: Foundation, agent: AgentId) -> dict[str, Any]:
     from retinue.audit.glance import count_sessions, glance_at_memory
     from retinue.core.errors import RetinueError
-    from retinue.providers.resolve import LocalServers
+    from retinue.providers.model_choice import LocalServers
     from retinue.runtime.access import make_access
 
     settings = foundation.config.agents.resolve(agent)

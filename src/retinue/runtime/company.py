@@ -16,7 +16,7 @@ from retinue.dispatch.silence import REPLY_SKIP
 from retinue.dispatch.subagents import Child, SpawnOrder
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.spawning import Spawner
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.forking import is_foreign
 from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told

@@ -12,10 +12,10 @@ from retinue.core.keys import SessionKey
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.policy import elevation_gates
 from retinue.runtime.rooms import AgentRoom, locate_workspace, open_room
-from retinue.sandbox.profile import Access, Confinement, Network, SandboxUnavailable
+from retinue.sandbox.confinement import Access, Confinement, Network, SandboxUnavailable
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.storage.files import Root
-from retinue.storage.readonly import ReadOnlyRoot
+from retinue.storage.files.root import ReadOnlyRoot
 
 
 def make_sandboxes(foundation: Foundation) -> Sandboxes:

@@ -25,7 +25,7 @@ from retinue.runtime.rights import make_context
 from retinue.runtime.rooms import list_closed, locate_workspace, open_room
 from retinue.runtime.rulebook import ConfiguredRulebook
 from retinue.runtime.tools import make_tools
-from retinue.sandbox.profile import Confinement
+from retinue.sandbox.confinement import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
 from retinue.security.secrets import Secrets
 from retinue.sessions.session import Session, folder_of

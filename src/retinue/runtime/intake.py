@@ -21,8 +21,8 @@ from retinue.runtime.courier import acknowledge, parcels_of, take_back
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.prompting import display_secret
 from retinue.runtime.routing import Destination, find_destination, is_called
-from retinue.security.content import Source, sanitise, sanitise_line, wrap_untrusted
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
+from retinue.security.untrusted_text import Source, sanitise, sanitise_line, wrap_untrusted
 
 if TYPE_CHECKING:
     from retinue.runtime.runtime import Runtime

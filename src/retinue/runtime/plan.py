@@ -24,7 +24,7 @@ from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import Bus
-from retinue.providers.resolve import Choice
+from retinue.providers.model_choice import Choice
 from retinue.runtime.approvals import Permissions
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.memories import Memories

@@ -38,7 +38,7 @@ from retinue.hooks.bus import Bus
 from retinue.runtime.confinement import describe_sandbox
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import AgentRoom, docs_folder
-from retinue.security.content import sanitise
+from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import Catalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool

@@ -46,9 +46,9 @@ from retinue.runtime.inheritance import SpawnRefused, fit_out
 from retinue.runtime.policy import is_sandboxed
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard
-from retinue.sandbox.profile import find_loosening
-from retinue.security.content import Source as ContentSource
-from retinue.security.content import wrap_untrusted
+from retinue.sandbox.confinement import find_loosening
+from retinue.security.untrusted_text import Source as ContentSource
+from retinue.security.untrusted_text import wrap_untrusted
 from retinue.sessions.forking import is_foreign
 from retinue.storage.lease import SessionLease
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from retinue.audit.facts import Entry, Facts
 from retinue.audit.finding import Finding, Restrict, Severity
-from retinue.storage.descriptors import PRIVATE_DIR, PRIVATE_FILE
+from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
 
 AREA = "permissions"
 MOST_NAMED = 5
