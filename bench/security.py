@@ -15,8 +15,8 @@ from retinue.core.clock import SystemClock, random_id
 from retinue.core.messages import Text, ToolResult, said
 from retinue.core.model import ModelRef, ModelRequest
 from retinue.runtime.known_secrets import known_secrets, without_secrets
-from retinue.security.content import END_MARKER_SANITISED, MARKER_SANITISED, Source, sanitise, wrap_untrusted
 from retinue.security.redaction import Redactor
+from retinue.security.untrusted_text import END_MARKER_SANITISED, MARKER_SANITISED, Source, sanitise, wrap_untrusted
 from retinue.storage.auditlog import AuditLog
 
 FORGERIES, SHORT_FORGERIES = 1_000_000, 100_000

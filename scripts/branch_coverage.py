@@ -21,16 +21,16 @@ MODULES = (
     "tools/elevated.py",
     # paths
     "storage/files.py",
-    "storage/beneath.py",
-    "storage/closed.py",
-    "storage/descriptors.py",
-    "storage/entries.py",
+    "storage/files/openat.py",
+    "storage/files/denied_paths.py",
+    "storage/files/descriptors.py",
+    "storage/files/file_info.py",
     "toolkit/paths.py",
     # network
     "security/addresses.py",
-    "security/inflating.py",
+    "security/decompress.py",
     "security/network.py",
-    "security/transport.py",
+    "security/checked_transport.py",
     # journals
     "agent/ledger.py",
     "dispatch/inbox.py",

@@ -27,8 +27,8 @@ from retinue.audit.summary import is_whole
 from retinue.config.load import load_config
 from retinue.core.keys import AgentId
 from retinue.core.model import Failure
-from retinue.providers.cooldown import Cooldown
-from retinue.providers.profiles import ProfileSummary
+from retinue.providers.credentials.cooldown import Cooldown
+from retinue.providers.credentials.profile_file import ProfileSummary
 from retinue.sandbox.sandboxes import Candidate
 from retinue.sessions.checking import Report
 from retinue.storage.home_paths import HomePaths

@@ -14,7 +14,7 @@ import pytest
 
 from retinue.channels.http import sign
 from retinue.core.keys import SessionKey
-from retinue.providers.fit import NO_PICTURES
+from retinue.providers.adapt_request import NO_PICTURES
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.channels.receiver import Receiver, open_receiver

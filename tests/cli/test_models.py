@@ -20,7 +20,7 @@ import pexpect
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from retinue.providers.resolve import LocalServers
+from retinue.providers.model_choice import LocalServers
 from retinue.providers.vendors import VENDORS
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import Reply, refuses, says

@@ -15,8 +15,8 @@ from retinue.memory.documents import Library, workspace_shelf
 from retinue.memory.index import MemoryIndex, SyncReport
 from retinue.memory.settings import MemorySearchSettings
 from retinue.memory.sqlite import SqliteStore
-from retinue.providers.embedding_batches import BatchTerms, read_answer, read_state
-from retinue.providers.embeddings import EmbeddingEndpoint, RemoteEmbedder
+from retinue.providers.embeddings.batches import BatchTerms, read_answer, read_state
+from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
 from retinue.runtime.memory.notebook import make_embedders
 from retinue.security.secrets import Secrets
 from retinue.storage.files import Root

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from retinue.core.errors import ConfigError, ModelError
-from retinue.providers.embeddings import DIALECTS, EmbeddingEndpoint, RemoteEmbedder
+from retinue.providers.embeddings.remote import DIALECTS, EmbeddingEndpoint, RemoteEmbedder
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from retinue.core.errors import ModelError
-from retinue.providers.pull import pull_model
+from retinue.providers.local.pull import pull_model
 
 
 @pytest.fixture(scope="session")

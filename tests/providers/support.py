@@ -9,12 +9,12 @@ from typing import Any
 
 from retinue.core.messages import Message, said
 from retinue.core.model import ModelEvent, ModelFailed, ModelFinished, ModelInfo, ModelRef, ModelRequest, ToolSpec
-from retinue.providers.anthropic import Anthropic
+from retinue.providers.apis.anthropic import Anthropic
+from retinue.providers.apis.google import Google
+from retinue.providers.apis.openai_chat import OpenAIChat
+from retinue.providers.apis.openai_responses import OpenAIResponses
 from retinue.providers.base import Credential, Endpoint, OwnedProvider, Timeouts
 from retinue.providers.catalog import Catalog
-from retinue.providers.google import Google
-from retinue.providers.openai_chat import OpenAIChat
-from retinue.providers.openai_responses import OpenAIResponses
 from retinue.providers.settings import Api
 
 KEY = Credential("test:default", "sk-test-0123456789abcdefghij")

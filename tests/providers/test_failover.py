@@ -20,9 +20,9 @@ from retinue.core.model import (
     Price,
 )
 from retinue.providers.base import Endpoint, Provider
-from retinue.providers.credentials import AuthRules, Credentials
+from retinue.providers.credentials.pool import AuthRules, Credentials
+from retinue.providers.credentials.profile_file import Profile
 from retinue.providers.failover import PATIENT_RETRIES, Failover
-from retinue.providers.profiles import Profile
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.security.secrets import EnvSecret, Secrets
 from retinue.testing.replies import Fault, Reply, breaks, overflows, refuses, says

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ModelError
-from retinue.providers.gguf import find_model_file, read_model_file
+from retinue.providers.local.gguf import find_model_file, read_model_file
 
 
 def _text(value: str) -> bytes:

@@ -13,7 +13,7 @@ from retinue.core.messages import StopReason, said
 from retinue.core.model import Failure, ModelRef, ModelRequest, ModelTextDelta
 from retinue.providers.base import Endpoint
 from retinue.providers.catalog import Catalog
-from retinue.providers.local import Local
+from retinue.providers.local.llama_cpp import Local
 from tests.providers.support import EXEC, collect, failed, finished
 
 pytestmark = pytest.mark.anyio

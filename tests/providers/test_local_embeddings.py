@@ -15,7 +15,7 @@ import pytest
 from retinue.core.errors import ModelError
 from retinue.memory.embed import BuiltInEmbedder, embed_checked
 from retinue.memory.settings import MemorySearchSettings
-from retinue.providers.local_embeddings import LocalEmbedder, load_engine
+from retinue.providers.embeddings.local import LocalEmbedder, load_engine
 from retinue.runtime.memory.notebook import make_embedders
 from retinue.security.secrets import Secrets
 

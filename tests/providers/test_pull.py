@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ModelError, UsageError
-from retinue.providers import pull
-from retinue.providers.pull import PULLABLE, InPackage, OnHub, Progress, Pullable, pull_model
+from retinue.providers.local import pull
+from retinue.providers.local.pull import PULLABLE, InPackage, OnHub, Progress, Pullable, pull_model
 
 pytestmark = pytest.mark.anyio
 

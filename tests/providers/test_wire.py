@@ -23,12 +23,12 @@ from retinue.core.messages import (
     said,
 )
 from retinue.core.model import CacheRetention, ModelRef, ModelRequest, ReasoningEffort
-from retinue.providers.anthropic import messages_body
+from retinue.providers.apis.anthropic import messages_body
+from retinue.providers.apis.google import FOREIGN_CALL, contents_of
+from retinue.providers.apis.openai_chat import chat_body
+from retinue.providers.apis.openai_responses import responses_body
 from retinue.providers.base import Endpoint
 from retinue.providers.catalog import Catalog
-from retinue.providers.google import FOREIGN_CALL, contents_of
-from retinue.providers.openai_chat import chat_body
-from retinue.providers.openai_responses import responses_body
 from retinue.providers.settings import CompatSettings
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import calls, calls_together, says

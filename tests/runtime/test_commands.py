@@ -10,8 +10,8 @@ import pytest
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
-from retinue.providers.profiles import Profile, ProfileFile
-from retinue.providers.resolve import LocalServers
+from retinue.providers.credentials.profile_file import Profile, ProfileFile
+from retinue.providers.model_choice import LocalServers
 from retinue.runtime.home import load_home
 from retinue.runtime.open import open_runtime
 from retinue.testing.replies import says

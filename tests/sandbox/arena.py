@@ -22,7 +22,7 @@ import pytest
 
 import retinue
 from retinue.core.keys import AgentId, SessionKey
-from retinue.sandbox.profile import Confinement
+from retinue.sandbox.confinement import Confinement
 from retinue.sandbox.sandboxes import Enclosure, Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.toolkit import supervisor

@@ -19,7 +19,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.sandbox.bubblewrap import Bubblewrap
 from retinue.storage.files import Root
-from retinue.storage.readonly import ReadOnlyRoot
+from retinue.storage.files.root import ReadOnlyRoot
 from retinue.toolkit.process import process_tool
 from retinue.tools.elevated import Elevation
 from tests.sandbox.workbench import MAIN, PATIENCE_MS, Bench

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from retinue.core.keys import SessionKey
+from retinue.sandbox.confinement import Confinement, Grounds, draw_confinement
 from retinue.sandbox.docker import Docker, refuse_bind, refuse_network
-from retinue.sandbox.profile import Confinement, Grounds, draw_confinement
+from retinue.sandbox.launch_plan import Entry
 from retinue.sandbox.sandboxes import Enclosure
 from retinue.sandbox.settings import SandboxSettings
-from retinue.sandbox.wrapping import Entry
 from tests.sandbox.arena import open_arena
 
 HOME = Path("/home/ada/.retinue")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from retinue.sandbox.profile import Part
+from retinue.sandbox.confinement import Part
 from retinue.sandbox.sandboxes import Enclosure
-from retinue.storage.entries import Place
+from retinue.storage.files.file_info import Place
 from tests.sandbox.arena import NOBODY, SYSTEM_PYTHON, Arena, open_arena
 from tests.sandbox.probes.catalogue import PROBES
 

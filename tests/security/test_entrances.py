@@ -25,9 +25,9 @@ from retinue.memory.fusion import Parts
 from retinue.memory.index import SearchResult
 from retinue.memory.ranking import Hit
 from retinue.memory.reading import Excerpt
-from retinue.security.content import suspicious
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
+from retinue.security.untrusted_text import suspicious
 from retinue.storage.files import Root
 from retinue.toolkit.files import make_tools as file_tools
 from retinue.toolkit.lookup import make_tools as lookup_tools

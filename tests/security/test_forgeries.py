@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from retinue.security.content import (
+from retinue.security.untrusted_text import (
     END_MARKER_SANITISED,
     MARKER_SANITISED,
     Source,

@@ -15,7 +15,8 @@ import httpx2
 import pytest
 
 from retinue.security.addresses import Address
-from retinue.security.inflating import make_inflater
+from retinue.security.checked_transport import CheckedTransport
+from retinue.security.decompress import make_inflater
 from retinue.security.network import (
     MODEL_CHOSEN,
     OPERATOR,
@@ -29,7 +30,6 @@ from retinue.security.network import (
     fetch,
     resolve_host,
 )
-from retinue.security.transport import CheckedTransport
 from tests.webserver import Request, WebServer, web_server
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ import pytest
 
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.providers.transport import open_client
+from retinue.providers.http_client import open_client
 from retinue.security.network import MODEL_CHOSEN, AddressRefused, NetworkFailed, fetch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

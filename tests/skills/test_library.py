@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from retinue.skills.library import SkillLibrary, judge_skills, make_context, open_library
-from retinue.skills.programs import Programs
+from retinue.skills.requirements import Programs
 from retinue.skills.settings import SkillsLimits, SkillsSettings
 from retinue.skills.skill import Tier
 from retinue.skills.sources import Places, Source

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.storage.beneath import Resolver, best_resolver
 from retinue.storage.files import Root
+from retinue.storage.files.openat import Resolver, best_resolver
 
 NOBODY = 65534
 

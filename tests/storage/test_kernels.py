@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import StorageError
-from retinue.storage import beneath, descriptors
-from retinue.storage.beneath import FOLDER, Links, Resolver, best_resolver, open_beneath
-from retinue.storage.descriptors import replace_file, sync_folder
-from retinue.storage.entries import read_entry
-from retinue.storage.files import Root
+from retinue.storage.files import Root, descriptors, openat
+from retinue.storage.files.descriptors import replace_file, sync_folder
+from retinue.storage.files.file_info import read_entry
+from retinue.storage.files.openat import FOLDER, Links, Resolver, best_resolver, open_beneath
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def folder(tmp_path: Path) -> Iterator[int]:
 def kernel(monkeypatch: pytest.MonkeyPatch, *errors: int) -> None:
     """A kernel whose `openat2` fails with these errors first."""
     left = list(errors)
-    real = beneath._load_openat2()
+    real = openat._load_openat2()
 
     def openat2(folder: int, path: bytes, flags: int, mode: int, resolve: int) -> int:
         if left:
@@ -36,7 +35,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch, *errors: int) -> None:
             raise OSError(number, os.strerror(number))
         return real(folder, path, flags, mode, resolve)
 
-    monkeypatch.setattr(beneath, "_load_openat2", lambda: openat2)
+    monkeypatch.setattr(openat, "_load_openat2", lambda: openat2)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from retinue.storage.database_file import keep_damaged_log
-from retinue.storage.wal import Damage, find_damage
+from retinue.storage.database.database_file import keep_damaged_log
+from retinue.storage.database.wal import Damage, find_damage
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import OutsideRoot, StorageError
-from retinue.storage.beneath import FOLDER
-from retinue.storage.descriptors import rename_to_free_name
 from retinue.storage.files import (
     AlreadyThere,
     DiskFull,
@@ -26,10 +24,11 @@ from retinue.storage.files import (
     ReadOnly,
     Root,
     ShadowedName,
-    fold_name,
     make_private_dir,
     write_atomic,
 )
+from retinue.storage.files.descriptors import fold_name, rename_to_free_name
+from retinue.storage.files.openat import FOLDER
 from tests.storage.conftest import without_privileges
 
 
@@ -244,7 +243,7 @@ def test_rename_makes_folders_and_never_replaces(root: Root) -> None:
 def test_renaming_to_a_free_name_also_works_without_the_kernels_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retinue.storage.descriptors._load_renameat2", lambda: lambda *_: 38)
+    monkeypatch.setattr("retinue.storage.files.descriptors._load_renameat2", lambda: lambda *_: 38)
     (tmp_path / "old").write_bytes(b"old")
     (tmp_path / "taken").write_bytes(b"taken")
     folder = os.open(tmp_path, FOLDER)
@@ -270,7 +269,7 @@ _FULL = """
 import resource, sys
 from pathlib import Path
 from retinue.storage.files import DiskFull, Root
-from retinue.storage.beneath import Resolver
+from retinue.storage.files.openat import Resolver
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 with Root.open(Path(sys.argv[1]), resolver=Resolver(sys.argv[2])) as root:
     for attempt in (lambda: root.write("note.md", b"y" * 5000), lambda: root.append("note.md", b"y" * 5000)):

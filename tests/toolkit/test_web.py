@@ -18,9 +18,9 @@ import pytest
 from pydantic import ValidationError
 
 from retinue.core.trust import Trust
-from retinue.security.content import TOKEN_REMOVED, WARNING
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
+from retinue.security.untrusted_text import TOKEN_REMOVED, WARNING
 from retinue.toolkit import web as web_tools
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.readable import _Reader, parse_page, read_page

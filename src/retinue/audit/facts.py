@@ -8,7 +8,7 @@ from pathlib import Path
 
 from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
-from retinue.providers.profiles import ProfileSummary
+from retinue.providers.credentials.profile_file import ProfileSummary
 from retinue.sandbox.sandboxes import Candidate
 from retinue.sessions.checking import Report
 from retinue.skills.discovery import Discovery

@@ -14,8 +14,8 @@ from retinue.core.clock import format_moment
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId
 from retinue.sessions.index import INDEX_NAME, read_index
+from retinue.storage.database import query_read_only
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.peek import peek
 
 STATE = "state.sqlite"
 
@@ -53,18 +53,18 @@ def count_sessions(home: HomePaths, agent: AgentId) -> int | None:
 
 def count_approvals(home: HomePaths, now: datetime) -> int:
     """Return the number of pending approval requests."""
-    return _count(peek(home.path / STATE, _PENDING, (format_moment(now),)))
+    return _count(query_read_only(home.path / STATE, _PENDING, (format_moment(now),)))
 
 
 def count_messages(home: HomePaths) -> int:
     """Return the number of accepted messages without an answer."""
-    return _count(peek(home.path / STATE, _UNDELIVERED))
+    return _count(query_read_only(home.path / STATE, _UNDELIVERED))
 
 
 def next_jobs(home: HomePaths, most: int) -> tuple[Job, ...]:
     """Return the jobs that are due next, soonest first; unreadable ones are skipped."""
     found = []
-    for (body,) in peek(home.path / STATE, _NEXT_JOBS, (most,)) or ():
+    for (body,) in query_read_only(home.path / STATE, _NEXT_JOBS, (most,)) or ():
         with suppress(ValueError, KeyError, TypeError, RetinueError):
             found.append(decode_job(body))
     return tuple(found)
@@ -72,7 +72,7 @@ def next_jobs(home: HomePaths, most: int) -> tuple[Job, ...]:
 
 def list_idle_tokens(home: HomePaths, now: datetime, since: datetime) -> tuple[str, ...]:
     """Return the names of valid tokens that were not used since then."""
-    rows = peek(home.path / STATE, _TOKENS, (format_moment(now), format_moment(since)))
+    rows = query_read_only(home.path / STATE, _TOKENS, (format_moment(now), format_moment(since)))
     return tuple(name for (name,) in rows or ())
 
 
@@ -83,16 +83,16 @@ def is_whole(database: Path) -> bool:
     """
     if not os.access(database, os.R_OK) or not os.access(database.parent, os.W_OK):
         return True
-    return peek(database, _WHOLE) == [("ok",)]
+    return query_read_only(database, _WHOLE) == [("ok",)]
 
 
 def summarise_memory(index: Path) -> MemorySummary | None:
     """Return the size of an index; None if there is none."""
-    counts = peek(index, _MEMORY)
+    counts = query_read_only(index, _MEMORY)
     if not counts:
         return None
     files, chunks, waiting = counts[0]
-    synced = peek(index, _SYNCED)
+    synced = query_read_only(index, _SYNCED)
     return MemorySummary(files, chunks, waiting, synced[0][0] if synced else None)
 
 

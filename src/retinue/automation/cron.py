@@ -23,7 +23,7 @@ from retinue.core.errors import RetinueError, StorageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId
 from retinue.core.model import ReasoningEffort
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from retinue.automation.schedule import Cron, Schedule, find_zone, parse_at, par
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ReasoningEffort
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 
 LONGEST_NAME = 80
 UNNAMED = "job"

@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from retinue.automation.programs import Program, ask_program
 from retinue.core.errors import RetinueError
-from retinue.security.content import sanitise
-from retinue.skills.declaration import Extras
+from retinue.security.untrusted_text import sanitise
+from retinue.skills.front_matter import Extras
 from retinue.skills.skill import Requirements
 from retinue.storage.frontmatter import FrontMatterError, parse_yaml, split_front_matter
 

@@ -13,8 +13,8 @@ from pydantic.alias_generators import to_camel
 
 from retinue.core.errors import RetinueError
 from retinue.core.model import ReasoningEffort
-from retinue.security.content import Source, wrap_untrusted
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
+from retinue.security.untrusted_text import Source, wrap_untrusted
 
 LONGEST_NAME = 80
 LONGEST_SESSION_PART = 64

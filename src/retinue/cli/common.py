@@ -105,7 +105,7 @@ def keep_logs(home: HomePaths) -> None:
     """
     import logging
 
-    from retinue.security.logfile import LogFile
+    from retinue.security.log_file import LogFile
     from retinue.security.logs import LOG, ErrandFilter, TextFormatter
 
     everything = logging.getLogger()

@@ -32,7 +32,7 @@ def logs(invocation: Invocation, follow: bool, lines: int, level: str | None, se
     """The most recent record is last. With --json and --follow, one JSON object is printed per line."""
     from retinue.audit.log_reader import LogFollower, make_filter, read_last
     from retinue.runtime.home import load_home
-    from retinue.storage.file_errors import explained
+    from retinue.storage.files.errors import explained
 
     path, wanted = load_home(invocation.home).log_file, make_filter(level, session)
     with explained(path.name, path.parent):

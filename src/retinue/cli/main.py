@@ -182,7 +182,7 @@ def _drop_output() -> None:
 
 def _explain(error: OSError) -> RetinueError:
     """Convert a system error into an error with a readable message."""
-    from retinue.storage.file_errors import explain
+    from retinue.storage.files.errors import explain
 
     if isinstance(error.filename, str):
         folder, name = os.path.split(error.filename)

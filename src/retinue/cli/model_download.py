@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
     from retinue.cli.common import Invocation
-    from retinue.providers.pull import OnProgress, Progress, Pulled
+    from retinue.providers.local.pull import OnProgress, Progress, Pulled
 
 SMALLEST = "smollm2-135m"
 """The smallest downloadable model."""
@@ -23,7 +23,7 @@ async def pull_showing(invocation: Invocation, name: str) -> Pulled:
     """Download a model into the home and show progress."""
     from functools import partial
 
-    from retinue.providers.pull import HUB, pull_model
+    from retinue.providers.local.pull import HUB, pull_model
 
     # The variable by which other programs, too, are told of a mirror of the hub.
     pull_it = partial(pull_model, hub=os.environ.get("HF_ENDPOINT") or HUB)

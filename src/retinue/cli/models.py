@@ -14,7 +14,7 @@ from retinue.cli.models_auth import auth
 
 if TYPE_CHECKING:
     from retinue.core.model import ModelInfo, ModelRef
-    from retinue.providers.resolve import Choice
+    from retinue.providers.model_choice import Choice
     from retinue.runtime.home import Home
     from retinue.runtime.models.access import ModelAccess
     from retinue.runtime.models.probe import Trial
@@ -179,7 +179,7 @@ def _describe_trial(trial: Trial) -> dict[str, Any]:
 
 
 def _format_trial(trial: Trial) -> str:
-    from retinue.security.literals import literal
+    from retinue.security.escaping import literal
 
     lines = [f"{name}: {failed.reason}: {literal(failed.detail)}" for name, failed in trial.failures]
     answer = trial.answer
@@ -227,7 +227,7 @@ def set_model(invocation: Invocation, ref: str) -> None:
 
 async def _check_choice(home: Home, text: str) -> tuple[ModelRef, str]:
     """Resolve a model and report what is missing before it can be used."""
-    from retinue.providers.gguf import find_model_file
+    from retinue.providers.local.gguf import find_model_file
     from retinue.runtime.models.probe import open_access
 
     async with open_access(home, home.config.agents.default_id) as access:
@@ -246,7 +246,7 @@ def _resolve(access: ModelAccess, text: str) -> ModelRef:
     The usual short names work without a key; the missing key is then reported.
     """
     from retinue.core.errors import UsageError
-    from retinue.providers.resolve import BUILT_IN_ALIASES, resolve_ref
+    from retinue.providers.model_choice import BUILT_IN_ALIASES, resolve_ref
 
     ref = resolve_ref(text, {**BUILT_IN_ALIASES, **access.aliases})
     known = access.providers.known()
@@ -282,8 +282,8 @@ def pull(invocation: Invocation, name: str, only_list: bool) -> None:
 
 
 def _list_pullable(invocation: Invocation) -> None:
-    from retinue.providers.gguf import find_model_file
-    from retinue.providers.pull import PULLABLE
+    from retinue.providers.local.gguf import find_model_file
+    from retinue.providers.local.pull import PULLABLE
 
     folder = invocation.home.models
     rows = [

@@ -12,8 +12,8 @@ from retinue.cli.common import Group, Invocation, ask_is_possible, pass_invocati
 from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
-    from retinue.providers.credentials import Credentials
-    from retinue.providers.profiles import ProfileSummary
+    from retinue.providers.credentials.pool import Credentials
+    from retinue.providers.credentials.profile_file import ProfileSummary
     from retinue.providers.registry import Providers
     from retinue.runtime.models.access import ModelAccess
     from retinue.security.secrets import Secret
@@ -51,7 +51,7 @@ def add(
 ) -> None:
     """Store a key for PROVIDER; on a terminal it is asked for without echo."""
     from retinue.core.errors import UsageError
-    from retinue.providers.profiles import Profile
+    from retinue.providers.credentials.profile_file import Profile
     from retinue.security.secrets import describe_secret
     from retinue.storage.auditlog import CLI
 

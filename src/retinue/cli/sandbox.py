@@ -9,7 +9,7 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table, which_session
 
 if TYPE_CHECKING:
-    from retinue.sandbox.folders import Kept
+    from retinue.sandbox.stored_sandboxes import Kept
 
 
 @click.group(cls=Group)
@@ -87,7 +87,7 @@ def prune(invocation: Invocation, everything: bool) -> None:
     """Remove unused sandboxes with their contents; a sandbox in use is kept."""
     from retinue.runtime.agents.confinement import make_sandboxes
     from retinue.runtime.home import load_home
-    from retinue.sandbox.folders import remove
+    from retinue.sandbox.stored_sandboxes import remove
 
     home = load_home(invocation.home)
     sandboxes = make_sandboxes(home)

@@ -102,7 +102,7 @@ def _fits(entry: dict[str, Any], kinds: tuple[str, ...], after: datetime | None)
 
 
 def _format(entry: dict[str, Any]) -> str:
-    from retinue.security.literals import literal
+    from retinue.security.escaping import literal
 
     if "raw" in entry:
         return f"(unreadable) {literal(entry['raw'])}"
@@ -126,7 +126,7 @@ def _format(entry: dict[str, Any]) -> str:
 def wrap(invocation: Invocation, source: str, sender: str | None, subject: str | None) -> None:
     """Show how the text on standard input would be marked as untrusted for the model."""
     from retinue.core.clock import random_id
-    from retinue.security.content import Source, suspicious, wrap_untrusted
+    from retinue.security.untrusted_text import Source, suspicious, wrap_untrusted
 
     text = sys.stdin.buffer.read().decode("utf-8", "replace")
     wrapped = wrap_untrusted(text, Source(source), new_id=random_id, sender=sender, subject=subject)

@@ -85,7 +85,7 @@ def _summarise(session: Session, answered: str | None) -> dict[str, Any]:
 def _format_rows(rows: list[dict[str, Any]]) -> str:
     from datetime import datetime
 
-    from retinue.security.literals import literal
+    from retinue.security.escaping import literal
 
     return table(
         [
@@ -120,7 +120,7 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     """Print the last messages of a session; secrets are redacted."""
     import json
 
-    from retinue.security.literals import passage
+    from retinue.security.escaping import passage
     from retinue.sessions.export import export_json, export_markdown
 
     home = invocation.load_home()

@@ -17,8 +17,8 @@ from retinue.context.settings import CompactionSettings
 from retinue.core.errors import RetinueError
 from retinue.core.messages import Message
 from retinue.core.trust import Trust
-from retinue.security.content import sanitise
 from retinue.security.redaction import Redact, Redactor
+from retinue.security.untrusted_text import sanitise
 from retinue.sessions.entries import Compacted
 
 LONGEST_SUMMARY = 16_000

@@ -24,7 +24,7 @@ from retinue.core.events import Emit, Notice, TurnEvent, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.dispatch.inbox import Claimed, Inbox
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, Wait, is_result, merge, next_batch, refusal
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 from retinue.storage.lease import SessionLease
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from retinue.core.origin import Origin
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 
 MOST_CHATS = 500
 MOST_REMARKS = 200

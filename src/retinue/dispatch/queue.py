@@ -16,7 +16,7 @@ from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.debounce import EACH_BY_ITSELF, DebounceRules, complete_at, find_pieces, join_pieces
 from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.settings import QueueSettings
-from retinue.security.literals import label, literal
+from retinue.security.escaping import label, literal
 from retinue.settings import format_duration, parse_duration
 
 MOST_CAP = 500

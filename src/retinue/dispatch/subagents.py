@@ -11,7 +11,7 @@ from typing import Literal
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage
 from retinue.dispatch.silence import ANNOUNCE_SKIP, is_silent
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 from retinue.settings import format_duration
 
 MOST_UNTOLD = 50

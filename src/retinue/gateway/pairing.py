@@ -17,7 +17,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.gateway.failures import neighbourhood
 from retinue.gateway.tokens import CODE_CHARACTERS, TokenBook, TokenRecord, join_scopes, spell_moment, split_scopes
-from retinue.security.literals import label
+from retinue.security.escaping import label
 from retinue.storage.database import Database
 from retinue.wire.protocol import Scope
 

@@ -21,7 +21,7 @@ from retinue.config.sources import Located
 from retinue.gateway.gate import grounds_of
 from retinue.runtime.home import Home, load_home
 from retinue.runtime.reload import Retired
-from retinue.storage.stamps import Stamp, stamp_path
+from retinue.storage.files.file_info import Stamp, stamp_path
 from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged
 from retinue.wire.protocol import GATEWAY_STREAM, CloseCode

@@ -17,7 +17,7 @@ from typing import Literal
 
 from retinue.core.clock import Clock
 from retinue.core.errors import UsageError
-from retinue.security.literals import label
+from retinue.security.escaping import label
 from retinue.storage.database import Database
 from retinue.storage.files import write_atomic
 from retinue.storage.home_paths import HomePaths

@@ -10,7 +10,7 @@ from pathlib import Path
 from retinue.core.errors import ModelError
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo, ModelRef, Price
-from retinue.providers.gguf import LARGEST_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
+from retinue.providers.local.gguf import LARGEST_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
 from retinue.providers.settings import ModelSettings, ModelsSettings
 from retinue.providers.vendors import canonical_provider, settings_of
 

@@ -24,10 +24,10 @@ from retinue.core.model import (
     ModelRequest,
     ModelTextDelta,
 )
+from retinue.providers.adapt_request import UNTUNED, Tuning, fit_request, tune_request
 from retinue.providers.base import Credential, Endpoint, Provider
 from retinue.providers.catalog import cost_of
-from retinue.providers.fit import UNTUNED, Tuning, fit_request, tune_request
-from retinue.providers.profiles import Profile
+from retinue.providers.credentials.profile_file import Profile
 from retinue.providers.vendors import find_vendor
 
 Sleep = Callable[[float], Awaitable[None]]

@@ -15,12 +15,12 @@ from retinue.providers.vendors import VENDORS, Vendor, find_vendor, settings_of
 from retinue.security.secrets import Secrets
 
 ADAPTERS: dict[str, str] = {
-    "openai-completions": "retinue.providers.openai_chat:make_provider",
-    "openai-responses": "retinue.providers.openai_responses:make_provider",
-    "anthropic-messages": "retinue.providers.anthropic:make_provider",
-    "google-generative-ai": "retinue.providers.google:make_provider",
-    "ollama": "retinue.providers.openai_chat:make_provider",
-    "local": "retinue.providers.local:make_provider",
+    "openai-completions": "retinue.providers.apis.openai_chat:make_provider",
+    "openai-responses": "retinue.providers.apis.openai_responses:make_provider",
+    "anthropic-messages": "retinue.providers.apis.anthropic:make_provider",
+    "google-generative-ai": "retinue.providers.apis.google:make_provider",
+    "ollama": "retinue.providers.apis.openai_chat:make_provider",
+    "local": "retinue.providers.local.llama_cpp:make_provider",
 }
 """Adapters by protocol, as dotted names: nothing is imported before a model is used."""
 
@@ -105,7 +105,7 @@ def _address(provider: str, api: Api, base_url: str) -> str:
         return ""
     if not base_url:
         raise ConfigError(f"The provider '{provider}' has no address. Set `models.providers.{provider}.baseUrl`.")
-    from retinue.providers.transport import check_endpoint
+    from retinue.providers.http_client import check_endpoint
 
     checked = check_endpoint(base_url)
     # Ollama's OpenAI-compatible endpoint lives one step below its own.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from retinue.providers.ollama import LLAMACPP_URL, OLLAMA_URL
+from retinue.providers.local.servers import LLAMACPP_URL, OLLAMA_URL
 from retinue.providers.settings import Api, ModelsSettings, ProviderSettings
 
 

@@ -20,7 +20,7 @@ from retinue.plugins.registry import Registry, load_registry
 from retinue.runtime.known_secrets import known_secrets
 from retinue.security.logs import tune_console, tune_logs
 from retinue.security.redaction import Redactor
-from retinue.skills.programs import Programs
+from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home_paths import HomePaths

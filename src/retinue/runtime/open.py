@@ -50,8 +50,8 @@ from retinue.sessions.maintenance import maintain
 from retinue.sessions.store import SessionStore
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
+from retinue.storage.files.private import sweep_temporaries
 from retinue.storage.lease import SessionLease
-from retinue.storage.private import sweep_temporaries
 from retinue.toolkit.launches import CommandEnd
 from retinue.toolkit.running import CommandTable
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
-from retinue.sandbox.profile import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
+from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
 from retinue.sandbox.seccomp import IN_NAMESPACES, build_filter, this_machine
-from retinue.sandbox.wrapping import Entry, Kind, Wrapping
 
 PROGRAMS = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
 USER_HOME = "/home/agent"

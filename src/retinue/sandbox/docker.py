@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from retinue.sandbox.profile import Confinement, Network
+from retinue.sandbox.confinement import Confinement, Network
+from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
 from retinue.sandbox.settings import DockerSettings
-from retinue.sandbox.wrapping import Entry, Kind, Wrapping
 
 _CLIENT_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "HOME")
 """What the client on this side needs to find its engine; nothing of it enters the container."""

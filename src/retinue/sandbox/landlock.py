@@ -11,10 +11,10 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 
-from retinue.sandbox.enclosing import NEEDED_VERSION, SCOPES_VERSION, landlock_version
-from retinue.sandbox.profile import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
+from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
+from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
+from retinue.sandbox.process_restrictions import NEEDED_VERSION, SCOPES_VERSION, landlock_version
 from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine
-from retinue.sandbox.wrapping import Entry, Kind, Wrapping
 
 _ETC = (*ETC_FOLDERS, *ETC_FILES, "passwd", "group", "nsswitch.conf", "hosts")
 _KERNEL_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")

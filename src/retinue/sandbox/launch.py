@@ -13,7 +13,7 @@ import os
 import signal
 import time
 
-from retinue.sandbox.enclosing import enclose, refuse_other_place, set_limits
+from retinue.sandbox.process_restrictions import enclose, refuse_other_place, set_limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from retinue.core.keys import AgentId, SessionKey
-from retinue.sandbox.folders import Kept, list_kept, prepare, remove, why_prune
-from retinue.sandbox.profile import (
+from retinue.sandbox.confinement import (
     Confinement,
     Grounds,
     Part,
@@ -20,8 +19,9 @@ from retinue.sandbox.profile import (
     sandboxes_folder,
     stand,
 )
+from retinue.sandbox.launch_plan import Backend, Entry, Wrapping
 from retinue.sandbox.settings import SandboxSettings
-from retinue.sandbox.wrapping import Backend, Entry, Wrapping
+from retinue.sandbox.stored_sandboxes import Kept, list_kept, prepare, remove, why_prune
 from retinue.security.network import MODEL_CHOSEN, Policy
 
 INSTALL = (

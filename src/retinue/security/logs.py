@@ -59,7 +59,7 @@ class TextFormatter(RedactingFormatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s %(run_context)s%(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        from retinue.security.literals import passage
+        from retinue.security.escaping import passage
 
         return passage(super().format(record)).replace("\n", f"\n{CONTINUATION}")
 
@@ -68,7 +68,7 @@ class JsonFormatter(RedactingFormatter):
     """A JSON object in one line, for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from retinue.security.literals import passage
+        from retinue.security.escaping import passage
 
         # Redacted as a text, where the shapes of secrets show, and only then written as JSON.
         whole = passage(super().format(record))
@@ -98,7 +98,7 @@ class ConsoleFormatter(RedactingFormatter):
         self.datefmt = "%H:%M:%S"
 
     def format(self, record: logging.LogRecord) -> str:
-        from retinue.security.literals import passage
+        from retinue.security.escaping import passage
 
         return passage(super().format(record))
 
@@ -115,7 +115,7 @@ def tune_logs(level: str, line_format: LineFormat, file: Path | None = None) -> 
 
 def _moved(handler: logging.Handler, file: Path) -> logging.Handler:
     """The handler of the log, which writes to this file from now on; the old one where it cannot."""
-    from retinue.security.logfile import LogFile
+    from retinue.security.log_file import LogFile
 
     if not isinstance(handler, LogFile) or Path(handler.baseFilename) == file.absolute():
         return handler

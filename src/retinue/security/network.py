@@ -17,7 +17,7 @@ import anyio
 
 from retinue.core.errors import RetinueError
 from retinue.security.addresses import Address, Zone, classify, parse_address
-from retinue.security.inflating import ACCEPTED, CannotInflate, make_inflater
+from retinue.security.decompress import ACCEPTED, CannotInflate, make_inflater
 
 if TYPE_CHECKING:
     import httpx2
@@ -168,7 +168,7 @@ async def fetch(
     """
     import httpx2
 
-    from retinue.security.transport import CheckedTransport
+    from retinue.security.checked_transport import CheckedTransport
 
     try:
         with anyio.fail_after(timeout):

@@ -14,7 +14,7 @@ from retinue.sessions.index import Rows
 from retinue.sessions.lines import read_forward
 from retinue.sessions.session import Session, advance, begin
 from retinue.sessions.usage import UsageRecord, record_usage
-from retinue.storage.file_errors import explained
+from retinue.storage.files.errors import explained
 
 SUFFIX = ".jsonl"
 

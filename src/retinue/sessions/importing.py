@@ -37,9 +37,9 @@ from retinue.sessions.message_codec import mapping_of, parse_enum, text_or_none
 from retinue.sessions.scanning import scan_lines
 from retinue.sessions.session import LABEL
 from retinue.sessions.store import SessionStore
-from retinue.storage.descriptors import rename_to_free_name
-from retinue.storage.file_errors import explained
 from retinue.storage.files import make_private_dir
+from retinue.storage.files.descriptors import rename_to_free_name
+from retinue.storage.files.errors import explained
 
 IMPORTED = "retinue:imported"
 PROBLEMS_TOLD = 5

@@ -14,9 +14,9 @@ from itertools import count
 from pathlib import Path
 
 from retinue.core.errors import StorageError
-from retinue.storage.descriptors import rename_to_free_name, sync_folder
-from retinue.storage.file_errors import explained
 from retinue.storage.files import AlreadyThere, DiskFull, NotRegular
+from retinue.storage.files.descriptors import rename_to_free_name, sync_folder
+from retinue.storage.files.errors import explained
 
 BLOCK = 256 * 1024
 

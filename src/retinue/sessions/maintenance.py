@@ -15,7 +15,7 @@ from retinue.sessions.session import Session
 from retinue.sessions.settings import MaintenanceSettings, share_of
 from retinue.sessions.store import SessionStore
 from retinue.settings import format_duration, size_in_bytes
-from retinue.storage.file_errors import explained
+from retinue.storage.files.errors import explained
 from retinue.storage.lease import SessionLease
 
 log = logging.getLogger(__name__)

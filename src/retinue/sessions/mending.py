@@ -13,8 +13,8 @@ from retinue.sessions.index import INDEX_NAME, put_aside
 from retinue.sessions.lines import mend_end, opened
 from retinue.sessions.recovery import close_interrupted_turn
 from retinue.sessions.store import SessionStore
-from retinue.storage.descriptors import PRIVATE_DIR, PRIVATE_FILE
-from retinue.storage.file_errors import explained
+from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
+from retinue.storage.files.errors import explained
 from retinue.storage.lease import SessionLease
 
 REASON = "found without its end by a check"

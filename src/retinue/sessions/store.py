@@ -23,9 +23,9 @@ from retinue.sessions.index import INDEX_NAME, IndexWriter, Rows, put_aside, rea
 from retinue.sessions.session import Session, advance, carried_over
 from retinue.sessions.transcript import Stamps, Transcript
 from retinue.sessions.usage import UsageRecord, append_usage, read_usage, write_usage
-from retinue.storage.file_errors import explained
 from retinue.storage.files import DiskFull, make_private_dir
-from retinue.storage.stamps import Stamp, stamp_path
+from retinue.storage.files.errors import explained
+from retinue.storage.files.file_info import Stamp, stamp_path
 
 log = logging.getLogger(__name__)
 

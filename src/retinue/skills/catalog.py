@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from retinue.security.literals import literal, xml
+from retinue.security.escaping import literal, xml
 from retinue.skills.skill import Skill
 
 _OPENING = "<available_skills>\n"

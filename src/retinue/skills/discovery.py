@@ -12,7 +12,7 @@ from retinue.skills.search import Scan, SkillFile, search_source
 from retinue.skills.settings import SkillsLimits
 from retinue.skills.skill import Skill, SkillProblem, parse_skill
 from retinue.skills.sources import Source
-from retinue.storage.descriptors import fold_name, read_up_to
+from retinue.storage.files.descriptors import fold_name, read_up_to
 
 
 @dataclass(frozen=True, slots=True)

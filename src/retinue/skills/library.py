@@ -15,7 +15,7 @@ from retinue.skills.search import SkillFile
 from retinue.skills.settings import SkillsLimits, SkillsSettings
 from retinue.skills.skill import Skill, Tier
 from retinue.skills.sources import Places, Source, expand_paths, list_sources
-from retinue.storage.stamps import Stamp, is_fresh, stamp_path, stamp_status
+from retinue.storage.files.file_info import Stamp, is_fresh, stamp_path, stamp_status
 
 
 @dataclass(frozen=True, slots=True)

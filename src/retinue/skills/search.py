@@ -17,12 +17,12 @@ from itertools import islice
 from pathlib import Path
 
 from retinue.core.errors import SkillError
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 from retinue.skills.skill import Skill, SkillProblem, Tier
 from retinue.skills.sources import Source
-from retinue.storage.beneath import FOLDER, Links, best_resolver, open_beneath
-from retinue.storage.file_errors import kind_of
-from retinue.storage.stamps import Stamp, stamp_path, stamp_status
+from retinue.storage.files.errors import kind_of
+from retinue.storage.files.file_info import Stamp, stamp_path, stamp_status
+from retinue.storage.files.openat import FOLDER, Links, best_resolver, open_beneath
 
 MAX_DEPTH = 6
 MAX_ENTRIES = 10_000

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from retinue.core.errors import SkillError
-from retinue.skills.declaration import NAME_LIMIT, Extras, InstallWay, make_line, read_declaration
+from retinue.skills.front_matter import NAME_LIMIT, Extras, InstallWay, make_line, read_declaration
 
 VERSION_DIGITS = 8
 """Enough to tell one edition of a file from the next; every digit more stands in every prompt, once per skill."""

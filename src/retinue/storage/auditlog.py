@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock
-from retinue.storage.descriptors import write_all
-from retinue.storage.file_errors import explained
-from retinue.storage.private import make_private_dir
+from retinue.storage.files.descriptors import write_all
+from retinue.storage.files.errors import explained
+from retinue.storage.files.private import make_private_dir
 
 CLI = "command line"
 """Who did what a person did in a terminal."""

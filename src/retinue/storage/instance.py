@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from retinue.core.errors import RetinueError
-from retinue.storage.descriptors import PRIVATE_FILE
-from retinue.storage.file_errors import explained
+from retinue.storage.files.descriptors import PRIVATE_FILE
+from retinue.storage.files.errors import explained
+from retinue.storage.files.private import make_private_dir
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.private import make_private_dir
 
 LOCK_NAME = "gateway.lock"
 LOCAL_TOKEN_FILE = "gateway.token"  # noqa: S105 - a file name

@@ -11,10 +11,10 @@ from types import TracebackType
 
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey
-from retinue.storage.descriptors import PRIVATE_FILE
-from retinue.storage.file_errors import explained
+from retinue.storage.files.descriptors import PRIVATE_FILE
+from retinue.storage.files.errors import explained
+from retinue.storage.files.private import make_private_dir
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.private import make_private_dir
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

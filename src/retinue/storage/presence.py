@@ -9,9 +9,9 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.storage.descriptors import PRIVATE_FILE
-from retinue.storage.file_errors import explained
-from retinue.storage.private import make_private_dir
+from retinue.storage.files.descriptors import PRIVATE_FILE
+from retinue.storage.files.errors import explained
+from retinue.storage.files.private import make_private_dir
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

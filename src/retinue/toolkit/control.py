@@ -6,8 +6,8 @@ import os
 import posixpath
 from collections.abc import Iterator, Sequence
 
-from retinue.storage.closed import lies_in
 from retinue.storage.files import Root
+from retinue.storage.files.denied_paths import lies_in
 from retinue.toolkit.paths import is_control_path, relative_inside, starts_programs
 from retinue.tools.allowlist import ArgvPattern
 from retinue.tools.commands import Ground, Segment

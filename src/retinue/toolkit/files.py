@@ -13,8 +13,8 @@ from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.messages import Text, text_of
 from retinue.core.trust import Trust
-from retinue.security.content import Source, sanitise, wrap_untrusted
-from retinue.security.literals import file_name
+from retinue.security.escaping import file_name
+from retinue.security.untrusted_text import Source, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
 from retinue.toolkit.agreement import agree_to_leave
 from retinue.toolkit.origin import note_write, origin_of

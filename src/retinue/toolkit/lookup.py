@@ -19,7 +19,7 @@ from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.globs import Glob
 from retinue.core.trust import Trust
-from retinue.security.content import Source, wrap_untrusted
+from retinue.security.untrusted_text import Source, wrap_untrusted
 from retinue.storage.files import Entry, EntryKind, NotRegular, NotThere, Root
 from retinue.toolkit import searcher
 from retinue.toolkit.files import shown_name, suggest

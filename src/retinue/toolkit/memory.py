@@ -14,7 +14,7 @@ from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.trust import Trust, least
-from retinue.security.content import Source, wrap_untrusted
+from retinue.security.untrusted_text import Source, wrap_untrusted
 from retinue.storage.files import NotThere
 from retinue.toolkit.origin import note_write
 from retinue.toolkit.paths import is_control_path, told

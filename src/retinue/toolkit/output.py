@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.security.content import sanitise
+from retinue.security.untrusted_text import sanitise
 
 
 class Output:

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from retinue.core.errors import OutsideRoot, StorageError, ToolFailed
-from retinue.storage.closed import plain_name
 from retinue.storage.files import Root
+from retinue.storage.files.denied_paths import plain_name
 from retinue.tools.tool import ToolContext
 
 _CONTROL_FOLDERS = frozenset({".git", "git~1", ".retinue", ".openclaw"})

@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 
-from retinue.storage.descriptors import read_up_to
+from retinue.storage.files.descriptors import read_up_to
 from retinue.tools.inline import script_of
 from retinue.tools.syntax import Analysed, NotAnalysable
 from retinue.tools.wrappers import Refused, unwrap

@@ -17,11 +17,11 @@ from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.messages import text_of
 from retinue.core.trust import Trust
-from retinue.sandbox.profile import Confinement, Part, SandboxUnavailable
+from retinue.sandbox.confinement import Confinement, Part, SandboxUnavailable
 from retinue.sandbox.sandboxes import Enclosure, Sandboxes
-from retinue.security.content import Source, wrap_untrusted
-from retinue.storage.beneath import FOLDER, best_resolver, open_beneath
-from retinue.storage.file_errors import explained
+from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.storage.files.errors import explained
+from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath
 from retinue.toolkit.consent import Wish, permit
 from retinue.toolkit.environment import base_environment, check_variables
 from retinue.toolkit.launches import CommandEnd, Launch, Notify, Outcome

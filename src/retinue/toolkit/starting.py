@@ -18,8 +18,8 @@ from anyio.abc import Process, TaskGroup
 
 import retinue
 from retinue.sandbox.launch import name_wrapper
+from retinue.sandbox.launch_plan import Wrapping
 from retinue.sandbox.sandboxes import Enclosure
-from retinue.sandbox.wrapping import Wrapping
 from retinue.toolkit import supervisor
 from retinue.toolkit.launches import Launch
 from retinue.tools.syntax import Step

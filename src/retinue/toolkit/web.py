@@ -15,9 +15,9 @@ from pydantic import Field
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ConfigError, ToolFailed
 from retinue.core.trust import Trust
-from retinue.security.content import Source, sanitise_line, wrap_untrusted
 from retinue.security.network import MODEL_CHOSEN, OPERATOR, Fetched, NetworkFailed, Outgoing, Policy, fetch
 from retinue.security.secrets import Secrets
+from retinue.security.untrusted_text import Source, sanitise_line, wrap_untrusted
 from retinue.toolkit.engines import ENGINES, Hit, Question
 from retinue.toolkit.memo import Memo
 from retinue.toolkit.parts import ToolParts

@@ -25,7 +25,7 @@ from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError, StorageError, UsageError, first_cause
 from retinue.core.events import ApprovalAsked, ApprovalGiven, Emit
 from retinue.core.keys import SessionKey
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 from retinue.settings import format_duration
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Protocol
 
 from retinue.core.errors import RetinueError
-from retinue.storage.beneath import FOLDER, best_resolver, open_beneath, split_path
+from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath, split_path
 from retinue.tools.lexer import Unreadable, Word
 from retinue.tools.wildcards import AnyOf, Mark, is_wild, matches
 

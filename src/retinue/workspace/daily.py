@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 
 from retinue.core.errors import StorageError
-from retinue.security.content import fold, sanitise
+from retinue.security.untrusted_text import fold, sanitise
 from retinue.storage.files import Entry, EntryKind, NotThere, Root, TooLarge
 from retinue.workspace.settings import FreshStart, StartupContextSettings
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from retinue.core.errors import StorageError
-from retinue.storage.beneath import split_path
 from retinue.storage.files import Links, NotThere, Root
+from retinue.storage.files.openat import split_path
 from retinue.storage.frontmatter import FrontMatterError, YamlValue, parse_yaml, split_front_matter
 
 IDENTITY_FILE = "IDENTITY.md"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.storage.files import Root
-from retinue.storage.private import make_private_dir, write_atomic
+from retinue.storage.files.private import make_private_dir, write_atomic
 from retinue.workspace.ritual import load_state
 
 FILE_NAME = "trusted-workspaces.json"

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from retinue.context.prompt.inputs import ContextFile, Contribution, Mode, SessionInputs, StableInputs, TurnInputs
 from retinue.context.prompt.sections import SESSION, STABLE, TURN, I, Section
 from retinue.core.tokens import estimate_tokens
-from retinue.security.literals import literal, passage
+from retinue.security.escaping import literal, passage
 
 _CACHED_PROMPTS = 64
 _HASH_DIGITS = 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.context.prompt.build import Block, Part, Record, SystemPrompt, TurnBlock
-from retinue.security.literals import passage
+from retinue.security.escaping import passage
 
 SOURCE = "plugins"
 

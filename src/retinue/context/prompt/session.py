@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from retinue.context.prompt.inputs import ChatKind, Occasion, Reactions, SessionInputs
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 
 
 def messaging(inputs: SessionInputs) -> str | None:

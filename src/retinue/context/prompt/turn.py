@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.context.prompt.inputs import BackgroundCommand, ContextFile, TurnInputs
-from retinue.security.literals import label, literal
+from retinue.security.escaping import label, literal
 
 _COMMAND_CHARS = 200
 

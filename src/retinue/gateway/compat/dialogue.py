@@ -23,7 +23,7 @@ from retinue.core.messages import (
 from retinue.core.model import ToolSpec
 from retinue.core.trust import Trust
 from retinue.gateway.compat.errors import BadField
-from retinue.security.content import Source, wrap_untrusted
+from retinue.security.untrusted_text import Source, wrap_untrusted
 
 MOST_IMAGES = 20
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40});base64,([A-Za-z0-9+/]+={0,2})", re.ASCII)

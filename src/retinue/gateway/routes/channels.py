@@ -19,8 +19,8 @@ from retinue.gateway.registry import Entry
 from retinue.gateway.visitors import identify
 from retinue.runtime.channels.delivery import find_account, most_media_bytes
 from retinue.runtime.channels.receive import Arrival, take_in
-from retinue.security.content import sanitise_line
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
+from retinue.security.untrusted_text import sanitise_line
 from retinue.wire.frames import Base64, Params, Wire
 from retinue.wire.protocol import ErrorCode, Scope
 

@@ -27,7 +27,7 @@ from retinue.memory.settings import QmdLimits, QmdSettings
 from retinue.memory.stems import Stemmer
 from retinue.memory.store import Totals
 from retinue.memory.sync import Progress
-from retinue.storage.private import write_atomic
+from retinue.storage.files.private import write_atomic
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 from anyio.abc import ByteReceiveStream, Process
 
 from retinue.memory.errors import QmdFailed
-from retinue.storage.private import make_private_dir
+from retinue.storage.files.private import make_private_dir
 
 MOST_OUTPUT_BYTES = 400_000
 INDEX_NAME = "index"

@@ -12,10 +12,10 @@ from retinue.core.keys import SessionKey
 from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.agents.policy import elevation_gates
 from retinue.runtime.home import Home
-from retinue.sandbox.profile import Access, Confinement, Network, SandboxUnavailable
+from retinue.sandbox.confinement import Access, Confinement, Network, SandboxUnavailable
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.storage.files import Root
-from retinue.storage.readonly import ReadOnlyRoot
+from retinue.storage.files.root import ReadOnlyRoot
 
 
 def make_sandboxes(home: Home) -> Sandboxes:

@@ -11,7 +11,7 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelRef
 from retinue.providers.vendors import canonical_provider
-from retinue.sandbox.profile import stand
+from retinue.sandbox.confinement import stand
 from retinue.sessions.session import ELEVATED, Session
 from retinue.tools.elevated import Elevation, Gate, Sender, grant
 from retinue.tools.names import SANDBOXED, read_names

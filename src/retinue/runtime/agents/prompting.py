@@ -38,7 +38,7 @@ from retinue.hooks.bus import Bus
 from retinue.runtime.agents.agent import AgentWorkspace, docs_folder
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.home import Home
-from retinue.security.content import sanitise
+from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import Catalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool

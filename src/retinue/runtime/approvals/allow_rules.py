@@ -19,7 +19,7 @@ from retinue.config.sections.tools import SafeBinProfile as ProfileSettings
 from retinue.core.clock import Clock, format_moment
 from retinue.core.errors import ConfigError, StorageError, UsageError
 from retinue.core.keys import AgentId
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 from retinue.security.redaction import redact_everything
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database

@@ -21,8 +21,8 @@ from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
 from retinue.runtime.home import Home
-from retinue.security.content import Source, sanitise, sanitise_line, wrap_untrusted
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
+from retinue.security.untrusted_text import Source, sanitise, sanitise_line, wrap_untrusted
 
 if TYPE_CHECKING:
     from retinue.runtime.dispatcher.switchboard import Switchboard

@@ -25,7 +25,7 @@ from retinue.runtime.board import Board
 from retinue.runtime.home import Home
 from retinue.runtime.models.probe import make_access
 from retinue.runtime.turns.permissions import make_context
-from retinue.sandbox.profile import Confinement
+from retinue.sandbox.confinement import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
 from retinue.security.secrets import Secrets
 from retinue.sessions.session import Session, folder_of

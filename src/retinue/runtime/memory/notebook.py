@@ -31,7 +31,7 @@ from retinue.security.secrets import Secrets
 from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
-    from retinue.providers.embedding_batches import BatchTerms
+    from retinue.providers.embeddings.batches import BatchTerms
 
 RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
 
@@ -129,14 +129,14 @@ def make_embedders(settings: MemorySearchSettings, secrets: Secrets, models: Pat
 def _make_local(local: LocalEmbedding, models: Path) -> Embedder:
     if not local.model_path:
         return BuiltInEmbedder()
-    from retinue.providers.local_embeddings import LocalEmbedder
+    from retinue.providers.embeddings.local import LocalEmbedder
 
     folder = Path(local.model_cache_dir).expanduser() if local.model_cache_dir else models
     return LocalEmbedder(folder / Path(local.model_path).expanduser())
 
 
 def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets) -> Embedder:
-    from retinue.providers.embeddings import EmbeddingEndpoint, RemoteEmbedder
+    from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
 
     remote = settings.remote
     key = secrets.resolve(remote.api_key) if remote.api_key else _key_from(name, secrets)
@@ -148,7 +148,7 @@ def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets) ->
 def _batch_terms(batch: BatchSettings) -> BatchTerms | None:
     if not batch.enabled:
         return None
-    from retinue.providers.embedding_batches import BatchTerms
+    from retinue.providers.embeddings.batches import BatchTerms
 
     return BatchTerms(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
 

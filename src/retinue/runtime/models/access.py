@@ -12,11 +12,11 @@ from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId
 from retinue.core.model import CacheRetention, ModelEvent, ModelFailed, ModelInfo, ModelRef, ModelRequest
-from retinue.providers.credentials import AuthRules, Credentials
+from retinue.providers.adapt_request import Tuning
+from retinue.providers.credentials.pool import AuthRules, Credentials
 from retinue.providers.failover import Failover, OnFallback, Sleep
-from retinue.providers.fit import Tuning
+from retinue.providers.model_choice import Choice, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.providers.registry import Providers
-from retinue.providers.resolve import Choice, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.providers.vendors import find_vendor
 from retinue.runtime.home import Home
 from retinue.runtime.known_secrets import without_secrets

@@ -46,9 +46,8 @@ from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.setup import SpawnRefused, prepare_child
 from retinue.runtime.turns.runner import ARCHIVED, GAVE_UP
-from retinue.sandbox.profile import find_loosening
-from retinue.security.content import Source as ContentSource
-from retinue.security.content import wrap_untrusted
+from retinue.sandbox.confinement import find_loosening
+from retinue.security.untrusted_text import Source as ContentSource, wrap_untrusted
 from retinue.sessions.forking import is_foreign
 from retinue.storage.lease import SessionLease
 

@@ -16,7 +16,7 @@ from retinue.dispatch.subagent_store import SubagentStore, describe_child
 from retinue.dispatch.subagents import Child, SpawnOrder
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.forking import is_foreign
 from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told

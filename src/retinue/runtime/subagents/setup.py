@@ -12,8 +12,8 @@ from retinue.core.model import ReasoningEffort
 from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.agents.confinement import working_root
 from retinue.runtime.open import Runtime
-from retinue.sandbox.profile import SandboxUnavailable
-from retinue.security.literals import literal
+from retinue.sandbox.confinement import SandboxUnavailable
+from retinue.security.escaping import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.forking import fork, messages_of
 from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, folder_of

@@ -24,7 +24,7 @@ from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import Bus
-from retinue.providers.resolve import Choice
+from retinue.providers.model_choice import Choice
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
@@ -34,7 +34,7 @@ from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.memory.provenance import trust_of_files
 from retinue.runtime.models.access import ModelAccess
-from retinue.runtime.telemetry.tracing import UNTRACED, Tracer
+from retinue.runtime.telemetry.tracing import Tracer, UNTRACED
 from retinue.sessions.entries import Compacted, Noted
 from retinue.sessions.session import folder_of
 from retinue.sessions.store import SessionStore

@@ -1,0 +1,1 @@
+"""Adapters that speak the HTTP APIs of model providers."""

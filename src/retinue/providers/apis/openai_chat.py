@@ -1,0 +1,204 @@
+"""The chat-completions format: requests into its JSON, its chunks into a draft.
+
+OpenAI's endpoint, everything compatible with it, and the embedded model all speak it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from typing import Any, assert_never
+
+from retinue.core.messages import AssistantMessage, Image, Message, StopReason, Text, ToolResult, Usage, UserMessage
+from retinue.core.model import ModelRequest, Thought, ToolSpec
+from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
+from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, open_stream
+from retinue.providers.base import Credential, Endpoint
+from retinue.providers.failures import refused
+from retinue.providers.stream import Delta, Draft, to_json, whole_number
+
+_STOPS = {
+    "stop": StopReason.END,
+    "tool_calls": StopReason.TOOL_CALLS,
+    "function_call": StopReason.TOOL_CALLS,
+    "length": StopReason.LENGTH,
+    "content_filter": StopReason.REFUSED,
+}
+
+
+def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
+    """The whole conversation; a message is spelt the same way in every request that holds it."""
+    system = "\n\n".join(block for block in (request.stable, request.session) if block)
+    out: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    pictures: list[dict[str, Any]] = []
+    for message in request.messages:
+        if pictures and not isinstance(message, ToolResult):
+            out.append({"role": "user", "content": pictures})
+            pictures = []
+        out.extend(_wire(message))
+        if isinstance(message, ToolResult):
+            pictures = [*pictures, *_pictures(message)]
+    if pictures:
+        out.append({"role": "user", "content": pictures})
+    return out
+
+
+def _wire(message: Message) -> Iterator[dict[str, Any]]:
+    match message:
+        case UserMessage():
+            yield {"role": "user", "content": _user_content(message)}
+        case AssistantMessage():
+            yield from _assistant(message)
+        case ToolResult():
+            text = message.text or NO_TEXT
+            yield {"role": "tool", "tool_call_id": message.call_id, "content": text}
+        case _:
+            assert_never(message)
+
+
+def _user_content(message: UserMessage) -> str | list[dict[str, Any]]:
+    lead = [message.preface] if message.preface else []
+    if not any(isinstance(part, Image) for part in message.content):
+        return "\n\n".join([*lead, message.text]) if message.text or lead else NO_TEXT
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text} for text in lead]
+    for part in message.content:
+        match part:
+            case Text(text) if text:
+                parts.append({"type": "text", "text": text})
+            case Image():
+                parts.append(_picture(part))
+    return parts
+
+
+def _assistant(message: AssistantMessage) -> Iterator[dict[str, Any]]:
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": to_json(call.arguments)}}
+        for call in message.calls
+    ]
+    text = message.text
+    if text or calls:
+        yield {"role": "assistant", "content": text or None} | ({"tool_calls": calls} if calls else {})
+
+
+def _picture(image: Image) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{image.data}"}}
+
+
+def _pictures(result: ToolResult) -> list[dict[str, Any]]:
+    """The pictures of a tool result: tool messages hold only text, so they follow as a user message."""
+    found = [_picture(part) for part in result.content if isinstance(part, Image)]
+    label = {"type": "text", "text": f"Images returned by {result.tool} ({result.call_id}):"}
+    return [label, *found] if found else []
+
+
+def chat_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+        }
+        for tool in tools
+    ]
+
+
+def read_chunk(chunk: object, draft: Draft) -> Iterator[Delta]:
+    """Take one chunk of a streamed answer, or a whole one, into the draft; raises where it is an error or neither."""
+    if not isinstance(chunk, Mapping):
+        raise TypeError("a chunk must be an object")
+    if chunk.get("error"):
+        raise refused(None, to_json(dict(chunk)))
+    if usage := chunk.get("usage"):
+        draft.usage = read_usage(usage)
+    for choice in chunk.get("choices") or ():
+        yield from _read_delta(choice.get("delta") or choice.get("message") or {}, draft)
+        if reason := choice.get("finish_reason"):
+            draft.stop = _STOPS.get(reason, StopReason.END)
+
+
+def _read_delta(delta: Mapping[str, Any], draft: Draft) -> Iterator[Delta]:
+    pieces: list[Delta | None] = []
+    # Servers name the reasoning in two ways; one that sends both means the same words.
+    if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+        pieces.append(draft.think(str(reasoning)))
+    pieces += _read_content(delta.get("content") or delta.get("refusal"), draft)
+    for position, call in enumerate(delta.get("tool_calls") or ()):
+        function, index = call.get("function") or {}, call.get("index")
+        arguments = function.get("arguments") or ""
+        pieces.append(
+            draft.call(
+                position if index is None else index,
+                call_id=str(call.get("id") or ""),
+                name=str(function.get("name") or ""),
+                # Some servers give the object itself and not its text.
+                arguments=arguments if isinstance(arguments, str) else to_json(arguments),
+            )
+        )
+    yield from (piece for piece in pieces if piece is not None)
+
+
+def _read_content(content: object, draft: Draft) -> Iterator[Delta | None]:
+    """Words, or a list of parts as Mistral's reasoning models send it, whose thoughts are lists of parts again."""
+    match content:
+        case str():
+            yield draft.say(content)
+        case [*parts]:
+            for part in parts:
+                yield from _read_content(part, draft)
+        case {"type": "thinking", "thinking": thought}:
+            yield draft.think(_words(thought))
+        case {"text": str(text)}:
+            yield draft.say(text)
+
+
+def _words(thought: object) -> str:
+    match thought:
+        case [*parts]:
+            return "".join(map(_words, parts))
+        case {"text": str(text)} | str(text):
+            return text
+    return ""
+
+
+def read_usage(usage: Mapping[str, Any]) -> Usage:
+    """Token counts; the prompt's count includes what the cache gave, ours does not."""
+    prompt = whole_number(usage.get("prompt_tokens"))
+    cached = whole_number((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
+    cached = min(cached or whole_number(usage.get("prompt_cache_hit_tokens")), prompt)
+    return Usage(prompt - cached, whole_number(usage.get("completion_tokens")), cache_read=cached)
+
+
+class OpenAIChat(HttpAdapter):
+    """A provider that speaks chat completions."""
+
+    async def _converse(
+        self, request: ModelRequest, credential: Credential | None, draft: Draft
+    ) -> AsyncGenerator[Delta, None]:
+        body = chat_body(request, self._endpoint)
+        async with open_stream(self._endpoint, credential, self._connect(), "/chat/completions", body) as chunks:
+            async for chunk in chunks:
+                for piece in read_chunk(chunk, draft):
+                    yield piece
+
+
+def chat_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
+    """The request as JSON; what varies within a session stands behind what does not, and the messages last."""
+    own = is_openai(endpoint)
+    compat = endpoint.compat_of(request.model.model)
+    reasoning = endpoint.describe(request.model).reasoning
+    body: dict[str, Any] = {"model": request.model.model, "stream": request.streamed}
+    if request.streamed and compat.supports_usage_in_streaming is not False:
+        body["stream_options"] = {"include_usage": True}
+    if request.max_output:
+        body[compat.max_tokens_field or ("max_completion_tokens" if own else "max_tokens")] = request.max_output
+    if not (own and reasoning):
+        body |= sampling(request)
+    takes_effort = reasoning if compat.supports_reasoning_effort is None else compat.supports_reasoning_effort
+    if request.thinking is not Thought.OFF and takes_effort:
+        body["reasoning_effort"] = EFFORTS[request.thinking]
+    body |= cache_fields(request, compat, own=own)
+    if request.tools:
+        body["tools"] = chat_tools(request.tools)
+    return body | {"messages": chat_messages(request)}
+
+
+def make_provider(endpoint: Endpoint) -> OpenAIChat:
+    return OpenAIChat(endpoint)

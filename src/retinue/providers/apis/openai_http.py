@@ -1,0 +1,91 @@
+"""What OpenAI's two APIs share: how a request is sent, and how its answer is read.
+
+Spoken directly over HTTP, as every adapter here does but one: `docs/decisions/0002-thin-adapters.md` tells why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort
+from retinue.providers.apis.http_adapter import check_status, read_to_end
+from retinue.providers.base import Credential, Endpoint
+from retinue.providers.failures import refused
+from retinue.providers.settings import CompatSettings
+from retinue.providers.stream import to_body, to_json
+
+if TYPE_CHECKING:
+    import httpx2
+
+END = "[DONE]"
+UNSAID = ("", "text/plain")
+"""What compatible servers that stream call it where they do not say what it is."""
+EFFORTS = {
+    ReasoningEffort.MINIMAL: "minimal",
+    ReasoningEffort.LOW: "low",
+    ReasoningEffort.MEDIUM: "medium",
+    ReasoningEffort.HIGH: "high",
+    ReasoningEffort.XHIGH: "high",
+}
+
+
+def is_openai(endpoint: Endpoint) -> bool:
+    """Whether the endpoint is OpenAI's own, where everything that the API documents may be used."""
+    return urlsplit(endpoint.base_url).hostname == "api.openai.com"
+
+
+def cache_fields(request: ModelRequest, compat: CompatSettings, *, own: bool) -> dict[str, str]:
+    """What a request says about the provider's cache; only OpenAI's `own` endpoint is asked to keep it for a day."""
+    accepted = own if compat.prompt_cache_key is None else compat.prompt_cache_key
+    if not request.cache_key or not accepted or request.cache is CacheRetention.NONE:
+        return {}
+    fields = {"prompt_cache_key": request.cache_key}
+    return fields | ({"prompt_cache_retention": "24h"} if own and request.cache is CacheRetention.LONG else {})
+
+
+@asynccontextmanager
+async def open_stream(
+    endpoint: Endpoint, credential: Credential | None, client: httpx2.AsyncClient, path: str, body: dict[str, Any]
+) -> AsyncGenerator[AsyncIterator[object], None]:
+    """Send a request and get the pieces of its answer. One that is not streamed, wanted or not, is one piece."""
+    headers = {"content-type": "application/json"}
+    if credential is not None:
+        headers["authorization"] = f"Bearer {credential.secret}"
+    wait = endpoint.timeouts.idle if body["stream"] else endpoint.timeouts.total
+    secret = credential.secret if credential else None
+    async with client.stream(
+        "POST", f"{endpoint.base_url}{path}", content=to_body(body), headers=headers, timeout=wait
+    ) as response:
+        await check_status(response, credential)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind in UNSAID:
+            response.headers["content-type"] = "text/event-stream"
+        yield _whole(response, secret) if kind == "application/json" else _pieces(response, secret)
+
+
+async def _whole(response: httpx2.Response, secret: str | None) -> AsyncGenerator[object, None]:
+    yield _read(await response.aread(), secret)
+
+
+async def _pieces(response: httpx2.Response, secret: str | None) -> AsyncGenerator[object, None]:
+    from httpx2 import EventSource
+
+    # A last event repeats the whole answer; how long it may be is decided where all bodies are measured.
+    events = aiter(EventSource(response, max_event_size=None))
+    async for event in events:
+        if event.data.startswith(END):
+            await read_to_end(events)
+        elif event.data:
+            yield _read(event.data, secret)
+
+
+def _read(data: str | bytes, secret: str | None) -> object:
+    """One piece; raises where it is a complaint, which also comes with a good status."""
+    found = json.loads(data)
+    if isinstance(found, Mapping) and found.get("error"):
+        raise refused(None, to_json({"error": found["error"]}), secret=secret)
+    return found

@@ -1,0 +1,159 @@
+"""Which credential speaks for a provider now: order, rotation, rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio.to_thread
+
+from retinue.core.clock import Clock
+from retinue.core.model import Failure, ModelFailed
+from retinue.providers.base import Credential
+from retinue.providers.credentials.cooldown import next_cooldown
+from retinue.providers.credentials.profile_file import Origin, Profile, ProfileFile, ProfileSummary, Record, summarise
+from retinue.providers.settings import AuthSettings, ModelsSettings
+from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
+from retinue.security.secrets import EnvSecret, Secrets
+
+NEVER = datetime.min.replace(tzinfo=UTC)
+USE_WORTH_WRITING = timedelta(minutes=1)
+"""The order needs the last use only roughly; writing it down at every call would cost a disk flush each time."""
+
+_NEARNESS: dict[Origin, int] = {"agent": 0, "main": 1, "config": 2, "environment": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class AuthRules:
+    """What the configuration says about credentials."""
+
+    auth: AuthSettings
+    models: ModelsSettings
+
+
+class Credentials:
+    """One agent's credentials. The main agent's stand behind its own, then the configuration's, then the environment's.
+
+    How each has fared is kept in the agent's own file, also for profiles it only borrows.
+    """
+
+    def __init__(
+        self, agent_dir: Path, main_dir: Path | None, rules: AuthRules, secrets: Secrets, clock: Clock
+    ) -> None:
+        self._own = ProfileFile(agent_dir)
+        self._main = ProfileFile(main_dir) if main_dir and main_dir != agent_dir else None
+        self._rules = rules
+        self._secrets = secrets
+        self._clock = clock
+        self._used: dict[str, datetime] = {}
+
+    def profiles(self, provider: str) -> tuple[Profile, ...]:
+        """The profiles of a provider in the order they should be tried, rested or not."""
+        provider = canonical_provider(provider)
+        found: dict[str, Profile] = {}
+        for profile in self._all():
+            if profile.provider == provider:
+                found.setdefault(profile.id, profile)
+        wanted = self._rules.auth.order.get(provider, ())
+        records = self._own.records()
+        now = self._clock.now()
+
+        def place(profile: Profile) -> tuple[bool, int, int, datetime]:
+            named = wanted.index(profile.id) if profile.id in wanted else len(wanted)
+            return profile.is_expired(now), named, _NEARNESS[profile.origin], self._last_used(profile, records)
+
+        return tuple(sorted(found.values(), key=place))
+
+    def resting_until(self, profile: Profile, model: str) -> datetime | None:
+        """When a resting credential may be used again; None where it may be used now."""
+        now = self._clock.now()
+        record = self._own.records().get(profile.id, Record())
+        ends = [rest.until for rest in record.cooldowns if rest.model == model and rest.holds(now)]
+        return max(ends, default=None)
+
+    async def open(self, profile: Profile) -> Credential:
+        """The credential itself; raises `ConfigError` where the secret cannot be had."""
+        if isinstance(profile.secret, (str, EnvSecret)):
+            secret = self._secrets.resolve(profile.secret)
+        else:
+            secret = await anyio.to_thread.run_sync(self._secrets.resolve, profile.secret)
+        return Credential(profile.id, secret, profile.kind)
+
+    def succeeded(self, profile: Profile, model: str) -> None:
+        """Note a good call: what was held against the credential for this model is forgotten."""
+        now = self._clock.now()
+        before = self._own.records().get(profile.id, Record())
+        self._used[profile.id] = now
+        kept = tuple(rest for rest in before.cooldowns if rest.model != model)
+        stale = before.last_used is None or now - before.last_used >= USE_WORTH_WRITING
+        if stale or kept != before.cooldowns:
+            self._own.update_record(profile.id, lambda record: replace(record, last_used=now, cooldowns=kept))
+
+    def failed(self, profile: Profile, model: str, failure: ModelFailed) -> None:
+        """Note a bad call, and let the credential rest for this model where it is to blame."""
+        now = self._clock.now()
+        if failure.reason is Failure.AUTH:
+            self._secrets.forget(profile.secret)
+
+        def rest(record: Record) -> Record:
+            same = [old for old in record.cooldowns if (old.model, old.reason) == (model, failure.reason)]
+            settings = self._rules.auth.cooldowns
+            previous = same[0] if same else None
+            new = next_cooldown(previous, model, failure.reason, now, settings, failure.retry_after)
+            others = tuple(old for old in record.cooldowns if old not in same)
+            return replace(record, cooldowns=(*others, new)) if new else record
+
+        if next_cooldown(None, model, failure.reason, now, self._rules.auth.cooldowns) is not None:
+            self._own.update_record(profile.id, rest)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for people about credential files that cannot be used."""
+        return (*self._own.notes, *(self._main.notes if self._main else ()))
+
+    def add(self, profile: Profile) -> None:
+        self._own.add(profile)
+
+    def remove(self, profile_id: str) -> bool:
+        return self._own.remove(profile_id)
+
+    def listed(self) -> tuple[ProfileSummary, ...]:
+        """Every profile this agent could use, without its key."""
+        records = self._own.records()
+        now = self._clock.now()
+        return tuple(summarise(profile, records.get(profile.id, Record()), now) for profile in self._all())
+
+    def how_to_add(self, provider: str) -> str:
+        """What to do where a provider has no credential."""
+        vendor = find_vendor(provider)
+        variable = f"Set {vendor.variables[0]}, or run" if vendor and vendor.variables else "Run"
+        return f"{variable}: retinue models auth add {provider}"
+
+    def _all(self) -> tuple[Profile, ...]:
+        main = self._main.profiles("main") if self._main else ()
+        return (*self._own.profiles(), *main, *self._configured(), *self._environmental())
+
+    def _configured(self) -> tuple[Profile, ...]:
+        return tuple(
+            Profile(
+                f"{canonical_provider(name)}:config",
+                canonical_provider(name),
+                "token" if settings.auth == "token" else "api_key",
+                settings.api_key,
+                "config",
+            )
+            for name, settings in self._rules.models.providers.items()
+            if settings.api_key and settings.auth != "none"
+        )
+
+    def _environmental(self) -> tuple[Profile, ...]:
+        return tuple(
+            Profile(f"{vendor.id}:env", vendor.id, "api_key", EnvSecret("env", variable), "environment")
+            for vendor in VENDORS
+            if (variable := next((name for name in vendor.variables if self._secrets.environment.get(name)), None))
+        )
+
+    def _last_used(self, profile: Profile, records: dict[str, Record]) -> datetime:
+        written = records.get(profile.id, Record()).last_used
+        return max(self._used.get(profile.id, NEVER), written or NEVER)

@@ -1,0 +1,268 @@
+"""Auth profiles on disk: who may speak to which provider, and how each has fared.
+
+`auth-profiles.json` belongs to one agent and is readable by its owner alone. What the file holds beyond what is
+understood here stays in it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from retinue.core.errors import ConfigError, UsageError
+from retinue.core.model import Failure
+from retinue.providers.base import CredentialKind
+from retinue.providers.credentials.cooldown import Cooldown
+from retinue.providers.vendors import canonical_provider
+from retinue.security.secrets import Secret, describe_secret, dump_secret, parse_secret
+from retinue.storage.files import make_private_dir, write_atomic
+from retinue.storage.files.file_info import Stamp, stamp_path
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "auth-profiles.json"
+Origin = Literal["agent", "main", "config", "environment"]
+
+_ID = re.compile(r"[a-z0-9][a-z0-9._-]*:[^\s:][^\s]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A way to prove who is asking, without the proof itself being visible."""
+
+    id: str
+    provider: str
+    kind: CredentialKind
+    secret: Secret
+    origin: Origin = "agent"
+    expires: datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"Profile({self.id!r}, {self.origin!r})"
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires is not None and self.expires <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How a profile has fared."""
+
+    last_used: datetime | None = None
+    cooldowns: tuple[Cooldown, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSummary:
+    """A profile as people may see it: never with the key."""
+
+    id: str
+    provider: str
+    kind: CredentialKind
+    where: str
+    origin: Origin
+    expires: datetime | None
+    last_used: datetime | None
+    resting: tuple[Cooldown, ...]
+
+
+class ProfileFile:
+    """One agent's `auth-profiles.json`. A change reads the file again under a lock, so two processes may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        self.notes: list[str] = []
+        """Sentences for people about a file that could not be used, and what was done with it."""
+        self._seen: tuple[Stamp, dict[str, Any]] = None, {}
+
+    def profiles(self, origin: Origin = "agent") -> tuple[Profile, ...]:
+        """The profiles in the file; entries that cannot be understood are left out and reported."""
+        found = []
+        for profile_id, entry in _mapping(self._look().get("profiles")).items():
+            try:
+                found.append(_read_profile(profile_id, entry, origin))
+            except ConfigError as error:
+                log.warning("auth profile %s in %s is not used: %s", profile_id, self.path, error)
+        return tuple(found)
+
+    def records(self) -> dict[str, Record]:
+        stats = _mapping(self._look().get("usageStats"))
+        return {profile_id: _read_record(entry) for profile_id, entry in stats.items()}
+
+    def add(self, profile: Profile) -> None:
+        """Add or replace a profile; what was held against an old one of that name is forgotten."""
+        if not _ID.fullmatch(profile.id):
+            raise UsageError(f"'{profile.id}' is not a profile id. It looks like 'openai:work': provider, colon, name.")
+        with self._changing() as content:
+            content.setdefault("profiles", {})[profile.id] = _write_profile(profile)
+            _mapping(content.get("usageStats")).pop(profile.id, None)
+
+    def remove(self, profile_id: str) -> bool:
+        """Remove a profile; False where there was none."""
+        with self._changing() as content:
+            _mapping(content.get("usageStats")).pop(profile_id, None)
+            return _mapping(content.get("profiles")).pop(profile_id, None) is not None
+
+    def update_record(self, profile_id: str, change: Callable[[Record], Record]) -> Record:
+        with self._changing() as content:
+            stats = content.setdefault("usageStats", {})
+            record = change(_read_record(stats.get(profile_id)))
+            # Keys that another program keeps beside ours stay.
+            stats[profile_id] = _mapping(stats.get(profile_id)) | _write_record(record)
+        return record
+
+    def _look(self) -> dict[str, Any]:
+        """What is in the file, read again where it changed; every request looks several times. Not to be changed."""
+        stamp = stamp_path(self.path)
+        if stamp != self._seen[0]:
+            self._seen = stamp, self._load()
+        return self._seen[1]
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            if isinstance(found, dict):
+                return found
+            problem = "it is not a JSON object"
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            problem = f"it cannot be read: {error.strerror}"
+        except (ValueError, RecursionError):
+            problem = "it is not valid JSON"
+        self._note(
+            f"The credentials in {self.path} are not used: {problem}. Mend the file, or move it away and add them "
+            "again with `retinue models auth add`."
+        )
+        return {}
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            log.warning(text)
+            self.notes.append(text)
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Any]]:
+        make_private_dir(self.path.parent)
+        # The folder itself carries the lock: it dies with the process and leaves no file behind.
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            self._set_aside_if_corrupt()
+            content = {"version": 1, **self._load()}
+            yield content
+            text = json.dumps(content, ensure_ascii=False, indent=2)
+            write_atomic(self.path, (text + "\n").encode())
+        finally:
+            os.close(folder)
+
+    def _set_aside_if_corrupt(self) -> None:
+        """Keep the bytes of a file that cannot be read before it is written over."""
+        try:
+            if isinstance(json.loads(self.path.read_bytes()), dict):
+                return
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, RecursionError):
+            pass
+        aside = next(
+            path for number in range(1, 10_000) if not (path := self.path.with_suffix(f".corrupt-{number}")).exists()
+        )
+        self.path.rename(aside)
+        self._note(f"{self.path} could not be read; its bytes are kept in {aside.name} and a new one was begun.")
+
+
+def summarise(profile: Profile, record: Record, now: datetime) -> ProfileSummary:
+    """What a list of profiles shows."""
+    return ProfileSummary(
+        id=profile.id,
+        provider=profile.provider,
+        kind=profile.kind,
+        where=describe_secret(profile.secret),
+        origin=profile.origin,
+        expires=profile.expires,
+        last_used=record.last_used,
+        resting=tuple(rest for rest in record.cooldowns if rest.holds(now)),
+    )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _read_profile(profile_id: str, entry: object, origin: Origin) -> Profile:
+    fields = _mapping(entry)
+    provider = canonical_provider(str(fields.get("provider") or profile_id.partition(":")[0]))
+    match fields.get("type"):
+        case "api_key":
+            kind: CredentialKind = "api_key"
+            value = fields.get("keyRef") or fields.get("key")
+        case "token":
+            kind = "token"
+            value = fields.get("tokenRef") or fields.get("token")
+        case other:
+            raise ConfigError(f"profiles of type '{other}' are not supported; use api_key or token")
+    if not value:
+        raise ConfigError("it holds no key")
+    return Profile(profile_id, provider, kind, parse_secret(value), origin, _read_time(fields.get("expires")))
+
+
+def _write_profile(profile: Profile) -> dict[str, Any]:
+    field = "key" if profile.kind == "api_key" else "token"
+    name = field if isinstance(profile.secret, str) else f"{field}Ref"
+    written: dict[str, Any] = {"type": profile.kind, "provider": profile.provider, name: dump_secret(profile.secret)}
+    if profile.expires is not None:
+        written["expires"] = _write_time(profile.expires)
+    return written
+
+
+def _read_record(entry: object) -> Record:
+    fields = _mapping(entry)
+    listed = fields.get("cooldowns")
+    rests = [rest for item in (listed if isinstance(listed, list) else ()) if (rest := _read_rest(_mapping(item)))]
+    return Record(_read_time(fields.get("lastUsed")), tuple(rests))
+
+
+def _read_rest(fields: Mapping[str, Any]) -> Cooldown | None:
+    until, failed_at = _read_time(fields.get("until")), _read_time(fields.get("lastFailureAt"))
+    count = fields.get("errorCount")
+    if until is None or failed_at is None or not isinstance(count, int) or fields.get("reason") not in list(Failure):
+        return None
+    return Cooldown(str(fields.get("model")), Failure(fields["reason"]), until, count, failed_at)
+
+
+def _write_record(record: Record) -> dict[str, Any]:
+    rests = [
+        {
+            "model": rest.model,
+            "reason": str(rest.reason),
+            "until": _write_time(rest.until),
+            "errorCount": rest.count,
+            "lastFailureAt": _write_time(rest.failed_at),
+        }
+        for rest in record.cooldowns
+    ]
+    return {"lastUsed": _write_time(record.last_used) if record.last_used else None, "cooldowns": rests}
+
+
+def _read_time(value: object) -> datetime | None:
+    """A time in milliseconds since 1970, as the file keeps it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return datetime.fromtimestamp(value / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def _write_time(value: datetime) -> int:
+    return round(value.timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""Text embeddings, by a provider or by a local model."""

@@ -1,0 +1,277 @@
+"""Embedding in bulk through the batch interface of OpenAI: a file of requests goes up, a file of answers comes down."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import anyio
+import anyio.to_thread
+
+from retinue.core.errors import ModelError
+from retinue.providers.base import Timeouts
+from retinue.providers.failures import CallFailed
+
+if TYPE_CHECKING:
+    import httpx2
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+ATTEMPTS = 3
+FIRST_PAUSE_SECONDS = 0.5
+
+T = TypeVar("T")
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class TryAgain(Exception):
+    """A failure that may pass."""
+
+
+def may_pass(status: int) -> bool:
+    """Whether an HTTP status says that the same request can succeed later."""
+    return status in (408, 429) or status >= 500
+
+
+async def persist(work: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
+    """Do something, up to three times with growing pauses; raises the last `TryAgain`."""
+    pause = FIRST_PAUSE_SECONDS
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await work()
+        except TryAgain:
+            await sleep(pause)
+            pause *= 4
+    return await work()
+
+
+LONGEST_LINE = 8 * 1024 * 1024
+_WINDOW = "24h"
+_PATH = "/v1/embeddings"
+_IN_MEMORY_BYTES = 4 * 1024 * 1024
+_ENDED = frozenset({"completed", "expired", "cancelled"})
+
+Outcome = list[float] | str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTerms:
+    """How texts are embedded in bulk: whether to wait for it, how many batches at once, and how long each may take."""
+
+    wait: bool = True
+    concurrency: int = 2
+    poll_seconds: float = 2.0
+    timeout_seconds: float = 3600.0
+    largest: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """How far a batch has come. One that ended early is finished too: it has the answers up to then."""
+
+    status: Literal["running", "finished", "failed"]
+    done: int = 0
+    reason: str | None = None
+    files: tuple[str, ...] = ()
+    source: str | None = None
+
+
+class EmbeddingBatches:
+    """The batches of one endpoint and model."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        headers: Mapping[str, str],
+        terms: BatchTerms,
+        *,
+        timeouts: Timeouts | None = None,
+        sleep: Sleep = anyio.sleep,
+    ) -> None:
+        self._url = url
+        self._model = model
+        self._headers = dict(headers)
+        self._timeouts = timeouts or Timeouts()
+        self._sleep = sleep
+        self.wait = terms.wait
+        self.concurrency = terms.concurrency
+        self.poll_seconds = terms.poll_seconds
+        self.timeout_seconds = terms.timeout_seconds
+        self.largest = terms.largest
+
+    async def submit(self, texts: Mapping[str, str]) -> str:
+        """Upload the texts and start a batch over them; returns its id."""
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
+            await anyio.to_thread.run_sync(_write_requests, file, self._model, texts)
+            uploaded = await self._ask("POST", "/files", upload=file)
+        started = await self._ask(
+            "POST",
+            "/batches",
+            body={"input_file_id": uploaded.get("id"), "endpoint": _PATH, "completion_window": _WINDOW},
+        )
+        return _text(started, "id")
+
+    async def look(self, batch: str) -> BatchState:
+        return read_state(await self._ask("GET", f"/batches/{batch}"))
+
+    async def collect(self, batch: str) -> AsyncIterator[tuple[str, Outcome]]:
+        """The answers of a batch, each under the key of its text; the provider's copies are deleted afterwards."""
+        state = await self.look(batch)
+        for file in state.files:
+            async for line in self._lines(file):
+                yield read_answer(line)
+        for file in (*state.files, *([state.source] if state.source else [])):
+            await self._forget(file)
+
+    async def cancel(self, batch: str) -> None:
+        """Ask the provider to stop; a batch that cannot be stopped is left alone."""
+        try:
+            await self._ask("POST", f"/batches/{batch}/cancel", body={})
+        except ModelError:
+            return
+
+    async def _forget(self, file: str) -> None:
+        """Delete a file; where that is refused, the provider's own retention has to do."""
+        try:
+            await self._ask("DELETE", f"/files/{file}")
+        except ModelError:
+            return
+
+    async def _lines(self, file: str) -> AsyncIterator[str]:
+        rest = b""
+        try:
+            async with self._sent("GET", f"/files/{file}/content", {}) as response:
+                if not response.is_success:
+                    raise ModelError(f"The answers of a batch cannot be fetched: status {response.status_code}.")
+                async for chunk in response.aiter_bytes():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    if len(rest) > LONGEST_LINE:
+                        raise ModelError(f"An answer of a batch is longer than {LONGEST_LINE:,} bytes.")
+                    for line in filter(None, lines):
+                        yield line.decode("utf-8", "replace")
+        except TryAgain as error:
+            raise ModelError(f"The answers of a batch cannot be fetched: {error}.") from None
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+    async def _ask(
+        self, method: str, path: str, *, body: Mapping[str, Any] | None = None, upload: IO[bytes] | None = None
+    ) -> dict[str, Any]:
+        async def once() -> dict[str, Any]:
+            content: dict[str, Any] = {"json": body} if body is not None else {}
+            if upload is not None:
+                upload.seek(0)
+                content = {
+                    "files": {"file": ("texts.jsonl", upload, "application/jsonl")},
+                    "data": {"purpose": "batch"},
+                }
+            async with self._sent(method, path, content) as response:
+                await response.aread()
+            if may_pass(response.status_code):
+                raise TryAgain(f"the endpoint answered {response.status_code}")
+            if not response.is_success:
+                raise ModelError(f"{method} {path} was refused with status {response.status_code}{_told(response)}.")
+            return _object(response)
+
+        try:
+            return await persist(once, self._sleep)
+        except TryAgain as error:
+            raise ModelError(f"{method} {path} failed: {error}. Try again later.") from None
+
+    @asynccontextmanager
+    async def _sent(self, method: str, path: str, content: Mapping[str, Any]) -> AsyncIterator[httpx2.Response]:
+        import httpx2
+
+        from retinue.providers.http_client import open_client
+
+        try:
+            async with (
+                open_client(self._timeouts, self._headers, text=False) as client,
+                client.stream(method, self._url + path, **content) as response,
+            ):
+                yield response
+        except (httpx2.HTTPError, CallFailed, OSError) as error:
+            raise TryAgain(str(error) or type(error).__name__) from None
+
+
+def read_state(batch: Mapping[str, Any]) -> BatchState:
+    """What the endpoint says of a batch."""
+    status = str(batch.get("status"))
+    counts = batch.get("request_counts")
+    done = counts.get("completed") if isinstance(counts, dict) else 0
+    if status == "failed":
+        return BatchState("failed", reason=_first_error(batch) or "the endpoint gave no reason")
+    if status not in _ENDED:
+        return BatchState("running", done if isinstance(done, int) else 0)
+    names = (batch.get("output_file_id"), batch.get("error_file_id"))
+    files = tuple(name for name in names if isinstance(name, str) and name)
+    source = batch.get("input_file_id")
+    reason = None if status == "completed" else f"the batch was {status} before it was done"
+    return BatchState(
+        "finished", done if isinstance(done, int) else 0, reason, files, source if isinstance(source, str) else None
+    )
+
+
+def read_answer(line: str) -> tuple[str, Outcome]:
+    """One line of an answer file: the key of a text, and its vector or why there is none."""
+    try:
+        row = json.loads(line)
+        key = row["custom_id"]
+        if not isinstance(key, str):
+            raise TypeError
+    except (ValueError, TypeError, KeyError):
+        return "", "a line of the answer cannot be read"
+    error, response = row.get("error"), row.get("response")
+    if error:
+        return key, str(error.get("message", error) if isinstance(error, dict) else error)[:300]
+    try:
+        if response["status_code"] != 200:
+            return key, str(response["body"].get("error", {}).get("message") or response["status_code"])[:300]
+        vector = response["body"]["data"][0]["embedding"]
+    except (TypeError, KeyError, IndexError, AttributeError):
+        vector = None
+    return (key, vector) if isinstance(vector, list) else (key, "the answer holds no vector")
+
+
+def _write_requests(file: IO[bytes], model: str, texts: Mapping[str, str]) -> None:
+    for key, text in texts.items():
+        body = {"model": model, "input": text, "encoding_format": "float"}
+        line = json.dumps({"custom_id": key, "method": "POST", "url": _PATH, "body": body}, ensure_ascii=False)
+        file.write(line.encode("utf-8", "replace") + b"\n")
+
+
+def _object(response: httpx2.Response) -> dict[str, Any]:
+    try:
+        found = response.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError("The endpoint answered with something that is no JSON object. Does it have batches at all?")
+    return found
+
+
+def _told(response: httpx2.Response) -> str:
+    """The endpoint's own words on a refusal, if it has any."""
+    try:
+        return f": {str(response.json()['error']['message'])[:300]}"
+    except (ValueError, TypeError, KeyError):
+        return ""
+
+
+def _first_error(batch: Mapping[str, Any]) -> str | None:
+    try:
+        return str(batch["errors"]["data"][0]["message"])[:300]
+    except (TypeError, KeyError, IndexError):
+        return None
+
+
+def _text(found: Mapping[str, Any], name: str) -> str:
+    value = found.get(name)
+    if not isinstance(value, str) or not value:
+        raise ModelError(f"The endpoint's answer has no `{name}`. Does it have batches at all?")
+    return value

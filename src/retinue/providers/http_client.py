@@ -1,0 +1,125 @@
+"""The HTTP client that every adapter uses, with the rules for endpoints that the operator configured.
+
+An endpoint may be private, but never link-local or a cloud's metadata service, and it cannot redirect us elsewhere.
+The address that was checked is the address that is dialled; proxies of the environment are not used. What comes back is
+bounded and must be UTF-8; a body that breaks this ends the call.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import AsyncIterator, Mapping
+
+import httpx2
+
+from retinue import __version__
+from retinue.core.errors import ConfigError
+from retinue.core.model import Failure
+from retinue.providers.base import Timeouts
+from retinue.providers.failures import CallFailed
+from retinue.security.checked_transport import CheckedTransport
+from retinue.security.network import (
+    MAX_HEADER_BYTES,
+    OPERATOR,
+    AddressRefused,
+    NetworkFailed,
+    check_address,
+    check_host,
+    header_bytes,
+    parse_url,
+)
+
+LONGEST_LINE = 8 * 1024 * 1024
+LONGEST_BODY = 64 * 1024 * 1024
+
+
+def check_endpoint(url: str) -> str:
+    """The address without a trailing slash; raises `ConfigError` where it can never be used."""
+    try:
+        parsed = parse_url(url)
+        host = parsed.raw_host.decode("ascii")
+        address = check_host(host, OPERATOR)
+        if address is not None:
+            check_address(host, address, OPERATOR)
+    except AddressRefused as refusal:
+        raise ConfigError(
+            f"{refusal} Set the address of the model endpoint; a key belongs in `apiKey` or `headers`."
+        ) from None
+    return url.rstrip("/")
+
+
+def open_client(
+    timeouts: Timeouts, headers: Mapping[str, str] | None = None, *, text: bool = True
+) -> httpx2.AsyncClient:
+    """A client for one endpoint; whoever opens it closes it. Without `text` the bodies may be of any kind and size."""
+    return httpx2.AsyncClient(
+        transport=EndpointTransport(OPERATOR),
+        trust_env=False,
+        follow_redirects=False,
+        timeout=httpx2.Timeout(timeouts.idle, connect=timeouts.connect),
+        # An identity encoding makes the limits below hold for what is read, not for what was compressed.
+        headers={"User-Agent": f"retinue/{__version__}", "Accept-Encoding": "identity", **(headers or {})},
+        event_hooks={"response": [_bound_headers, _bound_body] if text else [_bound_headers]},
+    )
+
+
+class EndpointTransport(CheckedTransport):
+    """Dials only checked addresses; a refusal fails the call as every other trouble with the connection does."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            return await super().handle_async_request(request)
+        except NetworkFailed as failure:
+            raise CallFailed(Failure.CONNECTION, str(failure)) from None
+
+
+async def _bound_headers(response: httpx2.Response) -> None:
+    if header_bytes(response) > MAX_HEADER_BYTES:
+        raise CallFailed(Failure.SERVER, f"the endpoint sent more than {MAX_HEADER_BYTES} bytes of headers")
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise CallFailed(Failure.SERVER, "the endpoint compressed its answer, which it was asked not to do")
+
+
+async def _bound_body(response: httpx2.Response) -> None:
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    response.stream = _BoundedStream(response.stream)
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        gauge = BodyGauge()
+        async for chunk in self._inner:
+            gauge.measure(chunk)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class BodyGauge:
+    """Measures a body as it arrives; raises `CallFailed` at the first byte that breaks a rule."""
+
+    def __init__(self, longest_line: int = LONGEST_LINE, longest_body: int = LONGEST_BODY) -> None:
+        self._longest_line = longest_line
+        self._longest_body = longest_body
+        self._line = 0
+        self._body = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def measure(self, chunk: bytes) -> None:
+        self._body += len(chunk)
+        if self._body > self._longest_body:
+            raise CallFailed(Failure.SERVER, f"the endpoint sent more than {self._longest_body} bytes")
+        first, *rest = chunk.split(b"\n")
+        self._line += len(first)
+        if max(self._line, *map(len, rest), 0) > self._longest_line:
+            raise CallFailed(Failure.SERVER, f"the endpoint sent a line of more than {self._longest_line} bytes")
+        if rest:
+            self._line = len(rest[-1])
+        try:
+            self._decoder.decode(chunk)
+        except UnicodeDecodeError:
+            raise CallFailed(Failure.SERVER, "the endpoint sent bytes that are not UTF-8") from None

@@ -1,0 +1,1 @@
+"""Models on this machine: model files, the in-process engine, and local model servers."""

@@ -1,0 +1,131 @@
+"""Which model: from what people write to a full name, and from nothing at all to a good choice."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.core.errors import UsageError
+from retinue.core.model import ModelRef
+from retinue.providers.local.gguf import list_model_files
+from retinue.providers.local.servers import (
+    LLAMACPP_URL,
+    OLLAMA_URL,
+    Probe,
+    list_ollama_models,
+    list_served_models,
+)
+from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
+
+BUILT_IN_ALIASES: Mapping[str, str] = {
+    "opus": "anthropic/claude-opus-5-5",
+    "sonnet": "anthropic/claude-sonnet-5-5",
+    "haiku": "anthropic/claude-haiku-5-5",
+    "gpt": "openai/gpt-5.4",
+    "gpt-mini": "openai/gpt-5.4-mini",
+    "gpt-nano": "openai/gpt-5.4-nano",
+    "gemini": "google/gemini-3.1-pro-preview",
+    "gemini-flash": "google/gemini-3.8-flash",
+    "gemini-flash-lite": "google/gemini-3.1-flash-lite",
+}
+HOW_TO_CHANGE = "retinue models set <provider/model>"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model, why it was chosen, and how to choose another."""
+
+    ref: ModelRef
+    because: str
+    how_to_change: str = HOW_TO_CHANGE
+    base_url: str | None = None
+    fallbacks: tuple[str, ...] | None = None
+    """What is tried after it instead of the agent's own fallbacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServers:
+    """Where model servers on this machine may be found, and how to ask them."""
+
+    ollama_url: str = OLLAMA_URL
+    llamacpp_url: str = LLAMACPP_URL
+    ask_ollama: Probe = list_ollama_models
+    ask_llamacpp: Probe = list_served_models
+
+
+def known_aliases(configured: Mapping[str, str], providers: Iterable[str]) -> dict[str, str]:
+    """Short names for models: the configured ones, and the built-in ones of providers that can be used."""
+    usable = frozenset(map(canonical_provider, providers))
+    built_in = {name: ref for name, ref in BUILT_IN_ALIASES.items() if ref.partition("/")[0] in usable}
+    return built_in | {name.lower(): ref for name, ref in configured.items()}
+
+
+def resolve_ref(text: str, aliases: Mapping[str, str], default_provider: str | None = None) -> ModelRef:
+    """The model that a person means: a full name, an alias, or a bare name of the default provider."""
+    name = text.strip()
+    if name.lower() in aliases:
+        name = aliases[name.lower()]
+    ref = ModelRef.parse(name)
+    if ref is not None:
+        return ModelRef(canonical_provider(ref.provider), ref.model)
+    if name and default_provider:
+        return ModelRef(default_provider, name)
+    near = difflib.get_close_matches(text.strip().lower(), aliases, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise UsageError(f"'{text}' is not a model. Write provider/model, as in anthropic/claude-sonnet-5-5.{hint}")
+
+
+async def discover_model(
+    configured: str | None,
+    aliases: Mapping[str, str],
+    environment: Mapping[str, str],
+    models_dir: Path,
+    *,
+    servers: LocalServers | None = None,
+    with_credentials: Iterable[str] = (),
+) -> Choice | None:
+    """The model to use: the configured one, else one whose key is at hand, else one on this machine.
+
+    None where there is none. `with_credentials` are providers that have a stored credential.
+    """
+    if configured:
+        return Choice(resolve_ref(configured, aliases), "it is configured")
+    by_key = _by_key(environment, with_credentials)
+    if by_key:
+        return by_key
+    return await _by_server(servers or LocalServers()) or _by_file(models_dir)
+
+
+def _by_key(environment: Mapping[str, str], with_credentials: Iterable[str]) -> Choice | None:
+    stored = list(with_credentials)
+    for provider in stored:
+        vendor = find_vendor(provider)
+        if vendor and vendor.default_model:
+            return Choice(ModelRef(vendor.id, vendor.default_model), f"there is a credential for {vendor.name}")
+    for vendor in VENDORS:
+        variable = next((name for name in vendor.variables if environment.get(name)), None)
+        if variable:
+            return Choice(ModelRef(vendor.id, vendor.default_model), f"{variable} is set")
+    return None
+
+
+async def _by_server(servers: LocalServers) -> Choice | None:
+    served = await servers.ask_ollama(servers.ollama_url)
+    if served:
+        because = f"Ollama answers at {servers.ollama_url}"
+        return Choice(ModelRef("ollama", served[0]), because, base_url=servers.ollama_url)
+    served = await servers.ask_llamacpp(servers.llamacpp_url)
+    if served:
+        because = f"llama.cpp answers at {servers.llamacpp_url}"
+        return Choice(ModelRef("llamacpp", served[0]), because, base_url=f"{servers.llamacpp_url.rstrip('/')}/v1")
+    return None
+
+
+def _by_file(models_dir: Path) -> Choice | None:
+    """The largest model file: among small models the larger one is the better one."""
+    files = sorted(list_model_files(models_dir), key=lambda path: path.stat().st_size, reverse=True)
+    if not files:
+        return None
+    return Choice(ModelRef("local", files[0].stem.lower()), f"it is the largest model in {models_dir}")

@@ -1,0 +1,6 @@
+"""SQLite databases: opening, checking, migrating, and setting damaged files aside."""
+
+from retinue.storage.database.database import DATABASE_NAME, Database, Value, query_read_only
+from retinue.storage.database.database_file import DatabaseDamaged, NewerDatabase
+
+__all__ = ["DATABASE_NAME", "Database", "DatabaseDamaged", "NewerDatabase", "Value", "query_read_only"]

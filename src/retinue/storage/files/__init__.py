@@ -1,0 +1,44 @@
+"""Files reached through folder descriptors, private state files, and the errors they raise."""
+
+from retinue.storage.files.errors import (
+    AlreadyThere,
+    DiskFull,
+    HardLinked,
+    LinkRefused,
+    NoPermission,
+    NotRegular,
+    NotThere,
+    ReadOnly,
+    ShadowedName,
+    TooLarge,
+    TooMany,
+)
+from retinue.storage.files.file_info import Entry, EntryKind, FileIdentity, FileRead, Place
+from retinue.storage.files.openat import Links, Resolver
+from retinue.storage.files.private import make_private_dir, write_atomic
+from retinue.storage.files.root import ReadOnlyRoot, Root
+
+__all__ = [
+    "AlreadyThere",
+    "DiskFull",
+    "Entry",
+    "EntryKind",
+    "FileIdentity",
+    "FileRead",
+    "HardLinked",
+    "LinkRefused",
+    "Links",
+    "NoPermission",
+    "NotRegular",
+    "NotThere",
+    "Place",
+    "ReadOnly",
+    "ReadOnlyRoot",
+    "Resolver",
+    "Root",
+    "ShadowedName",
+    "TooLarge",
+    "TooMany",
+    "make_private_dir",
+    "write_atomic",
+]

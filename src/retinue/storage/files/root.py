@@ -1,0 +1,387 @@
+"""Files of one folder, reached through its descriptor and never by a joined path.
+
+`Root` is the only way Retinue touches a workspace: what was checked is what is opened. Reads take regular files only
+and never block; writes replace a file whole or leave it as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from retinue.core.errors import StorageError
+from retinue.storage.files.denied_paths import closed_beneath, refuse_closed
+from retinue.storage.files.descriptors import (
+    CREATE,
+    PRIVATE_DIR,
+    PRIVATE_FILE,
+    find_other_spelling,
+    read_up_to,
+    rename_to_free_name,
+    replace_file,
+    stat_if_there,
+    sync_folder,
+    write_all,
+)
+from retinue.storage.files.errors import (
+    AlreadyThere,
+    HardLinked,
+    LinkRefused,
+    NotRegular,
+    ReadOnly,
+    ShadowedName,
+    TooLarge,
+    TooMany,
+    explained,
+    kind_of,
+)
+from retinue.storage.files.file_info import Entry, EntryKind, FileIdentity, FileRead, Place, identity_of, read_entry
+from retinue.storage.files.openat import FOLDER, O_PATH, Links, Resolver, best_resolver, open_beneath, split_path
+from retinue.storage.files.private import make_private_dir
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Root:
+    """One folder and everything beneath it except closed places; owns a descriptor, so it is a context manager.
+
+    Reads may run in several threads at once. Of two writers the last one wins; nobody ever sees half a file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        resolver: Resolver,
+        closed: Iterable[Path] = (),
+        *,
+        anchor: str | None = None,
+    ) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._resolver = resolver
+        self._anchor = os.path.realpath(path) if anchor is None else anchor
+        self.closed = tuple(closed)
+        self._closed = closed_beneath(self._anchor, self.closed)
+
+    @classmethod
+    def open(
+        cls, path: Path, *, create: bool = False, resolver: Resolver | None = None, closed: Iterable[Path] = ()
+    ) -> Root:
+        """Open a folder that the operator named; links on the way to it are followed.
+
+        `closed` are places that cannot be reached through it; those elsewhere do not matter.
+        """
+        if create:
+            make_private_dir(path)
+        with explained(path.name, path.parent):
+            descriptor = os.open(path, FOLDER)
+        return cls(path, descriptor, resolver or best_resolver(), closed)
+
+    def enter(self, relative: str) -> Self:
+        """A folder beneath this one as a root of its own, with the same rules; no link on the way is followed."""
+        parts = self.split(relative)
+        with explained(relative, self.path):
+            descriptor = open_beneath(self._folder, parts, FOLDER, resolver=self._resolver)
+        anchor = "/".join((self._anchor.rstrip("/"), *parts))
+        return type(self)(self.path.joinpath(*parts), descriptor, self._resolver, self.closed, anchor=anchor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def place(self) -> Place:
+        """Which folder this is; a copy of it is another one."""
+        found = os.fstat(self._folder)
+        return Place(found.st_dev, found.st_ino)
+
+    def identify(self, relative: str, *, links: Links = Links.NONE) -> FileIdentity | None:
+        """The identity of a regular file, by one look at it; None where nothing is there."""
+        parts = self.split(relative)
+        with explained(relative, self.path):
+            try:
+                found = self._look(parts, links)
+            except FileNotFoundError:
+                return None
+        require_regular(found, relative, self.path)
+        return identity_of(found)
+
+    def read(self, relative: str, *, max_bytes: int, links: Links = Links.NONE, single_link: bool = False) -> FileRead:
+        """Read a regular file whole; one larger than `max_bytes` is an error, never cut."""
+        parts = self.split(relative)
+        with explained(relative, self.path), self._opened(parts, _READ, links) as descriptor:
+            found = os.fstat(descriptor)
+            require_regular(found, relative, self.path, single_link=single_link)
+            # The size is a claim: a file in /proc says 0 and a growing one outruns it.
+            data = b"" if found.st_size > max_bytes else read_up_to(descriptor, max_bytes + 1, found.st_size)
+        if found.st_size > max_bytes or len(data) > max_bytes:
+            raise TooLarge(f"'{relative}' in {self.path} is larger than {max_bytes:,} bytes. Shorten or split it.")
+        return FileRead(data, identity_of(found), found.st_nlink)
+
+    def write(self, relative: str, data: bytes, *, mode: int = PRIVATE_FILE, exclusive: bool = False) -> None:
+        """Put `data` in the place of a file, whole or not at all; missing folders are made.
+
+        An existing file keeps its permissions; `mode` is for a new one. With `exclusive` an existing file is an error.
+        """
+        with explained(relative, self.path), self._parent(relative, create=True) as (folder, name):
+            if exclusive and stat_if_there(folder, name) is not None:
+                raise AlreadyThere(f"'{relative}' in {self.path} exists already. It was left as it is.")
+            found = require_writable(folder, name, relative, self.path)
+            if found is not None:
+                mode = stat.S_IMODE(found.st_mode) & 0o777
+            replace_file(folder, name, data, mode, exclusive=exclusive)
+
+    def check_write(self, relative: str) -> None:
+        """Raise where `write` would refuse the path as it stands now; nothing is changed."""
+        parts = self.split(relative)
+        with explained(relative, self.path):
+            for depth in range(len(parts), 0, -1):
+                try:
+                    with self._parent("/".join(parts[:depth])) as (folder, name):
+                        if depth == len(parts):
+                            require_writable(folder, name, relative, self.path)
+                        else:
+                            refuse_shadow(folder, name, relative, self.path)
+                        return
+                except FileNotFoundError:
+                    continue  # `write` would make the folder; what counts is where the first new one stands
+        raise NotRegular(f"'{relative}' is the folder {self.path} itself. Name something inside it.")
+
+    def append(self, relative: str, data: bytes, *, sync: bool = True) -> None:
+        """Add `data` to the end of a file; what could not be added whole is taken back.
+
+        One writer at a time: taking back would also take what another wrote meanwhile.
+        """
+        with explained(relative, self.path), self._appendable(relative) as descriptor:
+            found = os.fstat(descriptor)
+            require_regular(found, relative, self.path, single_link=True)
+            try:
+                write_all(descriptor, data)
+                if sync:
+                    os.fsync(descriptor)
+            except BaseException:
+                os.ftruncate(descriptor, found.st_size)
+                raise
+
+    def entries(self, relative: str = ".") -> list[Entry]:
+        """What a folder holds, sorted by name."""
+        parts = self.split(relative)
+        with (
+            explained(relative, self.path),
+            self._opened(parts, FOLDER) as descriptor,
+            os.scandir(descriptor) as listing,
+        ):
+            found = [entry for entry in map(read_entry, listing) if entry is not None]
+        return sorted(found, key=lambda entry: entry.name)
+
+    def walk(self, relative: str = ".", *, max_entries: int) -> Iterator[tuple[str, Entry]]:
+        """Everything beneath a folder with its path, depth first in order of name; no link is followed.
+
+        A folder that cannot be listed, or is gone by the time its turn comes, is passed over.
+        """
+        start = "/".join(self.split(relative))
+        waiting = [(f"{start}/" if start else "", entry) for entry in reversed(self.entries(relative))]
+        seen = 0
+        while waiting:
+            prefix, entry = waiting.pop()
+            seen += 1
+            if seen > max_entries:
+                raise TooMany(
+                    f"'{relative}' in {self.path} holds more than {max_entries:,} entries. Use a smaller folder."
+                )
+            path = prefix + entry.name
+            yield path, entry
+            if entry.kind is EntryKind.DIR:
+                with suppress(StorageError):
+                    waiting.extend((f"{path}/", below) for below in reversed(self.entries(path)))
+
+    def make_dir(self, relative: str) -> None:
+        """Make a private folder and the ones above it; one that is there stays as it is."""
+        with explained(relative, self.path):
+            os.close(self._open_folder(self.split(relative), relative, create=True))
+
+    def remove(self, relative: str) -> None:
+        """Remove a file, a link (not what it points to) or an empty folder."""
+        with explained(relative, self.path), self._parent(relative) as (folder, name):
+            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                os.rmdir(name, dir_fd=folder)
+            else:
+                os.unlink(name, dir_fd=folder)
+            sync_folder(folder)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file or folder another name; an existing one is never replaced."""
+        with explained(old, self.path), self._parent(old) as (source, old_name):
+            os.stat(old_name, dir_fd=source, follow_symlinks=False)
+            with explained(new, self.path), self._parent(new, create=True) as (target, new_name):
+                respelled = old_name if os.path.samestat(os.fstat(source), os.fstat(target)) else None
+                refuse_shadow(target, new_name, new, self.path, besides=respelled)
+                rename_to_free_name(source, old_name, target, new_name)
+                sync_folder(target)
+            sync_folder(source)
+
+    def find_shadowed(self, relative: str) -> str | None:
+        """Another spelling of the path's last name that exists beside it, as `SOUL.md` does for `soul.MD`."""
+        with explained(relative, self.path):
+            try:
+                with self._parent(relative) as (folder, name):
+                    return find_other_spelling(folder, name)
+            except FileNotFoundError:
+                return None
+
+    def split(self, relative: str) -> tuple[str, ...]:
+        """The names of a path inside this folder; raises where it cannot stay inside or leads to a closed place."""
+        parts = split_path(relative)
+        refuse_closed(parts, self._closed, relative)
+        return parts
+
+    def reaches(self, relative: str) -> bool:
+        """Whether a path stays inside this folder and leads to no closed place."""
+        try:
+            self.split(relative)
+        except StorageError:
+            return False
+        return True
+
+    def _look(self, parts: Sequence[str], links: Links) -> os.stat_result:
+        if len(parts) == 1:
+            found = os.stat(parts[0], dir_fd=self._folder, follow_symlinks=False)
+            if not stat.S_ISLNK(found.st_mode):
+                return found
+        with self._opened(parts, O_PATH, links) as descriptor:
+            return os.fstat(descriptor)
+
+    @property
+    def _folder(self) -> int:
+        if self._descriptor < 0:
+            raise StorageError(f"{self.path} was closed. Open it again before using it.")
+        return self._descriptor
+
+    @contextmanager
+    def _opened(self, parts: Sequence[str], flags: int, links: Links = Links.NONE) -> Iterator[int]:
+        if self._closed:
+            links = Links.NONE  # a link could lead from a place that is open to one that is not
+        descriptor = open_beneath(self._folder, parts, flags, links=links, resolver=self._resolver, anchor=self._anchor)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _parent(self, relative: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder a path's last name stands in, and that name."""
+        parts = self.split(relative)
+        if not parts:
+            raise NotRegular(f"'{relative}' is the folder {self.path} itself. Name something inside it.")
+        folder = self._open_folder(parts[:-1], relative, create=create)
+        try:
+            yield folder, parts[-1]
+        finally:
+            os.close(folder)
+
+    def _open_folder(self, parts: Sequence[str], relative: str, *, create: bool) -> int:
+        try:
+            return open_beneath(self._folder, parts, FOLDER, resolver=self._resolver)
+        except FileNotFoundError:
+            if not create:
+                raise
+        folder = os.dup(self._folder)
+        for name in parts:
+            try:
+                below = self._enter_or_make(folder, name, relative)
+            finally:
+                os.close(folder)
+            folder = below
+        return folder
+
+    def _enter_or_make(self, folder: int, name: str, relative: str) -> int:
+        if stat_if_there(folder, name) is None:
+            refuse_shadow(folder, name, relative, self.path)
+            with suppress(FileExistsError):
+                os.mkdir(name, PRIVATE_DIR, dir_fd=folder)
+            sync_folder(folder)
+        return open_beneath(folder, (name,), FOLDER, resolver=self._resolver)
+
+    @contextmanager
+    def _appendable(self, relative: str) -> Iterator[int]:
+        try:
+            descriptor = open_beneath(self._folder, self.split(relative), _APPEND, resolver=self._resolver)
+        except FileNotFoundError:
+            with self._parent(relative, create=True) as (folder, name):
+                refuse_shadow(folder, name, relative, self.path)
+                descriptor = os.open(name, CREATE | os.O_APPEND, PRIVATE_FILE, dir_fd=folder)
+                sync_folder(folder)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def require_writable(folder: int, name: str, relative: str, root: Path) -> os.stat_result | None:
+    """What a write would replace, None for a new file; raises where it may not be written."""
+    found = stat_if_there(folder, name)
+    if found is None:
+        refuse_shadow(folder, name, relative, root)
+    else:
+        require_regular(found, relative, root, single_link=True)
+    return found
+
+
+def require_regular(found: os.stat_result, relative: str, root: Path, *, single_link: bool = False) -> None:
+    """Refuse links, folders and devices, and where `single_link` is wanted, files with further names."""
+    if stat.S_ISLNK(found.st_mode):
+        raise LinkRefused(f"'{relative}' in {root} is a symbolic link. Use the real file.")
+    if not stat.S_ISREG(found.st_mode):
+        raise NotRegular(f"'{relative}' in {root} is a {kind_of(found.st_mode)}, not a regular file.")
+    if single_link and found.st_nlink > 1:
+        raise HardLinked(f"'{relative}' in {root} has {found.st_nlink} hard links. Replace it by a copy of its own.")
+
+
+def refuse_shadow(folder: int, name: str, relative: str, root: Path, *, besides: str | None = None) -> None:
+    """Refuse a new name that a person would take for one that is there."""
+    other = find_other_spelling(folder, name)
+    if other is not None and other != besides:
+        raise ShadowedName(
+            f"'{relative}' would stand beside '{other}' in {root} and differ only in spelling. Use '{other}'."
+        )
+
+
+class ReadOnlyRoot(Root):
+    """A root whose files nobody changes through it, whatever the file system would allow."""
+
+    def write(self, relative: str, data: bytes, *, mode: int = PRIVATE_FILE, exclusive: bool = False) -> NoReturn:
+        self._refuse(relative)
+
+    def check_write(self, relative: str) -> NoReturn:
+        self._refuse(relative)
+
+    def append(self, relative: str, data: bytes, *, sync: bool = True) -> NoReturn:
+        self._refuse(relative)
+
+    def make_dir(self, relative: str) -> NoReturn:
+        self._refuse(relative)
+
+    def remove(self, relative: str) -> NoReturn:
+        self._refuse(relative)
+
+    def rename(self, old: str, new: str) -> NoReturn:
+        self._refuse(old)
+
+    def _refuse(self, relative: str) -> NoReturn:
+        raise ReadOnly(f"'{relative}' was not changed: {self.path} is read-only for this session.")

@@ -1,0 +1,124 @@
+"""The rules for endpoints that the operator configured."""
+
+from __future__ import annotations
+
+import gzip
+import ipaddress
+
+import pytest
+
+from retinue.core.errors import ConfigError
+from retinue.core.messages import said
+from retinue.core.model import Failure, ModelFailed, ModelInfo, ModelRef, ModelRequest
+from retinue.providers.apis.openai_chat import make_provider
+from retinue.providers.base import Credential, Endpoint, Timeouts
+from retinue.providers.failures import CallFailed
+from retinue.providers.http_client import LONGEST_BODY, BodyGauge, check_endpoint, open_client
+from retinue.testing.modelserver import ModelServer
+from tests.webserver import web_server
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:11434", "http://10.0.0.5/v1", "https://api.example.com/v1", "http://[::1]:8080"]
+)
+def test_private_and_public_endpoints_may_be_used(url: str) -> None:
+    assert check_endpoint(url + "/") == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest",
+        "http://[fe80::1]/",
+        "http://[::ffff:169.254.169.254]/",
+        "http://[fd00:ec2::254]/",
+        "http://100.100.100.200/",
+        "http://0.0.0.0/",
+        "http://2852039166/",
+        "http://0xa9.254.169.254/",
+        "file:///etc/passwd",
+        "ftp://example.com",
+        "example.com/v1",
+        "https://user:password@example.com/v1",
+        "http://metadata.google.internal/",
+        "http://instance-data.ec2.internal/",
+        "http://[fe80::1%25eth0]/",
+        "http://①⑥⑨.254.169.254/",
+    ],
+)
+def test_endpoints_that_can_never_be_right_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        check_endpoint(url)
+
+
+@pytest.mark.anyio
+async def test_the_address_behind_a_name_is_checked_before_it_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that leads to a forbidden address: here loopback is declared forbidden, as no metadata service is near."""
+    loopback = frozenset({ipaddress.ip_address("127.0.0.1")})
+    monkeypatch.setattr("retinue.security.addresses._METADATA", loopback)
+    async with ModelServer() as server, open_client(Timeouts()) as client:
+        with pytest.raises(CallFailed) as caught:
+            await client.get(f"http://localhost:{server.port}/api/tags")
+        assert caught.value.reason is Failure.CONNECTION
+        assert not server.requests
+
+
+@pytest.mark.anyio
+async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ModelServer() as server, ModelServer() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        async with open_client(Timeouts()) as client:
+            assert (await client.get(f"{server.url}/api/tags")).status_code == 200
+        assert not proxy.requests
+
+
+@pytest.mark.anyio
+async def test_an_endpoint_cannot_send_a_key_elsewhere() -> None:
+    async with web_server() as there, web_server() as elsewhere:
+        there.redirect("/v1/chat/completions", f"{elsewhere.url}/v1/chat/completions", 307)
+        endpoint = Endpoint("box", "openai-completions", f"{there.url}/v1", describe=ModelInfo)
+        provider = make_provider(endpoint)
+        request = ModelRequest(ModelRef("box", "m"), "", "", (said("hi"),))
+        events = [event async for event in provider.stream(request, Credential("box:default", "s3cret-key-value"))]
+        await provider.aclose()
+    assert isinstance(events[-1], ModelFailed)
+    assert not elsewhere.requests
+    assert "s3cret-key-value" in there.requests[0].headers["authorization"]
+
+
+@pytest.mark.anyio
+async def test_headers_and_compressed_bodies_are_bounded() -> None:
+    bomb = gzip.compress(b"a" * (LONGEST_BODY + 1))
+    async with web_server() as web, open_client(Timeouts()) as client:
+        web.on("/bomb", bomb, content_encoding="gzip")
+        web.on("/headers", "x", x_long="a" * 70_000)
+        for path in ("/bomb", "/headers"):
+            with pytest.raises(CallFailed):
+                await client.get(web.url + path)
+
+
+def test_a_line_may_be_long_but_not_endless() -> None:
+    gauge = BodyGauge(longest_line=10, longest_body=1000)
+    for _ in range(5):
+        gauge.measure(b"123456789\n12345")
+        gauge.measure(b"6789\n")
+    gauge.measure(b"12345")
+    gauge.measure(b"12345")
+    with pytest.raises(CallFailed):
+        gauge.measure(b"1")
+
+
+def test_a_body_has_an_end() -> None:
+    gauge = BodyGauge(longest_line=10, longest_body=20)
+    gauge.measure(b"123456\n" * 2)
+    with pytest.raises(CallFailed):
+        gauge.measure(b"123456\n")
+
+
+def test_characters_may_be_split_but_not_broken() -> None:
+    gauge = BodyGauge()
+    for byte in "世界".encode():
+        gauge.measure(bytes([byte]))
+    with pytest.raises(CallFailed):
+        gauge.measure(b"\xff")

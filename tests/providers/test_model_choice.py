@@ -1,0 +1,113 @@
+"""Which model is used."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from retinue.core.errors import UsageError
+from retinue.core.model import ModelRef
+from retinue.providers.local.servers import list_ollama_models, list_served_models
+from retinue.providers.model_choice import Choice, LocalServers, discover_model, known_aliases, resolve_ref
+from retinue.testing.modelserver import ModelServer
+
+ALIASES = known_aliases({"Fast": "groq/openai/gpt-oss-120b"}, ["anthropic"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("anthropic/claude-opus-5-5", "anthropic/claude-opus-5-5"),
+        ("openrouter/anthropic/claude-opus-4.6", "openrouter/anthropic/claude-opus-4.6"),
+        ("Gemini/gemini-2.5-pro", "google/gemini-2.5-pro"),
+        (" OpenRouter / z-ai/glm-5 ", "openrouter/z-ai/glm-5"),
+        ("sonnet", "anthropic/claude-sonnet-5-5"),
+        ("FAST", "groq/openai/gpt-oss-120b"),
+    ],
+)
+def test_names_and_aliases(text: str, expected: str) -> None:
+    assert str(resolve_ref(text, ALIASES)) == expected
+
+
+def test_built_in_aliases_exist_only_for_providers_that_can_be_used() -> None:
+    assert "sonnet" in ALIASES
+    assert "gpt" not in ALIASES
+    assert known_aliases({"sonnet": "mine/x"}, ["anthropic"])["sonnet"] == "mine/x"
+
+
+def test_a_bare_name_belongs_to_the_default_provider() -> None:
+    assert resolve_ref("llama3", {}, "ollama") == ModelRef("ollama", "llama3")
+
+
+@pytest.mark.parametrize("text", ["", " ", "/", "openai/", "openai/ ", "/gpt-5", " / "])
+def test_half_a_name_is_none(text: str) -> None:
+    assert ModelRef.parse(text) is None
+
+
+def test_an_unknown_name_is_explained() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'sonnet'"):
+        resolve_ref("sonet", ALIASES)
+
+
+async def nobody(url: str) -> None:
+    return None
+
+
+# A machine that runs tests may be slower than the one a person waits at.
+patient_ollama = partial(list_ollama_models, seconds=10)
+patient_llamacpp = partial(list_served_models, seconds=10)
+NOBODY = LocalServers(ask_ollama=nobody, ask_llamacpp=nobody)
+
+
+async def discover(
+    folder: Path,
+    configured: str | None = None,
+    environment: dict[str, str] | None = None,
+    servers: LocalServers = NOBODY,
+    stored: tuple[str, ...] = (),
+) -> Choice | None:
+    return await discover_model(
+        configured, ALIASES, environment or {}, folder, servers=servers, with_credentials=stored
+    )
+
+
+@pytest.mark.anyio
+async def test_discovery_takes_the_first_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "tiny.gguf").write_bytes(b"x")
+    (tmp_path / "Big.gguf").write_bytes(b"x" * 10)
+    keys = {"GROQ_API_KEY": "a", "OPENAI_API_KEY": "b"}
+    async with ModelServer(models=("llama3:8b", "other")) as server:
+        ollama = LocalServers(ollama_url=server.url, ask_ollama=patient_ollama, ask_llamacpp=nobody)
+        found = await discover(tmp_path, "sonnet", keys, ollama)
+        assert found == Choice(ModelRef("anthropic", "claude-sonnet-5-5"), "it is configured")
+        found = await discover(tmp_path, None, keys, ollama)
+        assert found is not None
+        assert (found.ref.provider, found.because) == ("openai", "OPENAI_API_KEY is set")
+        found = await discover(tmp_path, None, keys, ollama, ("anthropic",))
+        assert found is not None
+        assert found.ref.provider == "anthropic"
+        found = await discover(tmp_path, None, {}, ollama)
+        assert found is not None
+        assert found.ref == ModelRef("ollama", "llama3:8b")
+        assert server.url in found.because
+        served = LocalServers(ask_ollama=nobody, llamacpp_url=server.url, ask_llamacpp=patient_llamacpp)
+        found = await discover(tmp_path, None, {}, served)
+        assert found is not None
+        assert (found.ref.provider, found.base_url) == ("llamacpp", f"{server.url}/v1")
+    found = await discover(tmp_path)
+    assert found is not None
+    assert found.ref == ModelRef("local", "big")
+    assert "retinue models set" in found.how_to_change
+    assert await discover(tmp_path / "empty") is None
+
+
+@pytest.mark.anyio
+async def test_servers_that_are_not_there_or_say_nonsense_are_nobody(tmp_path: Path) -> None:
+    async with ModelServer(models=()) as server:
+        url = server.url
+        empty = LocalServers(ollama_url=url, llamacpp_url=f"{url}/nowhere")
+        assert await discover(tmp_path, servers=empty) is None
+    gone = LocalServers(ollama_url=url, llamacpp_url=url)
+    assert await discover(tmp_path, servers=gone) is None
