@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.measure import Sheet, median_ms
-from retinue.automation.jobbook import JobBook
+from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import Job
 from retinue.automation.schedule import Cron
 from retinue.core.keys import DEFAULT_AGENT, RunId
@@ -25,7 +25,7 @@ def run(*, full: bool) -> None:
     clock = FrozenClock()
     numbers = count(1)
     with tempfile.TemporaryDirectory() as place, closing(Database(Path(place) / "state.sqlite")) as database:
-        book = JobBook(database, clock, lambda: f"{next(numbers):08d}")
+        book = JobStore(database, clock, lambda: f"{next(numbers):08d}")
         began = time.perf_counter()
         for number in range(JOBS):
             expression = f"{number % 60} {number % 24} * * *"

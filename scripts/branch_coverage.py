@@ -35,7 +35,6 @@ MODULES = (
     "agent/ledger.py",
     "dispatch/inbox.py",
     "runtime/ledger.py",
-    "sessions/recovery.py",
     "sessions/repair.py",
     "storage/auditlog.py",
 )

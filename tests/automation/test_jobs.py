@@ -12,10 +12,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.automation.cron import WAITS, JobRunner
 from retinue.automation.job_codec import decode_job, encode_job
-from retinue.automation.jobbook import JobBook
-from retinue.automation.jobs import BACKOFF, MOST_RETRIES, Delivery, Job, Mode
+from retinue.automation.job_runner import WAITS, JobRunner
+from retinue.automation.job_store import JobStore
+from retinue.automation.jobs import BACKOFF, MAX_RETRIES, Delivery, DeliveryMode, Job
 from retinue.automation.schedule import At, Cron, Every, Schedule
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import UsageError
@@ -39,9 +39,9 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def book(database: Database, clock: FrozenClock) -> JobBook:
+def book(database: Database, clock: FrozenClock) -> JobStore:
     numbers = count(1)
-    return JobBook(database, clock, lambda: f"{next(numbers):08d}")
+    return JobStore(database, clock, lambda: f"{next(numbers):08d}")
 
 
 def job(schedule: Schedule, **other: object) -> Job:
@@ -90,7 +90,7 @@ class Assistant:
         self.noted[key] = inbound.text
 
 
-def make_runner(book: JobBook, assistant: Assistant, most: int = 1) -> JobRunner:
+def make_runner(book: JobStore, assistant: Assistant, most: int = 1) -> JobRunner:
     return JobRunner(
         book,
         assistant.submit,
@@ -104,7 +104,7 @@ def make_runner(book: JobBook, assistant: Assistant, most: int = 1) -> JobRunner
 
 
 @asynccontextmanager
-async def at_work(book: JobBook, assistant: Assistant, most: int = 1) -> AsyncIterator[Callable[[], object]]:
+async def at_work(book: JobStore, assistant: Assistant, most: int = 1) -> AsyncIterator[Callable[[], object]]:
     """A runner that looks when it is told to, and has ended what it began by then."""
     async with anyio.create_task_group() as tasks:
         runner = make_runner(book, assistant, most)
@@ -113,7 +113,7 @@ async def at_work(book: JobBook, assistant: Assistant, most: int = 1) -> AsyncIt
 
 
 async def spend(
-    book: JobBook, assistant: Assistant, hours: float, step: timedelta = timedelta(minutes=10), most: int = 1
+    book: JobStore, assistant: Assistant, hours: float, step: timedelta = timedelta(minutes=10), most: int = 1
 ) -> None:
     async with at_work(book, assistant, most) as tick:
         end = assistant.clock.now() + timedelta(hours=hours)
@@ -123,7 +123,7 @@ async def spend(
             await anyio.wait_all_tasks_blocked()
 
 
-async def test_each_slot_runs_once(book: JobBook, clock: FrozenClock) -> None:
+async def test_each_slot_runs_once(book: JobStore, clock: FrozenClock) -> None:
     book.add(job(EVERY_HOUR))
     assistant = Assistant(clock)
     await spend(book, assistant, 24)
@@ -132,7 +132,7 @@ async def test_each_slot_runs_once(book: JobBook, clock: FrozenClock) -> None:
     assert {inbound.source for _, inbound in assistant.seen} == {Source.CRON}
 
 
-async def test_after_downtime_the_missed_slots_are_one(book: JobBook, clock: FrozenClock) -> None:
+async def test_after_downtime_the_missed_slots_are_one(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(EVERY_HOUR))
     clock.advance(timedelta(hours=50, minutes=20))
     assistant = Assistant(clock)
@@ -143,7 +143,7 @@ async def test_after_downtime_the_missed_slots_are_one(book: JobBook, clock: Fro
     ]
 
 
-async def test_a_clock_that_jumps_a_day_back_repeats_nothing(book: JobBook, clock: FrozenClock) -> None:
+async def test_a_clock_that_jumps_a_day_back_repeats_nothing(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(Cron("0 * * * *")))
     assistant = Assistant(clock)
     await spend(book, assistant, 30)
@@ -153,7 +153,7 @@ async def test_a_clock_that_jumps_a_day_back_repeats_nothing(book: JobBook, cloc
     assert len(slots) == len(set(slots)) == 54
 
 
-async def test_a_job_that_runs_once_is_over_then(book: JobBook, clock: FrozenClock) -> None:
+async def test_a_job_that_runs_once_is_over_then(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(IN_AN_HOUR))
     gone = book.add(job(IN_AN_HOUR, delete_after_run=True))
     assistant = Assistant(clock)
@@ -164,7 +164,7 @@ async def test_a_job_that_runs_once_is_over_then(book: JobBook, clock: FrozenClo
         book.get(gone.id)
 
 
-async def test_a_failing_job_rests_longer_each_time(book: JobBook, clock: FrozenClock) -> None:
+async def test_a_failing_job_rests_longer_each_time(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(Every(timedelta(seconds=10), START)))
     assistant = Assistant(clock, fails=lambda number: number <= 6)
     await spend(book, assistant, 3.5, step=timedelta(seconds=10))
@@ -174,16 +174,16 @@ async def test_a_failing_job_rests_longer_each_time(book: JobBook, clock: Frozen
     assert book.get(kept.id).failures == 0
 
 
-async def test_a_job_that_runs_once_is_tried_again_and_then_switched_off(book: JobBook, clock: FrozenClock) -> None:
+async def test_a_job_that_runs_once_is_tried_again_and_then_switched_off(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(IN_AN_HOUR))
     assistant = Assistant(clock, fails=lambda _: True)
     await spend(book, assistant, 12, step=timedelta(seconds=30))
-    assert len(assistant.seen) == 1 + MOST_RETRIES
+    assert len(assistant.seen) == 1 + MAX_RETRIES
     assert not book.get(kept.id).enabled
     assert {run.outcome for run in book.runs(kept.id)} == {"failed"}
 
 
-async def test_a_run_that_a_crash_cut_short_is_answered_once(book: JobBook, clock: FrozenClock) -> None:
+async def test_a_run_that_a_crash_cut_short_is_answered_once(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(EVERY_HOUR))
     clock.advance(timedelta(hours=1))
     (due,) = book.due(5)
@@ -198,7 +198,7 @@ async def test_a_run_that_a_crash_cut_short_is_answered_once(book: JobBook, cloc
     assert [run.outcome for run in book.runs(kept.id)] == ["ok"]
 
 
-async def test_a_run_that_takes_too_long_is_stopped(book: JobBook, clock: FrozenClock) -> None:
+async def test_a_run_that_takes_too_long_is_stopped(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(IN_AN_HOUR, timeout_seconds=5))
     assistant = Assistant(clock, hangs=True)
     await spend(book, assistant, 1)
@@ -207,7 +207,7 @@ async def test_a_run_that_takes_too_long_is_stopped(book: JobBook, clock: Frozen
     assert assistant.stopped == [f"agent:main:cron:{kept.id}:run:{run.run}"]
 
 
-async def test_only_so_many_run_at_once_and_the_longest_waiting_first(book: JobBook, clock: FrozenClock) -> None:
+async def test_only_so_many_run_at_once_and_the_longest_waiting_first(book: JobStore, clock: FrozenClock) -> None:
     names = [book.add(job(At(START + timedelta(minutes=minute)), name=f"job {minute}")).name for minute in (3, 1, 2)]
     assert len(names) == 3
     clock.advance(timedelta(hours=1))
@@ -222,15 +222,15 @@ async def test_only_so_many_run_at_once_and_the_longest_waiting_first(book: JobB
     assert [inbound.text.split("(")[1].split(")")[0] for _, inbound in assistant.seen] == ["job 1", "job 2", "job 3"]
 
 
-async def test_a_silent_or_undelivered_job_tells_nobody(book: JobBook, clock: FrozenClock) -> None:
-    book.add(job(IN_AN_HOUR, delivery=Delivery(Mode.NONE)))
+async def test_a_silent_or_undelivered_job_tells_nobody(book: JobStore, clock: FrozenClock) -> None:
+    book.add(job(IN_AN_HOUR, delivery=Delivery(DeliveryMode.NONE)))
     assistant = Assistant(clock)
     await spend(book, assistant, 2)
     assert assistant.seen
     assert not assistant.delivered
 
 
-async def test_a_job_that_waits_for_a_heartbeat_has_no_turn_of_its_own(book: JobBook, clock: FrozenClock) -> None:
+async def test_a_job_that_waits_for_a_heartbeat_has_no_turn_of_its_own(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(EVERY_HOUR, target="main", wake_mode="next-heartbeat"))
     assistant = Assistant(clock)
     run = await make_runner(book, assistant).run_now(kept)
@@ -241,7 +241,7 @@ async def test_a_job_that_waits_for_a_heartbeat_has_no_turn_of_its_own(book: Job
     assert text.endswith("Tidy up.")
 
 
-async def test_by_hand_a_job_runs_besides_its_schedule(book: JobBook, clock: FrozenClock) -> None:
+async def test_by_hand_a_job_runs_besides_its_schedule(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(EVERY_HOUR))
     assistant = Assistant(clock)
     runner = make_runner(book, assistant)
@@ -259,11 +259,11 @@ def test_a_job_belongs_to_a_session(target: str) -> None:
 
 @pytest.mark.parametrize("schedule", [EVERY_HOUR, IN_AN_HOUR, Cron("0 9 * * 1-5", "Europe/Berlin")])
 def test_a_job_is_read_as_it_was_written(schedule: Schedule) -> None:
-    one = job(schedule, id="j1", delivery=Delivery(Mode.WEBHOOK, url="https://example.org/in"), model="opus")
+    one = job(schedule, id="j1", delivery=Delivery(DeliveryMode.WEBHOOK, url="https://example.org/in"), model="opus")
     assert decode_job(encode_job(one)) == one
 
 
-def test_what_cannot_be_kept_or_found_is_told(book: JobBook, clock: FrozenClock) -> None:
+def test_what_cannot_be_kept_or_found_is_told(book: JobStore, clock: FrozenClock) -> None:
     with pytest.raises(UsageError, match="would never run"):
         book.add(job(At(START - timedelta(days=1))))
     with pytest.raises(UsageError, match="There is no job 'x'"):
@@ -276,7 +276,7 @@ def test_what_cannot_be_kept_or_found_is_told(book: JobBook, clock: FrozenClock)
     assert not book.remove("00000003")
 
 
-def test_a_paused_job_is_not_due_and_counts_from_when_it_goes_on(book: JobBook, clock: FrozenClock) -> None:
+def test_a_paused_job_is_not_due_and_counts_from_when_it_goes_on(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(EVERY_HOUR))
     book.change(replace(kept, enabled=False))
     clock.advance(timedelta(hours=5, minutes=30))
@@ -286,7 +286,7 @@ def test_a_paused_job_is_not_due_and_counts_from_when_it_goes_on(book: JobBook, 
     assert resumed.next_at == START + timedelta(hours=6)
 
 
-def test_old_runs_are_forgotten(book: JobBook, clock: FrozenClock) -> None:
+def test_old_runs_are_forgotten(book: JobStore, clock: FrozenClock) -> None:
     kept = book.add(job(EVERY_HOUR))
     clock.advance(timedelta(hours=1))
     run = book.begin(book.due(1)[0], RunId("r"))
@@ -297,7 +297,7 @@ def test_old_runs_are_forgotten(book: JobBook, clock: FrozenClock) -> None:
     assert book.runs(kept.id) == ()
 
 
-async def test_a_hastened_job_runs_besides_its_schedule(book: JobBook, clock: FrozenClock) -> None:
+async def test_a_hastened_job_runs_besides_its_schedule(book: JobStore, clock: FrozenClock) -> None:
     hourly, once = book.add(job(EVERY_HOUR, name="hourly")), book.add(job(IN_AN_HOUR, name="once"))
     clock.advance(timedelta(minutes=5))
     assistant = Assistant(clock)

@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.automation.jobbook import JobBook
-from retinue.automation.jobs import Delivery, Job, Mode
+from retinue.automation.job_store import JobStore
+from retinue.automation.jobs import Delivery, DeliveryMode, Job
 from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client
 from retinue.core.keys import DEFAULT_AGENT
@@ -50,7 +50,7 @@ class Machine:
 
     file: Path
     clock: FrozenClock
-    book: JobBook
+    book: JobStore
     client: Client
     poke: str
 
@@ -75,7 +75,7 @@ class Machine:
 
 
 def plain(name: str, schedule: At | Cron | Every) -> Job:
-    return Job("", name, DEFAULT_AGENT, schedule, f"Do {name}.", delivery=Delivery(Mode.NONE))
+    return Job("", name, DEFAULT_AGENT, schedule, f"Do {name}.", delivery=Delivery(DeliveryMode.NONE))
 
 
 def write_time(file: Path, at: datetime) -> None:
@@ -94,7 +94,7 @@ async def machine(path: Path, begins: str) -> AsyncIterator[Machine]:
         file, clock, numbers = path / "time", FrozenClock(moment(begins)), count(1)
         write_time(file, clock.now())
         with closing(Database(hall.home.path / DATABASE_NAME)) as database:
-            book = JobBook(database, clock, lambda: f"{next(numbers):08d}")
+            book = JobStore(database, clock, lambda: f"{next(numbers):08d}")
             poke = book.add(plain("poke", Every(timedelta(days=3_000), clock.now() + timedelta(days=3_000))))
             variables = {
                 "LD_PRELOAD": str(LIBRARIES[0]),

@@ -12,8 +12,8 @@ import anyio
 import httpx2
 import pytest
 
-from retinue.automation.beatbook import BeatBook
-from retinue.automation.hookbook import HookBook
+from retinue.automation.wake_log import WakeLog
+from retinue.automation.webhook_store import WebhookStore
 from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.database import DATABASE_NAME, Database
@@ -241,8 +241,8 @@ async def test_text_from_outside_taints_the_turn_and_the_wake_is_written_down(tm
         await news(hall)
         database = Database(hall.home.path / DATABASE_NAME)
         try:
-            (beat,) = BeatBook(database, SystemClock()).log(DEFAULT_AGENT, 10)
-            assert HookBook(database, SystemClock()).unfinished() == ()
+            (beat,) = WakeLog(database, SystemClock()).log(DEFAULT_AGENT, 10)
+            assert WebhookStore(database, SystemClock()).unfinished() == ()
         finally:
             database.close()
     assert (beat.wake, beat.outcome) == ("hook", "woken")

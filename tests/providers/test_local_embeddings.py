@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from retinue.core.errors import ModelError
-from retinue.memory.embed import BuiltInEmbedder, embed_checked
+from retinue.memory.embedding import BuiltInEmbedder, embed_checked
 from retinue.memory.settings import MemorySearchSettings
 from retinue.providers.local_embeddings import LocalEmbedder, load_engine
 from retinue.runtime.memory import make_embedders

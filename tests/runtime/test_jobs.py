@@ -11,9 +11,9 @@ from typing import Literal
 
 import pytest
 
-from retinue.automation.agenda import Agenda
-from retinue.automation.jobbook import JobBook
-from retinue.automation.jobs import Delivery, Job, JobRun, Mode
+from retinue.automation.job_store import JobStore
+from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobRun
+from retinue.automation.pending_notes import PendingNoteStore
 from retinue.automation.schedule import At
 from retinue.core.clock import random_id
 from retinue.core.errors import UsageError
@@ -74,7 +74,7 @@ async def test_an_agent_hastens_its_job_and_cannot_post_its_answer_elsewhere(tmp
         await stage.ask("Do it now.")
         assert "Only the owner can let a job report" in stage.server.requests[2].body.decode()
         async with stage.open() as runtime:
-            (kept,) = JobBook(runtime.job_database, stage.clock, random_id).all()
+            (kept,) = JobStore(runtime.job_database, stage.clock, random_id).all()
     assert kept.next_at == stage.clock.now()
     assert kept.delivery.url is None
 
@@ -105,7 +105,7 @@ async def test_a_job_with_a_webhook_reports_there(tmp_path: Path) -> None:
         stage.open() as runtime,
     ):
         web.on("/in", "ok")
-        run = await run_job(runtime, job(delivery=Delivery(Mode.WEBHOOK, url=f"{web.url}/in")))
+        run = await run_job(runtime, job(delivery=Delivery(DeliveryMode.WEBHOOK, url=f"{web.url}/in")))
         assert run.outcome == "ok"
         (request,) = web.requests
         assert json.loads(request.body)["text"] == "Nothing is new."
@@ -121,7 +121,7 @@ async def test_a_job_in_the_main_session_is_told_once(tmp_path: Path) -> None:
 
 async def test_a_job_that_is_only_kept_leaves_nothing_unread(tmp_path: Path) -> None:
     async with staged(tmp_path, says("Nothing is new.")) as stage, stage.open() as runtime:
-        run = await run_job(runtime, job(target="main", delivery=Delivery(Mode.NONE)))
+        run = await run_job(runtime, job(target="main", delivery=Delivery(DeliveryMode.NONE)))
         assert run.summary == "Nothing is new."
         assert await runtime.missed(MAIN) == ()
 
@@ -136,7 +136,7 @@ async def test_a_job_has_its_own_model_and_reasons_as_much_as_it_says(tmp_path: 
 
 async def test_an_answer_that_cannot_be_delivered_is_kept_with_the_reason(tmp_path: Path) -> None:
     async with staged(tmp_path, says("Nothing is new.")) as stage, stage.open() as runtime:
-        run = await run_job(runtime, job(delivery=Delivery(Mode.ANNOUNCE, "pigeon", "ada")))
+        run = await run_job(runtime, job(delivery=Delivery(DeliveryMode.ANNOUNCE, "pigeon", "ada")))
         assert run.outcome == "ok"
         assert run.summary.startswith("Nothing is new.\nNot delivered: There is no such channel")
 
@@ -189,7 +189,7 @@ async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, fil
                 assert [each.name for each in book.all()] == ["news"]
         assert (tmp_path / file).is_file()
         with closing(Database(stage.home.path / DATABASE_NAME)) as database:
-            assert JobBook(database, stage.clock, random_id).all() == ()
+            assert JobStore(database, stage.clock, random_id).all() == ()
 
 
 @pytest.mark.parametrize(("by", "foreign"), [("owner", False), ("agent", True)])
@@ -199,7 +199,7 @@ async def test_a_job_can_wait_for_the_next_heartbeat_with_no_more_rights_than_it
     async with staged(tmp_path) as stage, stage.open() as runtime:
         run = await run_job(runtime, job(target="main", wake_mode="next-heartbeat", created_by=by))
         assert run.outcome == "ok"
-        (note,) = Agenda(runtime.database, stage.clock).waiting(DEFAULT_AGENT)
+        (note,) = PendingNoteStore(runtime.database, stage.clock).waiting(DEFAULT_AGENT)
         assert "What is new?" in note.text
         assert note.foreign is foreign
         assert not stage.server.requests
@@ -221,7 +221,7 @@ async def test_an_agent_wakes_itself(tmp_path: Path, mode: Literal["now", "next-
     async with staged(tmp_path, waking, says("planned")) as stage:
         await stage.ask("Do not forget the tea.")
         async with stage.open() as runtime:
-            (kept,) = JobBook(runtime.job_database, stage.clock, random_id).all()
+            (kept,) = JobStore(runtime.job_database, stage.clock, random_id).all()
             assert (kept.message, kept.target, kept.wake_mode, kept.created_by) == ("The tea.", "main", mode, "agent")
             assert kept.delete_after_run
             assert kept.next_at == stage.clock.now() + timedelta(seconds=1)
@@ -239,4 +239,4 @@ async def test_only_the_main_session_waits_for_heartbeats(tmp_path: Path) -> Non
 
 def desk(runtime: Runtime) -> AgentJobs:
     foundation = runtime.foundation
-    return AgentJobs(foundation, JobBook(runtime.job_database, foundation.clock, random_id))
+    return AgentJobs(foundation, JobStore(runtime.job_database, foundation.clock, random_id))

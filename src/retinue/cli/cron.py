@@ -12,8 +12,8 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
-    from retinue.automation.drafting import JobFields
-    from retinue.automation.jobbook import JobBook
+    from retinue.automation.job_fields import JobFields
+    from retinue.automation.job_store import JobStore
     from retinue.automation.jobs import Job, JobRun
     from retinue.runtime.foundation import Foundation
 
@@ -73,7 +73,7 @@ def list_(invocation: Invocation, agent_id: str | None) -> None:
 @pass_invocation
 def add(invocation: Invocation, /, agent_id: str | None, **fields: Any) -> None:
     """Add a job, as in: retinue cron add --cron '0 8 * * 1-5' -m 'Sum up my calendar for today.'"""
-    from retinue.automation.drafting import draft_job
+    from retinue.automation.job_fields import draft_job
 
     with _opened(invocation) as (foundation, book):
         draft = draft_job(_read(fields), foundation.agent_id(agent_id), foundation.clock.now(), _zone(foundation))
@@ -86,7 +86,7 @@ def add(invocation: Invocation, /, agent_id: str | None, **fields: Any) -> None:
 @pass_invocation
 def edit(invocation: Invocation, /, job: str, **fields: Any) -> None:
     """Change a job; what is not given stays."""
-    from retinue.automation.drafting import revise_job
+    from retinue.automation.job_fields import revise_job
 
     with _opened(invocation) as (foundation, book):
         revised = revise_job(book.get(job), _read(fields), foundation.clock.now(), _zone(foundation))
@@ -157,7 +157,7 @@ async def _run_now(foundation: Foundation, job: Job) -> JobRun:
 
 
 @contextmanager
-def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, JobBook]]:
+def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, JobStore]]:
     from retinue.runtime.foundation import lay_foundation
     from retinue.runtime.jobs import open_job_book
 
@@ -167,7 +167,7 @@ def _opened(invocation: Invocation) -> Iterator[tuple[Foundation, JobBook]]:
 
 
 def _read(fields: dict[str, Any]) -> JobFields:
-    from retinue.automation.drafting import JobFields
+    from retinue.automation.job_fields import JobFields
 
     return JobFields(**fields)
 

@@ -11,7 +11,7 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.wording import spell_time
 
 if TYPE_CHECKING:
-    from retinue.automation.beatbook import Beat
+    from retinue.automation.wake_log import WakeRecord
     from retinue.core.keys import AgentId
     from retinue.runtime.foundation import Foundation
 
@@ -40,12 +40,12 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
     """Wake an agent now, and tell what came of it."""
     import anyio
 
-    from retinue.automation.beatbook import describe_beat
+    from retinue.automation.wake_log import describe_wake
     from retinue.runtime.foundation import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     beat = anyio.run(_run, foundation, foundation.agent_id(agent_id))
-    invocation.show(describe_beat(beat), f"{beat.outcome}: {beat.detail}" if beat.detail else beat.outcome)
+    invocation.show(describe_wake(beat), f"{beat.outcome}: {beat.detail}" if beat.detail else beat.outcome)
     if beat.outcome == "failed":
         raise click.exceptions.Exit(1)
 
@@ -56,15 +56,15 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
 @pass_invocation
 def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     """Show the latest heartbeats, newest first: why each came and what it did."""
-    from retinue.automation.beatbook import BeatBook, describe_beat
+    from retinue.automation.wake_log import WakeLog, describe_wake
     from retinue.runtime.foundation import lay_foundation
 
     foundation = lay_foundation(invocation.home)
     agent = foundation.agent_id(agent_id) if agent_id else None
     with open_state(foundation) as database:
-        found = BeatBook(database, foundation.clock).log(agent, limit)
+        found = WakeLog(database, foundation.clock).log(agent, limit)
     rows = [(spell_time(beat.at), beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found]
-    invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "No heartbeat yet.")
+    invocation.show([describe_wake(beat) for beat in found], lambda: table(rows) or "No heartbeat yet.")
 
 
 def _spell(row: dict[str, Any]) -> tuple[str, ...]:
@@ -95,10 +95,10 @@ async def _status(foundation: Foundation) -> list[dict[str, Any]]:
         return found
 
 
-async def _run(foundation: Foundation, agent: AgentId) -> Beat:
-    from retinue.automation.heartbeat import Wake
+async def _run(foundation: Foundation, agent: AgentId) -> WakeRecord:
+    from retinue.automation.heartbeat import WakeReason
     from retinue.runtime.heartbeats import open_heart
     from retinue.runtime.runtime import open_runtime
 
     async with open_runtime(foundation) as runtime, open_heart(runtime) as heart:
-        return await heart.beat(agent, Wake.MANUAL)
+        return await heart.beat(agent, WakeReason.MANUAL)

@@ -104,12 +104,12 @@ def _build(
 ) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
     import anyio
 
-    from retinue.context.prompt.inputs import Mode
+    from retinue.context.prompt.inputs import PromptMode
     from retinue.runtime.preview import preview_prompt
 
     foundation = invocation.lay_foundation()
     key = foundation.session_key(session, agent)
-    return anyio.run(preview_prompt, foundation, key, Mode(mode))
+    return anyio.run(preview_prompt, foundation, key, PromptMode(mode))
 
 
 def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from retinue.core.keys import AgentId, SessionKey
     from retinue.runtime.foundation import Foundation
-    from retinue.sessions.checking import Checked, Finding, Report
-    from retinue.sessions.importing import Imported
-    from retinue.sessions.maintenance import Plan, Tidied
+    from retinue.sessions.openclaw.importer import ImportResult
+    from retinue.sessions.upkeep.check import CheckedTranscript, CheckReport, TranscriptFinding
+    from retinue.sessions.upkeep.maintenance import MaintenancePlan, MaintenanceResult
     from retinue.storage.lease import SessionLease
 
 
@@ -41,7 +41,7 @@ def compact(invocation: Invocation, key: str, agent: str | None, focus: str) -> 
 
 
 async def _compact(invocation: Invocation, foundation: Foundation, key: SessionKey, focus: str) -> None:
-    from retinue.context.engine import History, read_back
+    from retinue.context.engine import History, history_messages
     from retinue.context.measure import estimate
     from retinue.core.errors import SessionError
     from retinue.runtime.runtime import open_runtime
@@ -51,7 +51,7 @@ async def _compact(invocation: Invocation, foundation: Foundation, key: SessionK
 
         def count() -> int:
             tree = store.open(key).tree
-            return estimate(read_back(History(tree.messages, tree.summary)))
+            return estimate(history_messages(History(tree.messages, tree.summary)))
 
         known, before = store.find(key), count()
         told = await runtime.conversation(key).compact(focus)
@@ -68,7 +68,7 @@ async def _compact(invocation: Invocation, foundation: Foundation, key: SessionK
 @pass_invocation
 def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> None:
     """Undo the last compaction: the model reads again what its summary had replaced."""
-    from retinue.sessions.restoring import undo_compactions
+    from retinue.sessions.upkeep.undo_compaction import undo_compactions
 
     foundation = invocation.lay_foundation()
     session, store = find_session(invocation, foundation, key, agent)
@@ -103,31 +103,31 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     """
     from retinue.core.errors import UsageError
     from retinue.runtime.records import open_sessions
-    from retinue.sessions.importing import Outcome, Route, find_transcripts, import_all
+    from retinue.sessions.openclaw.importer import ImportOutcome, ImportRoute, find_transcripts, import_transcripts
 
     foundation = invocation.lay_foundation()
     found = find_transcripts(source.expanduser())
     if session is not None and len(found) > 1:
         raise UsageError(f"There are {len(found)} transcripts in {source}, and --session names one. Name a file.")
     agents = foundation.config.agents
-    route = Route(
+    route = ImportRoute(
         agents.ids,
         agents.default_id,
         foundation.agent_id(agent) if agent else None,
         foundation.session_key(session, agent) if session else None,
     )
-    done = import_all(found, route, partial(open_sessions, foundation), dry_run=dry_run)
+    done = import_transcripts(found, route, partial(open_sessions, foundation), dry_run=dry_run)
     data = {"dryRun": dry_run, "transcripts": [_describe_imported(each) for each in done]}
     invocation.show(data, lambda: _spell_imported(done, dry_run=dry_run))
     for each in done:
         for problem in each.problems:
             invocation.note(f"{each.path.name}: a line was left out, {problem}")
-    good = [each for each in done if each.outcome in (Outcome.IMPORTED, Outcome.ALREADY)]
-    failed = any(each.outcome is Outcome.FAILED for each in done)
+    good = [each for each in done if each.outcome in (ImportOutcome.IMPORTED, ImportOutcome.ALREADY)]
+    failed = any(each.outcome is ImportOutcome.FAILED for each in done)
     return 1 if failed or not good else 0
 
 
-def _describe_imported(each: Imported) -> dict[str, Any]:
+def _describe_imported(each: ImportResult) -> dict[str, Any]:
     return {
         "file": str(each.path),
         "outcome": each.outcome.value,
@@ -140,7 +140,7 @@ def _describe_imported(each: Imported) -> dict[str, Any]:
     }
 
 
-def _spell_imported(done: list[Imported], *, dry_run: bool) -> str:
+def _spell_imported(done: list[ImportResult], *, dry_run: bool) -> str:
     rows = [(each.path.name, each.outcome, each.key or "-", f"{each.messages} messages", each.reason) for each in done]
     return table(rows) + ("\nNothing was written." if dry_run else "")
 
@@ -157,12 +157,12 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     """
     from retinue.core.errors import UsageError
     from retinue.runtime.records import open_sessions
-    from retinue.sessions.checking import check_folder
-    from retinue.sessions.mending import mend
+    from retinue.sessions.upkeep.check import check_folder
+    from retinue.sessions.upkeep.fix import apply_fixes
 
     foundation = invocation.lay_foundation()
     only = foundation.session_key(key, agent) if key else None
-    reports: list[Report] = []
+    reports: list[CheckReport] = []
     fixed: list[str] = []
     for each in _agents(foundation, only.agent if only else foundation.agent_id(agent) if agent else None):
         store = open_sessions(foundation, each)
@@ -170,7 +170,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
         if only is not None and not report.transcripts:
             raise UsageError(f"There is no transcript of '{only}'. `retinue sessions list` shows the keys.")
         if fix and any(finding.remedy for finding in report.findings):
-            fixed += mend(report, store, _leases(foundation))
+            fixed += apply_fixes(report, store, _leases(foundation))
             report = check_folder(store.folder, only)
         reports.append(report)
     problems = sum(report.problems for report in reports)
@@ -184,7 +184,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     return 1 if problems else 0
 
 
-def _describe_checked(checked: Checked) -> dict[str, Any]:
+def _describe_checked(checked: CheckedTranscript) -> dict[str, Any]:
     session = checked.session
     return {
         "file": str(checked.path),
@@ -196,7 +196,7 @@ def _describe_checked(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _describe_finding(finding: Finding) -> dict[str, Any]:
+def _describe_finding(finding: TranscriptFinding) -> dict[str, Any]:
     return {
         "file": str(finding.path),
         "fault": finding.fault.value,
@@ -206,7 +206,7 @@ def _describe_finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _spell_check(reports: list[Report], fixed: list[str]) -> str:
+def _spell_check(reports: list[CheckReport], fixed: list[str]) -> str:
     lines = list(fixed)
     for report in reports:
         for finding in report.findings:
@@ -227,7 +227,7 @@ def _spell_check(reports: list[Report], fixed: list[str]) -> str:
 def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     """Tidy up as `session.maintenance` says: archive old sessions, remove the oldest archives where room is short."""
     from retinue.runtime.records import open_sessions
-    from retinue.sessions.maintenance import maintain
+    from retinue.sessions.upkeep.maintenance import run_maintenance
 
     foundation = invocation.lay_foundation()
     settings = foundation.config.session.maintenance
@@ -238,7 +238,7 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     keep_logs(invocation.home)
     now = foundation.clock.now()
     done = [
-        maintain(open_sessions(foundation, each), settings, now, _leases(foundation))
+        run_maintenance(open_sessions(foundation, each), settings, now, _leases(foundation))
         for each in _agents(foundation, foundation.agent_id(agent) if agent else None)
     ]
     data = {
@@ -253,11 +253,11 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     invocation.show(data, lambda: _spell_pruned(done, did=settings.mode == "enforce"))
 
 
-def _step(plan: Plan, name: str) -> dict[str, str]:
+def _step(plan: MaintenancePlan, name: str) -> dict[str, str]:
     return {"name": name, "reason": plan.reasons[name]}
 
 
-def _spell_pruned(done: list[tuple[Plan, Tidied]], *, did: bool) -> str:
+def _spell_pruned(done: list[tuple[MaintenancePlan, MaintenanceResult]], *, did: bool) -> str:
     verbs = ("archived", "removed") if did else ("would be archived", "would be removed")
     lines = []
     for plan, tidied in done:

@@ -77,11 +77,11 @@ class Board:
 
     def jobs(self) -> JobDesk:
         """The jobs that agents may plan."""
-        from retinue.automation.jobbook import JobBook
+        from retinue.automation.job_store import JobStore
         from retinue.runtime.agent_jobs import AgentJobs
 
         runtime = self._open()
-        return AgentJobs(runtime.foundation, JobBook(runtime.job_database, runtime.foundation.clock, random_id))
+        return AgentJobs(runtime.foundation, JobStore(runtime.job_database, runtime.foundation.clock, random_id))
 
     def company(self) -> Company:
         """The other sessions and agents of the home."""

@@ -25,7 +25,7 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home import Home
 from retinue.storage.presence import is_beneath
-from retinue.workspace.trust import Vouched, read_vouched
+from retinue.workspace.trust import TrustedFolder, read_trusted
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Foundation:
     programs: Programs = field(default_factory=Programs)
     inherited: Mapping[str, str] = field(default_factory=dict)
     """The environment that this process was started with; `environment` also has what the configuration adds."""
-    vouched: frozenset[Vouched] = frozenset()
+    vouched: frozenset[TrustedFolder] = frozenset()
     """Workspaces that somebody else made and the owner vouches for."""
 
     @property
@@ -142,7 +142,7 @@ def lay_foundation(
         load_registry(plugins, [_locate(home, inherited, path) for path in plugins.load.paths]),
         clock or SystemClock(),
         inherited=inherited,
-        vouched=read_vouched(home.path),
+        vouched=read_trusted(home.path),
     )
 
 

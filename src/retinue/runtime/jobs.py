@@ -11,10 +11,10 @@ from functools import partial
 
 import anyio.to_thread
 
-from retinue.automation.agenda import Agenda
-from retinue.automation.cron import JobRunner
-from retinue.automation.jobbook import JobBook
-from retinue.automation.jobs import Job, Mode
+from retinue.automation.job_runner import JobRunner
+from retinue.automation.job_store import JobStore
+from retinue.automation.jobs import DeliveryMode, Job
+from retinue.automation.pending_notes import PendingNoteStore
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError
@@ -26,7 +26,7 @@ from retinue.runtime.news import find_chat, tell
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard
 from retinue.security.network import OPERATOR, Outgoing, fetch
-from retinue.sessions.maintenance import Plan, apply
+from retinue.sessions.upkeep.maintenance import MaintenancePlan, apply_plan
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
 
@@ -37,11 +37,11 @@ WEBHOOK_BYTES = 65_536
 
 
 @contextmanager
-def open_job_book(foundation: Foundation) -> Iterator[JobBook]:
+def open_job_book(foundation: Foundation) -> Iterator[JobStore]:
     """The jobs of a home, for somebody who runs none."""
     database = Database(foundation.job_database, durable=foundation.durable, newer="aside")
     try:
-        yield JobBook(database, foundation.clock, random_id)
+        yield JobStore(database, foundation.clock, random_id)
     finally:
         database.close()
 
@@ -66,10 +66,12 @@ def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
         agent = inbound.session.agent
         require_heartbeat(foundation, agent)
         # A heartbeat has the owner's rights, which a job that an agent planned has not.
-        Agenda(runtime.database, foundation.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
+        PendingNoteStore(runtime.database, foundation.clock).put(
+            agent, inbound.text, foreign=not inbound.owner, token=token
+        )
 
     return JobRunner(
-        JobBook(runtime.job_database, foundation.clock, random_id),
+        JobStore(runtime.job_database, foundation.clock, random_id),
         submit,
         outcome,
         stop,
@@ -87,7 +89,7 @@ async def open_job_runner(runtime: Runtime) -> AsyncIterator[JobRunner]:
         yield make_job_runner(runtime, switchboard)
 
 
-def put_away_runs(runtime: Runtime, book: JobBook) -> None:
+def put_away_runs(runtime: Runtime, book: JobStore) -> None:
     """Forget runs that are long over, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
     book.forget_old_runs()
     retention = runtime.foundation.config.cron.session_retention
@@ -104,7 +106,7 @@ def put_away_runs(runtime: Runtime, book: JobBook) -> None:
             and now - session.updated_at > retention
             and session.key.text.partition(":run:")[2] not in ("", *running)
         )
-        done = apply(Plan(old), store, partial(SessionLease, runtime.foundation.home))
+        done = apply_plan(MaintenancePlan(old), store, partial(SessionLease, runtime.foundation.home))
         for key, kept in done.archived.items():
             log.info("put away %s as %s", key, kept.name)
 
@@ -116,7 +118,7 @@ class Announcer:
     runtime: Runtime
 
     async def deliver(self, job: Job, answer: Outbound) -> None:
-        if job.delivery.mode is Mode.WEBHOOK:
+        if job.delivery.mode is DeliveryMode.WEBHOOK:
             await self._report(job, answer)
             return
         text = answer.text or f"The job '{job.name}' failed: {answer.error}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.context.prompt.inputs import Mode
+from retinue.context.prompt.inputs import PromptMode
 from retinue.core.keys import SessionKey
 from retinue.core.model import ToolSpec
 from retinue.runtime.foundation import Foundation
@@ -12,7 +12,7 @@ from retinue.runtime.runtime import open_runtime
 
 
 async def preview_prompt(
-    foundation: Foundation, session: SessionKey, mode: Mode
+    foundation: Foundation, session: SessionKey, mode: PromptMode
 ) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
     """Build the prompt and tool schemas of a session; raises `WorkspaceError` where there is no workspace yet."""
     with open_room(foundation, session.agent):

@@ -12,8 +12,8 @@ from retinue.core.errors import RetinueError
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.records import open_sessions
 from retinue.runtime.rooms import locate_workspace, seed_agent
-from retinue.sessions.checking import check_folder
-from retinue.sessions.mending import mend
+from retinue.sessions.upkeep.check import check_folder
+from retinue.sessions.upkeep.fix import apply_fixes
 from retinue.storage.files import make_private_dir
 from retinue.storage.lease import SessionLease
 from retinue.storage.presence import Presence
@@ -51,7 +51,7 @@ def _apply(foundation: Foundation, remedy: Remedy) -> Iterator[str]:
             yield f"Removed what killed processes left in {folder}."
         case MendSessions(agent):
             store = open_sessions(foundation, agent)
-            yield from mend(check_folder(store.folder), store, partial(SessionLease, foundation.home))
+            yield from apply_fixes(check_folder(store.folder), store, partial(SessionLease, foundation.home))
         case MakeWorkspace(agent):
             make_private_dir(foundation.home.path)
             seed_agent(foundation, agent)

@@ -22,10 +22,10 @@ from retinue.skills.sources import Places, list_sources
 from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BootstrapReader
-from retinue.workspace.identity import FACTS, Identity, read_identity
+from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
+from retinue.workspace.location import workspace_dir
 from retinue.workspace.seeding import SeedReport, seed_workspace
-from retinue.workspace.trust import is_own, vouch, withdraw
-from retinue.workspace.workspace import workspace_dir
+from retinue.workspace.trust import is_own_workspace, revoke_trust, trust_folder
 
 KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
 """What looks like files and is none: reading here tells secrets of processes, writing changes the machine."""
@@ -136,13 +136,13 @@ class AgentRoom:
         needed = [judged.skill.requirements for judged in self.skills() if judged.gate.eligible]
         return frozenset(name for needs in needed for name in (*needs.bins, *needs.any_bins))
 
-    def identity(self) -> Identity:
+    def identity(self) -> AgentIdentity:
         """Who the agent is: what the configuration says, else IDENTITY.md."""
         written = read_identity(self.root)
         configured = self.settings.identity
         chosen = {name: getattr(configured, name) or getattr(written, name) for name in FACTS}
         chosen["name"] = configured.name or self.settings.name or written.name
-        return Identity(**chosen, problem=written.problem)
+        return AgentIdentity(**chosen, problem=written.problem)
 
     def close(self) -> None:
         for root in (self.root, *self.readable, self.outside, *self.stand_ins.values()):
@@ -171,7 +171,7 @@ def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Pat
         raise WorkspaceError(
             f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
         ) from None
-    trusted = is_own(root, foundation.vouched)
+    trusted = is_own_workspace(root, foundation.vouched)
     places = Places(
         user_home=_user_home(foundation),
         managed=foundation.home.skills,
@@ -200,8 +200,8 @@ def change_trust(foundation: Foundation, agent: AgentId, *, trusted: bool) -> tu
     home = foundation.home.path
     with open_room(foundation, agent) as room:
         if trusted and not room.trusted:
-            vouch(home, room.root)
-        elif not trusted and not withdraw(home, room.root) and room.trusted:
+            trust_folder(home, room.root)
+        elif not trusted and not revoke_trust(home, room.root) and room.trusted:
             raise UsageError(f"Retinue made {room.root.path} itself, so there is nothing to take back.")
         foundation.audit.record("workspace_trust", CLI, {"path": str(room.root.path), "trusted": trusted})
         return room.root.path, trusted
@@ -211,7 +211,7 @@ def is_trusted(foundation: Foundation, agent: AgentId) -> bool:
     """Whether an agent's workspace is its own; one that is not there yet will be."""
     try:
         with Root.open(locate_workspace(foundation, agent)) as root:
-            return is_own(root, foundation.vouched)
+            return is_own_workspace(root, foundation.vouched)
     except NotThere:
         return True
 

@@ -46,8 +46,8 @@ from retinue.runtime.rooms import AgentRoom, open_room, seed_agent
 from retinue.runtime.tools import SessionTools, make_tools
 from retinue.runtime.tracing import UNTRACED, Tracer, open_tracer
 from retinue.security.secrets import Secrets
-from retinue.sessions.maintenance import maintain
 from retinue.sessions.store import SessionStore
+from retinue.sessions.upkeep.maintenance import run_maintenance
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
@@ -271,7 +271,7 @@ class Runtime:
     def tidy(self, agent: AgentId) -> None:
         """Archive and delete what an agent's sessions need no more, as configured."""
         foundation = self.foundation
-        plan, _ = maintain(
+        plan, _ = run_maintenance(
             self.agent(agent).store,
             foundation.config.session.maintenance,
             foundation.clock.now(),

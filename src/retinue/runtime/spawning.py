@@ -49,7 +49,7 @@ from retinue.runtime.switchboard import Switchboard
 from retinue.sandbox.profile import find_loosening
 from retinue.security.content import Source as ContentSource
 from retinue.security.content import wrap_untrusted
-from retinue.sessions.forking import is_foreign
+from retinue.sessions.tree import has_untrusted_content
 from retinue.storage.lease import SessionLease
 
 log = logging.getLogger(__name__)
@@ -334,7 +334,7 @@ class Spawner:
         tree = store.open(child.session).tree
         spoken = (message.text for message in reversed(tree.messages) if isinstance(message, AssistantMessage))
         words = next((text for text in spoken if text.strip()), "")
-        return words, session.usage, child.foreign or is_foreign(tree)
+        return words, session.usage, child.foreign or has_untrusted_content(tree)
 
     async def _tell(self, child: Child) -> None:
         """Tell a parent what its child came to; nobody is told where there is nobody any more."""

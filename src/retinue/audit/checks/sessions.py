@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from retinue.audit.facts import Facts
 from retinue.audit.finding import Finding, MendSessions, Severity
-from retinue.sessions.checking import Fault
+from retinue.sessions.upkeep.check import TranscriptFault
 
 AREA = "sessions"
 
@@ -15,7 +15,7 @@ def check_sessions(facts: Facts) -> Iterator[Finding]:
     """What `retinue sessions check` finds, without what is only kept from earlier."""
     for agent in facts.agents:
         for found in agent.sessions.findings:
-            if found.fault is Fault.LEFTOVER:
+            if found.fault is TranscriptFault.LEFTOVER:
                 continue
             yield Finding(
                 AREA,

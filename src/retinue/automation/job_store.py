@@ -1,0 +1,189 @@
+"""The book of jobs: what is due, what ran, what failed. It is part of the home's database."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from retinue.automation.job_codec import decode_job, encode_job
+from retinue.automation.jobs import Job, JobRun, Outcome, after_run, plan_next
+from retinue.automation.schedule import At, due_slot, next_slot
+from retinue.core.clock import Clock, IdFactory, format_moment, parse_moment
+from retinue.core.errors import UsageError
+from retinue.core.keys import RunId
+from retinue.storage.database import Database
+
+MAX_JOBS = 20_000
+KEEP_RUNS = timedelta(days=7)
+
+_KEEP = """
+INSERT INTO jobs (id, agent, body, enabled, next_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, body = excluded.body, enabled = excluded.enabled,
+    next_at = excluded.next_at
+"""
+_ALL = "SELECT body FROM jobs ORDER BY rowid"
+_ONE = "SELECT body FROM jobs WHERE id = ?"
+_DUE = "SELECT body FROM jobs WHERE enabled AND next_at <= ? ORDER BY next_at LIMIT ?"
+_SOONEST = "SELECT min(next_at) FROM jobs WHERE enabled AND next_at IS NOT NULL"
+_BEGIN = (
+    "INSERT INTO job_runs (run, job, slot, reason, started_at, outcome, summary) VALUES (?, ?, ?, ?, ?, 'running', '')"
+)
+_END = "UPDATE job_runs SET outcome = ?, ended_at = ?, summary = ? WHERE run = ? AND outcome = 'running'"
+_REMARK = "UPDATE job_runs SET summary = trim(summary || char(10) || ?, char(10)) WHERE run = ?"
+_RUNS = "SELECT * FROM job_runs WHERE job = ? ORDER BY started_at DESC, rowid DESC LIMIT ?"
+_UNFINISHED = "SELECT * FROM job_runs WHERE outcome = 'running' ORDER BY rowid"
+_FORGET_RUNS = "DELETE FROM job_runs WHERE started_at < ? AND outcome <> 'running'"
+
+
+class JobStore:
+    """The jobs of a home and their runs. Several processes may share it; each slot is begun by one of them."""
+
+    def __init__(self, database: Database, clock: Clock, new_id: IdFactory) -> None:
+        self._database = database
+        self._clock = clock
+        self._new_id = new_id
+
+    def add(self, job: Job) -> Job:
+        """Keep a new job under an id of its own, due from now on."""
+        now = self._clock.now()
+        fresh = plan_next(replace(job, id=self._new_id()[:8], created_at=now, served=now), now)
+        if fresh.next_at is None and fresh.enabled is False and job.enabled:
+            raise UsageError(f"The job would never run: {job.schedule} is over. Give a later time.")
+        with self._database.change() as base:
+            if base.execute("SELECT count(*) FROM jobs").fetchone()[0] >= MAX_JOBS:
+                raise UsageError(f"There are {MAX_JOBS:,} jobs already. Remove some first.")
+            _write(base, fresh)
+        return fresh
+
+    def change(self, job: Job) -> Job:
+        """Keep a job that was edited; it is planned anew from now on."""
+        now = self._clock.now()
+        planned = plan_next(replace(job, served=max(job.served, now)), now)
+        with self._database.change() as base:
+            _write(base, planned)
+        return planned
+
+    def hasten(self, job: Job) -> Job:
+        """Let a job run as soon as somebody looks, besides its schedule; raises `UsageError` where it is paused."""
+        if not job.enabled:
+            raise UsageError(f"The job '{job.name}' is paused or over. Resume it first.")
+        hastened = replace(job, next_at=self._clock.now())
+        with self._database.change() as base:
+            _write(base, hastened)
+        return hastened
+
+    def remove(self, job: str) -> bool:
+        """Forget a job; its runs stay until they are old."""
+        with self._database.change() as base:
+            return base.execute("DELETE FROM jobs WHERE id = ?", (job,)).rowcount == 1
+
+    def get(self, job: str) -> Job:
+        """A job by its id or its name; raises `UsageError` where it is unknown or the name stands for several."""
+        rows = self._database.read(_ONE, (job,))
+        if rows:
+            return decode_job(rows[0]["body"])
+        named = [known for known in self.all() if known.name == job]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            ids = ", ".join(known.id for known in named)
+            raise UsageError(f"{len(named)} jobs are called '{job}'. Say which by its id: {ids}.")
+        known = ", ".join(f"{known.id} ({known.name})" for known in self.all()[:10]) or "none yet"
+        raise UsageError(f"There is no job '{job}'. Jobs: {known}.")
+
+    def all(self) -> tuple[Job, ...]:
+        return tuple(decode_job(row["body"]) for row in self._database.read(_ALL))
+
+    def soonest(self) -> datetime | None:
+        """When something is due next."""
+        (row,) = self._database.read(_SOONEST)
+        return parse_moment(row[0]) if row[0] else None
+
+    def due(self, most: int) -> tuple[Job, ...]:
+        """Jobs whose time has come, the longest waiting first."""
+        rows = self._database.read(_DUE, (format_moment(self._clock.now()), most))
+        return tuple(decode_job(row["body"]) for row in rows)
+
+    def begin(self, job: Job, run: RunId, reason: Literal["schedule", "manual"] = "schedule") -> JobRun | None:
+        """Note that a job runs now, and plan its next time; None where another process began it meanwhile."""
+        now = self._clock.now()
+        with self._database.change() as base:
+            row = base.execute(_ONE, (job.id,)).fetchone()
+            current = decode_job(row["body"]) if row else None
+            if current is None or (reason == "schedule" and current.next_at != job.next_at):
+                return None
+            due = due_slot(current.schedule, current.served, now) if reason == "schedule" else None
+            began = JobRun(job.id, run, due or now, _reason_for(current, due, reason), now)
+            base.execute(_BEGIN, (run, job.id, format_moment(began.slot), began.reason, format_moment(now)))
+            if began.reason != "manual":
+                served = max(current.served, began.slot)
+                _write(base, replace(current, served=served, next_at=_meanwhile(current, began.slot, now)))
+            elif reason == "schedule":
+                _write(base, plan_next(current, now))
+        return began
+
+    def end(self, run: JobRun, outcome: Outcome, summary: str) -> None:
+        """Note what came of a run, and let a job that failed rest."""
+        now = self._clock.now()
+        with self._database.change() as base:
+            if base.execute(_END, (outcome, format_moment(now), summary[:2_000], run.run)).rowcount != 1:
+                return
+            row = base.execute(_ONE, (run.job,)).fetchone()
+            if row is None or run.reason == "manual":
+                return
+            job = decode_job(row["body"])
+            if outcome in ("ok", "skipped") and job.delete_after_run:
+                base.execute("DELETE FROM jobs WHERE id = ?", (job.id,))
+                return
+            _write(base, after_run(job, run.slot, now, ok=outcome in ("ok", "skipped")))
+
+    def remark(self, run: JobRun, text: str) -> None:
+        """Add something to what is known of a run."""
+        with self._database.change() as base:
+            base.execute(_REMARK, (text[:500], run.run))
+
+    def runs(self, job: str, most: int = 20) -> tuple[JobRun, ...]:
+        """The latest runs of a job, newest first."""
+        return tuple(map(_read_run, self._database.read(_RUNS, (job, most))))
+
+    def unfinished(self) -> tuple[JobRun, ...]:
+        """Runs that were begun and not ended, by this process or by one that died."""
+        return tuple(map(_read_run, self._database.read(_UNFINISHED)))
+
+    def forget_old_runs(self) -> None:
+        with self._database.change() as base:
+            base.execute(_FORGET_RUNS, (format_moment(self._clock.now() - KEEP_RUNS),))
+
+
+def _reason_for(
+    job: Job, due: datetime | None, asked: Literal["schedule", "manual"]
+) -> Literal["schedule", "manual", "retry"]:
+    """Why a job runs; one whose time has come without a slot or a failure was hastened by somebody."""
+    if asked == "schedule" and job.failures:
+        return "retry"
+    return "schedule" if due is not None else "manual"
+
+
+def _meanwhile(job: Job, slot: datetime, now: datetime) -> datetime | None:
+    """When a job is next due while it runs; one that runs only once is settled when its run ends."""
+    return None if isinstance(job.schedule, At) else next_slot(job.schedule, max(slot, now))
+
+
+def _write(base: sqlite3.Connection, job: Job) -> None:
+    next_at = format_moment(job.next_at) if job.next_at else None
+    base.execute(_KEEP, (job.id, job.agent, encode_job(job), job.enabled, next_at))
+
+
+def _read_run(row: sqlite3.Row) -> JobRun:
+    return JobRun(
+        row["job"],
+        RunId(row["run"]),
+        parse_moment(row["slot"]),
+        row["reason"],
+        parse_moment(row["started_at"]),
+        row["outcome"],
+        parse_moment(row["ended_at"]) if row["ended_at"] else None,
+        row["summary"],
+    )

@@ -1,0 +1,61 @@
+"""Webhooks that were accepted and whose answers are still to be brought somewhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from retinue.core.clock import Clock, format_moment, parse_moment
+from retinue.core.keys import AgentId, RunId
+from retinue.storage.database import Database
+
+_KEEP = "INSERT OR IGNORE INTO hook_runs (run, body, accepted_at) VALUES (?, ?, ?)"
+_FORGET = "DELETE FROM hook_runs WHERE run = ?"
+_ALL = "SELECT run, body, accepted_at FROM hook_runs ORDER BY rowid"
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDelivery:
+    """What is to be done with the answer to a webhook; `timeout_seconds` is how long it may take."""
+
+    agent: AgentId
+    session: str
+    deliver: bool = True
+    channel: str | None = None
+    to: str | None = None
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRun:
+    """A webhook that an agent works on."""
+
+    run: RunId
+    errand: WebhookDelivery
+    accepted_at: datetime
+
+
+class WebhookStore:
+    """The webhooks of a home that are not over; a gateway that starts takes them up."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def keep(self, run: RunId, errand: WebhookDelivery) -> WebhookRun:
+        now = self._clock.now()
+        with self._database.change() as base:
+            base.execute(_KEEP, (run, json.dumps(asdict(errand)), format_moment(now)))
+        return WebhookRun(run, errand, now)
+
+    def forget(self, run: RunId) -> None:
+        with self._database.change() as base:
+            base.execute(_FORGET, (run,))
+
+    def unfinished(self) -> tuple[WebhookRun, ...]:
+        """What was accepted and not seen through, oldest first."""
+        return tuple(
+            WebhookRun(RunId(row["run"]), WebhookDelivery(**json.loads(row["body"])), parse_moment(row["accepted_at"]))
+            for row in self._database.read(_ALL)
+        )
