@@ -23,16 +23,15 @@ import numpy as np
 from bench.measure import PYTHON, Sheet, median_ms
 from retinue.core.clock import SystemClock
 from retinue.core.trust import Trust
-from retinue.memory.corpus import Corpus
-from retinue.memory.documents import Library, workspace_shelf
-from retinue.memory.embed import BuiltInEmbedder
+from retinue.memory.embedding import BuiltInEmbedder, normalise
 from retinue.memory.index import MemoryIndex
-from retinue.memory.query import parse_query
-from retinue.memory.search import Rules, search_view
-from retinue.memory.sqlite import SqliteStore
-from retinue.memory.stems import Stemmer
-from retinue.memory.store import FileRecord, IndexIdentity, NewChunk
-from retinue.memory.vectors import normalise
+from retinue.memory.notes import Corpus, Library, workspace_notes
+from retinue.memory.search.hybrid import search_view
+from retinue.memory.search.query import parse_query
+from retinue.memory.search.rules import SearchRules
+from retinue.memory.search.words import Stemmer
+from retinue.memory.store.protocol import FileRecord, IndexIdentity, NewChunk
+from retinue.memory.store.sqlite import SqliteStore
 from retinue.storage.files import Root
 
 _DIMS = 256
@@ -106,7 +105,7 @@ async def _measure_sync(folder: Path) -> list[dict[str, Any]]:
         size += (notes / f"note-{number}.md").write_text(text)
     index = MemoryIndex(
         SqliteStore(folder / "index.sqlite"),
-        Corpus(Library([workspace_shelf(Root.open(folder / "workspace"))])),
+        Corpus(Library([workspace_notes(Root.open(folder / "workspace"))])),
         SystemClock(),
         embedders=[BuiltInEmbedder()],
     )
@@ -147,7 +146,7 @@ def _measure_search(folder: Path, chunks: int) -> list[dict[str, Any]]:
     picked = [" ".join(dice.sample(words[:8_000], 5)) for _ in range(_QUESTIONS)]
     asked = [(parse_query(text), normalise(noise.normal(size=(1, _DIMS)).astype(np.float32))[0]) for text in picked]
     turn = iter(range(10**9))
-    rules = replace(Rules(), half_life_days=None)
+    rules = replace(SearchRules(), half_life_days=None)
 
     def search() -> None:
         query, vector = asked[next(turn) % len(asked)]

@@ -19,14 +19,13 @@ from typing import Any
 import anyio
 
 from evals.measure import SCALES, Line, Question, Scale, ask, build_index
-from retinue.memory.fusion import Weights
 from retinue.memory.index import MemoryIndex
-from retinue.memory.search import Rules
+from retinue.memory.search.rules import SearchRules, SearchWeights
 
-CONFIGURATIONS: Mapping[str, Rules] = {
-    "text only": Rules(weights=Weights.of(0, 1)),
-    "vectors only": Rules(weights=Weights.of(1, 0)),
-    "hybrid": Rules(),
+CONFIGURATIONS: Mapping[str, SearchRules] = {
+    "text only": SearchRules(weights=SearchWeights.of(0, 1)),
+    "vectors only": SearchRules(weights=SearchWeights.of(1, 0)),
+    "hybrid": SearchRules(),
 }
 
 
@@ -55,7 +54,7 @@ def read_questions(conversation: Mapping[str, Any], lines: Mapping[str, Line]) -
 
 
 async def measure(
-    asked: Sequence[tuple[MemoryIndex, Sequence[Question]]], rules: Rules, scale: Scale
+    asked: Sequence[tuple[MemoryIndex, Sequence[Question]]], rules: SearchRules, scale: Scale
 ) -> tuple[float, float]:
     """In how many of a hundred questions some, and all, of the evidence was shown."""
     found = [await ask(index, question, rules, scale) for index, questions in asked for question in questions]

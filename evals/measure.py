@@ -8,13 +8,12 @@ from pathlib import Path
 
 from retinue.core.clock import SystemClock
 from retinue.core.tokens import estimate_tokens
-from retinue.memory.corpus import Corpus
-from retinue.memory.documents import Library, workspace_shelf
-from retinue.memory.embed import BuiltInEmbedder
+from retinue.memory.embedding import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
-from retinue.memory.ranking import Hit, Limits
-from retinue.memory.search import Rules
-from retinue.memory.sqlite import SqliteStore
+from retinue.memory.notes import Corpus, Library, workspace_notes
+from retinue.memory.search.ranking import MemoryHit
+from retinue.memory.search.rules import SearchLimits, SearchRules
+from retinue.memory.store.sqlite import SqliteStore
 from retinue.storage.files import Root
 
 TOKENS = 2_400
@@ -44,19 +43,19 @@ class Scale:
     """How much may be shown: so many hits of so many characters, within so many characters or tokens in all."""
 
     name: str
-    limits: Limits
+    limits: SearchLimits
     tokens: int | None = None
 
 
 SCALES = (
-    Scale("any@6 chunks", Limits(6, 0.0, 1_700, 1_000_000)),
-    Scale("any@10 chunks", Limits(10, 0.0, 1_700, 1_000_000)),
-    Scale(f"any@6 {TOKENS} tokens", Limits(6, 0.35, 1_600, TOKENS * 5), TOKENS),
-    Scale(f"any@6 {CHARS} chars", Limits(6, 0.35, 700, CHARS)),
+    Scale("any@6 chunks", SearchLimits(6, 0.0, 1_700, 1_000_000)),
+    Scale("any@10 chunks", SearchLimits(10, 0.0, 1_700, 1_000_000)),
+    Scale(f"any@6 {TOKENS} tokens", SearchLimits(6, 0.35, 1_600, TOKENS * 5), TOKENS),
+    Scale(f"any@6 {CHARS} chars", SearchLimits(6, 0.35, 700, CHARS)),
 )
 
 
-def within(hits: Sequence[Hit], tokens: int | None) -> list[Hit]:
+def within(hits: Sequence[MemoryHit], tokens: int | None) -> list[MemoryHit]:
     """The first hits that together stay within so many tokens; the one that does not fit is cut."""
     if tokens is None:
         return list(hits)
@@ -76,7 +75,7 @@ def within(hits: Sequence[Hit], tokens: int | None) -> list[Hit]:
     return shown
 
 
-def is_shown(line: Line, hits: Iterable[Hit]) -> bool:
+def is_shown(line: Line, hits: Iterable[MemoryHit]) -> bool:
     """Whether a line stands whole in what is shown."""
     return any(
         hit.path == line.path and hit.start_line <= line.number <= hit.end_line and line.text in hit.snippet
@@ -84,16 +83,16 @@ def is_shown(line: Line, hits: Iterable[Hit]) -> bool:
     )
 
 
-async def build_index(workspace: Path, database: Path, *, rules: Rules | None = None) -> MemoryIndex:
+async def build_index(workspace: Path, database: Path, *, rules: SearchRules | None = None) -> MemoryIndex:
     """An index over the notes of a workspace, with the built-in embedder."""
-    corpus = Corpus(Library([workspace_shelf(Root.open(workspace, create=True))]))
+    corpus = Corpus(Library([workspace_notes(Root.open(workspace, create=True))]))
     index = MemoryIndex(SqliteStore(database), corpus, SystemClock(), embedders=[BuiltInEmbedder()], rules=rules)
     await index.sync()
     index.rely_on_watcher()
     return index
 
 
-async def ask(index: MemoryIndex, question: Question, rules: Rules, scale: Scale) -> list[bool]:
+async def ask(index: MemoryIndex, question: Question, rules: SearchRules, scale: Scale) -> list[bool]:
     """For each line of evidence whether it was shown."""
     result = await index.search(question.text, rules=replace(rules, limits=scale.limits))
     hits = within(result.hits, scale.tokens)

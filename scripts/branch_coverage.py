@@ -35,7 +35,6 @@ MODULES = (
     "agent/ledger.py",
     "dispatch/inbox.py",
     "runtime/turns/ledger.py",
-    "sessions/recovery.py",
     "sessions/repair.py",
     "storage/auditlog.py",
 )

@@ -30,14 +30,14 @@ from retinue.core.model import Failure
 from retinue.providers.credentials.cooldown import Cooldown
 from retinue.providers.credentials.profile_file import ProfileSummary
 from retinue.sandbox.sandboxes import Candidate
-from retinue.sessions.checking import Report
+from retinue.sessions.upkeep.check import CheckReport
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RUNNING = GatewayFacts(InstanceFacts(7, "http://127.0.0.1:1"), answers=True, local_token=True)
 AGENT = AgentFacts(
-    AgentId("main"), WorkspaceFacts(Path("/w")), Report(), ModelFacts("anthropic/one"), SandboxFacts(works=True)
+    AgentId("main"), WorkspaceFacts(Path("/w")), CheckReport(), ModelFacts("anthropic/one"), SandboxFacts(works=True)
 )
 
 

@@ -9,21 +9,21 @@ import pytest
 
 from retinue.automation.heartbeat import (
     ActiveWindow,
-    Said,
-    Situation,
-    Skip,
-    Wake,
-    asks_for_nothing,
+    DeliveredText,
+    HeartbeatSituation,
+    SkipReason,
+    WakeReason,
     digest_of,
     find_skip,
+    is_empty_checklist,
     is_repeat,
-    next_beat,
+    next_heartbeat,
     read_window,
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HALF_AN_HOUR = timedelta(minutes=30)
-QUIET = Situation(NOON, HALF_AN_HOUR, None, "- [ ] look at the inbox")
+QUIET = HeartbeatSituation(NOON, HALF_AN_HOUR, None, "- [ ] look at the inbox")
 
 
 @pytest.mark.parametrize(
@@ -31,20 +31,20 @@ QUIET = Situation(NOON, HALF_AN_HOUR, None, "- [ ] look at the inbox")
     [
         (QUIET, None),
         (replace(QUIET, checklist=None), None),
-        (replace(QUIET, every=timedelta()), Skip.OFF),
-        (replace(QUIET, every=timedelta(), wake=Wake.MANUAL), None),
-        (replace(QUIET, window=ActiveWindow(time(13), time(18))), Skip.OUTSIDE_HOURS),
-        (replace(QUIET, window=ActiveWindow(time(13), time(18)), wake=Wake.MANUAL), None),
-        (replace(QUIET, busy=True), Skip.BUSY),
-        (replace(QUIET, budget_left=False), Skip.BUDGET),
-        (replace(QUIET, budget_left=False, wake=Wake.MANUAL), Skip.BUDGET),
-        (replace(QUIET, checklist="# Heartbeat\n"), Skip.NOTHING_TO_DO),
-        (replace(QUIET, checklist="# Heartbeat\n", has_news=True, wake=Wake.COMMAND), None),
-        (replace(QUIET, since_last=timedelta(seconds=1)), Skip.NOTHING_NEW),
-        (replace(QUIET, since_last=timedelta(seconds=1), wake=Wake.MANUAL), None),
+        (replace(QUIET, every=timedelta()), SkipReason.OFF),
+        (replace(QUIET, every=timedelta(), wake=WakeReason.MANUAL), None),
+        (replace(QUIET, window=ActiveWindow(time(13), time(18))), SkipReason.OUTSIDE_HOURS),
+        (replace(QUIET, window=ActiveWindow(time(13), time(18)), wake=WakeReason.MANUAL), None),
+        (replace(QUIET, busy=True), SkipReason.BUSY),
+        (replace(QUIET, budget_left=False), SkipReason.BUDGET),
+        (replace(QUIET, budget_left=False, wake=WakeReason.MANUAL), SkipReason.BUDGET),
+        (replace(QUIET, checklist="# Heartbeat\n"), SkipReason.NOTHING_TO_DO),
+        (replace(QUIET, checklist="# Heartbeat\n", has_news=True, wake=WakeReason.COMMAND), None),
+        (replace(QUIET, since_last=timedelta(seconds=1)), SkipReason.NOTHING_NEW),
+        (replace(QUIET, since_last=timedelta(seconds=1), wake=WakeReason.MANUAL), None),
     ],
 )
-def test_when_a_heartbeat_makes_no_call(situation: Situation, skip: Skip | None) -> None:
+def test_when_a_heartbeat_makes_no_call(situation: HeartbeatSituation, skip: SkipReason | None) -> None:
     assert find_skip(situation) == skip
 
 
@@ -73,26 +73,26 @@ def test_without_hours_it_is_always_active() -> None:
     "checklist", ["", "\n\n", "# Heartbeat\n## Later", "- [ ]\n* [x]\n- ", "<!-- - mail\n- more -->", "```\n```\n---"]
 )
 def test_a_checklist_that_asks_for_nothing(checklist: str) -> None:
-    assert asks_for_nothing(checklist)
+    assert is_empty_checklist(checklist)
 
 
 @pytest.mark.parametrize(
     "checklist", ["- [ ] mail", "Look at the calendar.", "# Heartbeat\n\n1. mail", "<!-- x --> mail"]
 )
 def test_a_checklist_that_asks_for_something(checklist: str) -> None:
-    assert not asks_for_nothing(checklist)
+    assert not is_empty_checklist(checklist)
 
 
 def test_the_next_beat_follows_the_last_one() -> None:
-    assert next_beat(None, HALF_AN_HOUR, NOON) == NOON + HALF_AN_HOUR
-    assert next_beat(NOON - timedelta(minutes=10), HALF_AN_HOUR, NOON) == NOON + timedelta(minutes=20)
-    assert next_beat(NOON - timedelta(days=3), HALF_AN_HOUR, NOON) == NOON
-    assert next_beat(NOON + timedelta(days=1), HALF_AN_HOUR, NOON) == NOON + HALF_AN_HOUR  # the clock was set back
-    assert next_beat(NOON, timedelta(), NOON) is None
+    assert next_heartbeat(None, HALF_AN_HOUR, NOON) == NOON + HALF_AN_HOUR
+    assert next_heartbeat(NOON - timedelta(minutes=10), HALF_AN_HOUR, NOON) == NOON + timedelta(minutes=20)
+    assert next_heartbeat(NOON - timedelta(days=3), HALF_AN_HOUR, NOON) == NOON
+    assert next_heartbeat(NOON + timedelta(days=1), HALF_AN_HOUR, NOON) == NOON + HALF_AN_HOUR  # the clock was set back
+    assert next_heartbeat(NOON, timedelta(), NOON) is None
 
 
 def test_the_same_words_are_not_said_twice_in_a_day() -> None:
-    before = [Said(digest_of("The build is red."), NOON)]
+    before = [DeliveredText(digest_of("The build is red."), NOON)]
     assert is_repeat("the  build is RED.", before, NOON + timedelta(hours=23))
     assert not is_repeat("The build is red.", before, NOON + timedelta(hours=24))
     assert not is_repeat("The build is green.", before, NOON)

@@ -12,10 +12,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.automation.cron import WAITS, JobRunner
 from retinue.automation.job_codec import decode_job, encode_job
+from retinue.automation.job_runner import JobRunner, WAITS
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import BACKOFF, MOST_RETRIES, Delivery, Job, Mode
+from retinue.automation.jobs import BACKOFF, Delivery, DeliveryMode, Job, MAX_RETRIES
 from retinue.automation.schedule import At, Cron, Every, Schedule
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import UsageError
@@ -178,7 +178,7 @@ async def test_a_job_that_runs_once_is_tried_again_and_then_switched_off(book: J
     kept = book.add(job(IN_AN_HOUR))
     assistant = Assistant(clock, fails=lambda _: True)
     await spend(book, assistant, 12, step=timedelta(seconds=30))
-    assert len(assistant.seen) == 1 + MOST_RETRIES
+    assert len(assistant.seen) == 1 + MAX_RETRIES
     assert not book.get(kept.id).enabled
     assert {run.outcome for run in book.runs(kept.id)} == {"failed"}
 
@@ -223,7 +223,7 @@ async def test_only_so_many_run_at_once_and_the_longest_waiting_first(book: JobS
 
 
 async def test_a_silent_or_undelivered_job_tells_nobody(book: JobStore, clock: FrozenClock) -> None:
-    book.add(job(IN_AN_HOUR, delivery=Delivery(Mode.NONE)))
+    book.add(job(IN_AN_HOUR, delivery=Delivery(DeliveryMode.NONE)))
     assistant = Assistant(clock)
     await spend(book, assistant, 2)
     assert assistant.seen
@@ -259,7 +259,7 @@ def test_a_job_belongs_to_a_session(target: str) -> None:
 
 @pytest.mark.parametrize("schedule", [EVERY_HOUR, IN_AN_HOUR, Cron("0 9 * * 1-5", "Europe/Berlin")])
 def test_a_job_is_read_as_it_was_written(schedule: Schedule) -> None:
-    one = job(schedule, id="j1", delivery=Delivery(Mode.WEBHOOK, url="https://example.org/in"), model="opus")
+    one = job(schedule, id="j1", delivery=Delivery(DeliveryMode.WEBHOOK, url="https://example.org/in"), model="opus")
     assert decode_job(encode_job(one)) == one
 
 

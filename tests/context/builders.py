@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from retinue.core.envelope import Source
 from retinue.core.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolResult, said
 from retinue.core.trust import Trust
-from retinue.sessions.entries import Entry, EntryId, MessageAdded
+from retinue.sessions.entries import EntryId, MessageAdded, TranscriptEntry
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PHRASE = "the quick brown fox jumps over the lazy dog near a river bank while nobody watches it closely "
@@ -35,10 +35,10 @@ def gives(call: str, text: str, *, tool: str = "exec", failed: bool = False, tru
     return ToolResult(call, tool, (Text(text),), is_error=failed, trust=trust)
 
 
-def entries_of(messages: Sequence[Message], sources: Sequence[Source] | None = None) -> tuple[Entry, ...]:
+def entries_of(messages: Sequence[Message], sources: Sequence[Source] | None = None) -> tuple[TranscriptEntry, ...]:
     """The messages as a transcript holds them."""
     return tuple(
-        Entry(
+        TranscriptEntry(
             EntryId(f"e{at}"),
             EntryId(f"e{at - 1}") if at else None,
             START + timedelta(seconds=at),

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from retinue.context.compaction import (
     FlushState,
-    keep_of,
-    limits_of,
-    reserve_of,
+    answer_reserve,
     room_for_history,
     should_compact,
     should_flush,
+    summary_limits,
+    tokens_to_keep,
 )
 from retinue.context.settings import CompactionSettings, MemoryFlush
 from retinue.settings import size_in_bytes
@@ -24,11 +24,11 @@ FRESH = FlushState(compactions=0)
 
 
 def test_twenty_thousand_tokens_stay_free() -> None:
-    assert reserve_of(200_000, SETTINGS) == 20_000
-    assert reserve_of(200_000, SETTINGS.model_copy(update={"reserve_tokens": 30_000})) == 30_000
+    assert answer_reserve(200_000, SETTINGS) == 20_000
+    assert answer_reserve(200_000, SETTINGS.model_copy(update={"reserve_tokens": 30_000})) == 30_000
     assert not should_compact(180_000, 200_000, SETTINGS)
     assert should_compact(180_001, 200_000, SETTINGS)
-    assert keep_of(200_000, SETTINGS) == 20_000
+    assert tokens_to_keep(200_000, SETTINGS) == 20_000
 
 
 def test_notes_are_written_four_thousand_tokens_before_that() -> None:
@@ -67,7 +67,7 @@ def test_in_any_window_notes_come_before_compaction_and_what_stays_is_well_below
     assert window // 2 <= room < window
     assert should_flush(room, window, SETTINGS, FRESH)
     assert not should_flush(room // 2, window, SETTINGS, FRESH)
-    assert keep_of(window, SETTINGS) + limits_of(window, SETTINGS).most_tokens < room
+    assert tokens_to_keep(window, SETTINGS) + summary_limits(window, SETTINGS).most_tokens < room
 
 
 def test_sizes_are_checked_where_they_are_written() -> None:

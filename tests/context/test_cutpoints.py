@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.context.cutpoints import LEAST_WORTH, plan_cut, safe_cuts
+from retinue.context.cutpoints import MIN_WORTH, plan_cut, safe_cuts
 from retinue.context.measure import estimate
 from retinue.core.envelope import Source
 from retinue.core.messages import AssistantMessage, Message, UserMessage, said
@@ -30,7 +30,7 @@ def test_a_cut_never_separates_a_call_from_its_results(messages: tuple[Message, 
     assert entries[at].id == plan.first_kept
     assert (*repair(plan.head)[0], *repair(plan.kept)[0]) == repair(messages)[0]
     assert not [note for note in repair(plan.kept)[1] if "answers no call" in note]
-    assert estimate(plan.head) >= LEAST_WORTH
+    assert estimate(plan.head) >= MIN_WORTH
     assert estimate(plan.kept) <= keep or at == safe_cuts(messages)[-1]
 
 

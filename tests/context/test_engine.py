@@ -10,7 +10,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 
-from retinue.context.audit import HEADINGS
+from retinue.context.compaction import CompactionRefused, RefusalReason
 from retinue.context.engine import (
     NOTHING_TO_COMPACT,
     Assembled,
@@ -23,15 +23,15 @@ from retinue.context.engine import (
 )
 from retinue.context.fallback import FallbackEngine
 from retinue.context.measure import estimate
-from retinue.context.refusal import Refusal, Refused
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
+from retinue.context.summary_check import HEADINGS
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, ToolResult, said
 from retinue.core.trust import Trust
 from retinue.sessions.entries import Compacted, EntryId, Header, MessageAdded
-from retinue.sessions.transcript import Stamps, Transcript
+from retinue.sessions.transcript import EntryStamps, Transcript
 from tests.context.builders import START, answers, calls, entries_of, gives, histories, words
 
 pytestmark = pytest.mark.anyio
@@ -104,7 +104,7 @@ async def test_a_short_history_is_not_compacted() -> None:
 
 
 async def test_a_transcript_reads_back_the_summary_and_what_was_kept(tmp_path: Path) -> None:
-    stamps = Stamps(SystemClock())
+    stamps = EntryStamps(SystemClock())
     transcript = Transcript.create(tmp_path / "s.jsonl", Header(SessionId("s"), START, "", KEY), (), stamps)
     for message in LONG:
         transcript.append(MessageAdded(message))
@@ -149,7 +149,7 @@ class Plugin:
     async def ingest(self, session: SessionKey, message: Message, source: Source) -> None:
         await self._act("ingest")
 
-    async def compact(self, request: CompactRequest) -> Compaction | Refused:
+    async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         await self._act("compact")
         return Compaction(self.entry, 0)
 
@@ -221,11 +221,13 @@ async def test_an_engine_that_forgets_everything_is_not_believed() -> None:
 async def test_a_refusal_of_the_plugin_is_passed_on() -> None:
     @dataclass
     class Reluctant(Plugin):
-        async def compact(self, request: CompactRequest) -> Compaction | Refused:
-            return Refused("not now", Refusal.NOTHING)
+        async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
+            return CompactionRefused("not now", RefusalReason.NOTHING)
 
     told = Told()
-    assert await guarded(Reluctant(), told).compact(compact_request(LONG)) == Refused("not now", Refusal.NOTHING)
+    assert await guarded(Reluctant(), told).compact(compact_request(LONG)) == CompactionRefused(
+        "not now", RefusalReason.NOTHING
+    )
     assert not told
 
 

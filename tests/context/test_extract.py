@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.context.extract import LONGEST_LINE, Extract, Topic, extract_notes
-from retinue.context.measure import said_in
+from retinue.context.extract import MAX_LINE_CHARS, ExtractedNotes, Topic, extract_notes
+from retinue.context.measure import authored_text
 from retinue.core.messages import Message, ToolResult, UserMessage, said
 from retinue.core.trust import Trust
 from tests.context.builders import answers, calls, gives, histories
@@ -35,7 +35,7 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-def texts(extract: Extract, topic: Topic) -> list[str]:
+def texts(extract: ExtractedNotes, topic: Topic) -> list[str]:
     return [line.text for line in extract.lines if line.topic is topic]
 
 
@@ -43,10 +43,10 @@ def texts(extract: Extract, topic: Topic) -> list[str]:
 @given(TALK)
 def test_every_line_is_a_passage_of_the_conversation(messages: list[Message]) -> None:
     extract = extract_notes(messages)
-    sources = [squeezed(said_in(message)) for message in messages]
+    sources = [squeezed(authored_text(message)) for message in messages]
     for line in extract.lines:
         assert "\n" not in line.text
-        assert len(line.text) <= LONGEST_LINE
+        assert len(line.text) <= MAX_LINE_CHARS
         assert any(line.text in source for source in sources)
     headings = {f"### {topic.value}" for topic in Topic}
     written = [text for text in extract.markdown.splitlines() if text and text not in headings]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.context.audit import HEADINGS
+from retinue.context.compaction import CompactionRefused, RefusalReason, Summarise, SummaryLimits
 from retinue.context.cutpoints import CutPlan, plan_cut, summary_message
 from retinue.context.measure import estimate
-from retinue.context.refusal import Refusal, Refused, Summarise
 from retinue.context.settings import CompactionSettings, QualityGuard
-from retinue.context.summary import Summary, SummaryLimits, own_text, summarise
+from retinue.context.summary import Summary, model_text, summarise
+from retinue.context.summary_check import HEADINGS
 from retinue.core.errors import ModelError
 from retinue.core.messages import Message, said
 from retinue.core.trust import Trust
@@ -89,8 +89,8 @@ async def test_a_summary_that_stays_bad_is_refused(retries: int) -> None:
     script = Script(*["just words"] * (retries + 1))
     guard = SETTINGS.model_copy(update={"quality_guard": QualityGuard(max_retries=retries)})
     refused = await summarise(plain_plan(), script, guard, LIMITS)
-    assert isinstance(refused, Refused)
-    assert refused.because is Refusal.AUDIT
+    assert isinstance(refused, CompactionRefused)
+    assert refused.because is RefusalReason.AUDIT
     assert refused.reason.startswith("The summary was not good enough, so the history was kept. ")
     assert len(refused.problems) == len(HEADINGS) + 2
     assert not script.replies
@@ -100,8 +100,8 @@ async def test_without_the_check_anything_shorter_is_taken_but_nothing_longer() 
     for change in ({"mode": "default"}, {"quality_guard": QualityGuard(enabled=False)}):
         loose = SETTINGS.model_copy(update=change)
         assert isinstance(await summarise(plain_plan(), Script("just words"), loose, LIMITS), Summary)
-        assert isinstance(await summarise(plain_plan(), Script(words(2_000)), loose, LIMITS), Refused)
-        assert isinstance(await summarise(plain_plan(), Script(" "), loose, LIMITS), Refused)
+        assert isinstance(await summarise(plain_plan(), Script(words(2_000)), loose, LIMITS), CompactionRefused)
+        assert isinstance(await summarise(plain_plan(), Script(" "), loose, LIMITS), CompactionRefused)
 
 
 async def test_identifiers_can_be_left_to_the_users_own_words() -> None:
@@ -146,9 +146,9 @@ async def test_a_model_that_fails_or_hangs_costs_no_history() -> None:
     quick = SETTINGS.model_copy(update={"timeout_seconds": 0.01})
     failed = await summarise(plain_plan(), fail, SETTINGS, LIMITS)
     hung = await summarise(plain_plan(), hang, quick, LIMITS)
-    assert isinstance(failed, Refused)
-    assert isinstance(hung, Refused)
-    assert (failed.because, hung.because) == (Refusal.MODEL, Refusal.TIMEOUT)
+    assert isinstance(failed, CompactionRefused)
+    assert isinstance(hung, CompactionRefused)
+    assert (failed.because, hung.because) == (RefusalReason.MODEL, RefusalReason.TIMEOUT)
     assert failed.reason.endswith("The model is overloaded. Try again later.")
 
 
@@ -180,7 +180,7 @@ async def test_facts_are_put_behind_the_summary_and_kept_for_the_next_one() -> N
     entry = summary.as_compacted(plan)
     assert entry.first_kept == plan.first_kept
     assert entry.tokens_before == estimate([summary_message(before), *head, *plan.kept])
-    assert own_text(entry) == minutes(*names, ASK)
+    assert model_text(entry) == minutes(*names, ASK)
     assert entry.details["modifiedFiles"] == ["out.md", "src/b.py"]
 
 

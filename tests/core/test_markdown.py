@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from retinue.context.audit import audit_summary
 from retinue.context.prompt.build import build_turn_block
-from retinue.context.prompt.inputs import Recollection, TurnInputs
-from retinue.context.refresh import agents_sections
+from retinue.context.prompt.inputs import RecalledPassage, TurnInputs
+from retinue.context.rules_reminder import agents_sections
+from retinue.context.summary_check import check_summary
 from retinue.core.markdown import fence_after, read_heading
 from retinue.core.messages import said
-from retinue.memory.chunking import chunk_text
+from retinue.memory.sync.chunking import chunk_text
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def read_as_rules(text: str) -> object:
 
 
 def read_as_summary(text: str) -> object:
-    return audit_summary(text, [said("Hello")])
+    return check_summary(text, [said("Hello")])
 
 
 def read_as_memory(text: str) -> object:
-    return build_turn_block(TurnInputs(recollections=(Recollection("memory/a.md", text),)))
+    return build_turn_block(TurnInputs(recollections=(RecalledPassage("memory/a.md", text),)))
 
 
 @pytest.mark.parametrize("read", [read_as_note, read_as_rules, read_as_summary, read_as_memory])

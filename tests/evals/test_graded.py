@@ -14,9 +14,8 @@ from evals.held_out import HELD_OUT
 from evals.locomo import read_questions, write_notes
 from evals.measure import SCALES, Question, ask, build_index
 
-from retinue.memory.fusion import Weights
 from retinue.memory.index import MemoryIndex
-from retinue.memory.search import Rules
+from retinue.memory.search.rules import SearchRules, SearchWeights
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +68,7 @@ async def test_the_answer_is_shown_within_four_thousand_characters(diary: Path, 
     assert totals.chunks >= 2_000
     rates = await rate(index, questions)
     assert {kind: rate for kind, rate in rates.items() if rate < FLOORS[kind]} == {}
-    faded = Rules(half_life_days=30.0)
+    faded = SearchRules(half_life_days=30.0)
     old = [await ask(index, question, faded, BUDGET) for question in questions if question.kind in ("old", "exact")]
     assert all(map(all, old)), "age hid an answer"
     await index.aclose()
@@ -109,5 +108,5 @@ async def test_dialogues_become_notes_with_one_turn_a_line(tmp_path: Path) -> No
         "Ben: How lovely! [shares a green bird]",
     ]
     index = await build_index(tmp_path, tmp_path / "index.sqlite")
-    assert await ask(index, question, Rules(weights=Weights.of(0, 1)), SCALES[0]) == [True]
+    assert await ask(index, question, SearchRules(weights=SearchWeights.of(0, 1)), SCALES[0]) == [True]
     await index.aclose()

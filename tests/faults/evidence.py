@@ -11,9 +11,9 @@ from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, RunId
 from retinue.core.messages import ToolResult, UserMessage
 from retinue.dispatch.inbox import Inbox
-from retinue.sessions.entries import CallStarted, Entry, MessageAdded
+from retinue.sessions.entries import CallStarted, MessageAdded, TranscriptEntry
+from retinue.sessions.jsonl.tail import read_whole
 from retinue.sessions.store import SessionStore
-from retinue.sessions.tail import read_whole
 from retinue.storage.database import Database
 from retinue.storage.home_paths import HomePaths
 from tests.faults.server import TASK
@@ -29,7 +29,7 @@ class Evidence:
     """Acknowledged messages that have no outcome, and rows that are still open."""
     kept: tuple[str, ...]
     """The tasks of all messages that the inbox holds, in the order of acceptance."""
-    transcripts: dict[str, tuple[Entry, ...]]
+    transcripts: dict[str, tuple[TranscriptEntry, ...]]
     """By file name, archived ones too."""
     unreadable: tuple[str, ...]
     """Transcripts that do not open."""
@@ -47,7 +47,7 @@ class Evidence:
         ]
 
     @property
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[TranscriptEntry]:
         for entries in self.transcripts.values():
             yield from entries
 
@@ -115,7 +115,7 @@ def _inbox(home: HomePaths, accepted: dict[RunId, str]) -> tuple[tuple[str, ...]
         database.close()
 
 
-def _transcripts(home: HomePaths) -> tuple[dict[str, tuple[Entry, ...]], tuple[str, ...]]:
+def _transcripts(home: HomePaths) -> tuple[dict[str, tuple[TranscriptEntry, ...]], tuple[str, ...]]:
     folder = home.sessions(DEFAULT_AGENT)
     store = SessionStore(folder, SystemClock())
     unreadable = [

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from retinue.context.audit import HEADINGS
+from retinue.context.summary_check import HEADINGS
 from retinue.providers.stream import to_json
 from retinue.sessions.repair import NEVER_STARTED
 from retinue.testing.modelserver import ModelServer, Received

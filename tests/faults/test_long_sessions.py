@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.clock import SystemClock
-from retinue.sessions.tail import HEADER_LIMIT
-from retinue.sessions.transcript import Stamps, Transcript
+from retinue.sessions.jsonl.tail import HEADER_LIMIT
+from retinue.sessions.transcript import EntryStamps, Transcript
 from tests.faults.opener import LAST, make_long_session
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def test_a_long_session_shows_its_last_words_without_being_read_whole(tmp_path: 
 def test_a_long_session_that_was_never_summed_up_is_read_no_further_than_the_limit(tmp_path: Path) -> None:
     transcript = make_long_session(tmp_path, 3, compacted=False)
     limit = 1024 * 1024
-    opened = Transcript.open(transcript, Stamps(SystemClock()), limit=limit)
+    opened = Transcript.open(transcript, EntryStamps(SystemClock()), limit=limit)
     assert limit <= opened.bytes_read <= limit + HEADER_LIMIT
     assert opened.messages[-1].text == LAST
     assert opened.header is not None

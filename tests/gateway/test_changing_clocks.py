@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import Delivery, Job, Mode
+from retinue.automation.jobs import Delivery, DeliveryMode, Job
 from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client
 from retinue.core.keys import DEFAULT_AGENT
@@ -75,7 +75,7 @@ class Machine:
 
 
 def plain(name: str, schedule: At | Cron | Every) -> Job:
-    return Job("", name, DEFAULT_AGENT, schedule, f"Do {name}.", delivery=Delivery(Mode.NONE))
+    return Job("", name, DEFAULT_AGENT, schedule, f"Do {name}.", delivery=Delivery(DeliveryMode.NONE))
 
 
 def write_time(file: Path, at: datetime) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from retinue.core.clock import SystemClock
-from retinue.memory.corpus import Corpus
-from retinue.memory.documents import Library, Provenance, workspace_shelf, written_by_agent
-from retinue.memory.embed import BuiltInEmbedder, Embedder
+from retinue.memory.embedding import BuiltInEmbedder, Embedder
 from retinue.memory.index import MemoryIndex
-from retinue.memory.search import Rules
+from retinue.memory.notes import Corpus, Library, Provenance, workspace_notes, written_by_agent
+from retinue.memory.search.rules import SearchRules
 from retinue.memory.settings import ChunkingSettings
-from retinue.memory.sqlite import SqliteStore
+from retinue.memory.store.sqlite import SqliteStore
 from retinue.storage.files import Root
 
 WriteNote = Callable[[str, str], Path]
@@ -47,7 +46,7 @@ def open_index(tmp_path: Path, workspace: Path) -> Iterator[OpenIndex]:
         def make(
             *,
             embedders: Sequence[Embedder] | None = None,
-            rules: Rules | None = None,
+            rules: SearchRules | None = None,
             chunking: ChunkingSettings | None = None,
             provenance: Provenance = written_by_agent,
         ) -> MemoryIndex:
@@ -56,7 +55,7 @@ def open_index(tmp_path: Path, workspace: Path) -> Iterator[OpenIndex]:
             stack.callback(store.close)
             return MemoryIndex(
                 store,
-                Corpus(Library([workspace_shelf(root)]), chunking or ChunkingSettings(), provenance),
+                Corpus(Library([workspace_notes(root)]), chunking or ChunkingSettings(), provenance),
                 SystemClock(),
                 embedders=[BuiltInEmbedder()] if embedders is None else embedders,
                 rules=rules,

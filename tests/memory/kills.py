@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from retinue.memory.index import MemoryIndex, narrowed
+from retinue.memory.index import MemoryIndex
+from retinue.memory.search.rules import with_limits
 from tests.memory.worker import READY, open_index
 
 QUESTIONS = ("harbour wall 17", "bread 3", "who repaired the boat", "XK-00021-A")
@@ -83,7 +84,7 @@ async def compare_with_new(workspace: Path, database: Path) -> None:
 
 
 async def _ask(index: MemoryIndex) -> list[object]:
-    rules = narrowed(index.rules, max_results=20, min_score=0.0)
+    rules = with_limits(index.rules, max_results=20, min_score=0.0)
     answers = [(await index.search(question, rules=rules, refresh=False)).hits for question in QUESTIONS]
     if not all(answers):
         raise AssertionError("a question found nothing")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock, SystemClock
-from retinue.memory.documents import Library, Provenance, written_by_agent
 from retinue.memory.index import MemoryIndex
+from retinue.memory.notes import Library, Provenance, written_by_agent
 from retinue.memory.qmd.index import QmdIndex
 from retinue.memory.qmd.memory import QmdMemory
 from retinue.memory.qmd.program import QmdFolders, QmdProgram

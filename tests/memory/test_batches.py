@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from retinue.core.clock import Clock, SystemClock
-from retinue.memory.bulk import FEWEST, LONGEST_PAUSE_SECONDS, Use, next_pause
-from retinue.memory.corpus import Corpus
-from retinue.memory.documents import Library, workspace_shelf
-from retinue.memory.index import MemoryIndex, SyncReport
+from retinue.memory.backend import SyncReport
+from retinue.memory.index import MemoryIndex
+from retinue.memory.notes import Corpus, Library, workspace_notes
 from retinue.memory.settings import MemorySearchSettings
-from retinue.memory.sqlite import SqliteStore
+from retinue.memory.store.sqlite import SqliteStore
+from retinue.memory.sync.batches import BatchUse, MAX_PAUSE_SECONDS, MIN_BATCH_TEXTS, next_pause
 from retinue.providers.embeddings.batches import BatchTerms, read_answer, read_state
 from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
 from retinue.runtime.memory.notebook import make_embedders
@@ -26,7 +26,7 @@ from tests.memory.conftest import WriteNote
 
 pytestmark = pytest.mark.anyio
 
-MANY = FEWEST + 20
+MANY = MIN_BATCH_TEXTS + 20
 
 
 async def no_wait(seconds: float) -> None:
@@ -54,7 +54,7 @@ def open_at(
     embedder = RemoteEmbedder(
         EmbeddingEndpoint("openai", "m", url, "key"), terms=terms or BatchTerms(poll_seconds=0.001), sleep=no_wait
     )
-    library = Library([workspace_shelf(Root.open(workspace))])
+    library = Library([workspace_notes(Root.open(workspace))])
     store = SqliteStore(workspace.parent / "index.sqlite")
     return MemoryIndex(store, Corpus(library), clock or SystemClock(), embedders=[embedder])
 
@@ -65,7 +65,7 @@ def write_many(write: WriteNote, count: int = MANY) -> None:
 
 
 async def see_through(index: MemoryIndex) -> SyncReport:
-    report = await index.sync(use=Use.SEE_THROUGH)
+    report = await index.sync(use=BatchUse.WAIT)
     await index.aclose()
     return report
 
@@ -76,7 +76,7 @@ async def test_many_texts_are_embedded_in_a_batch(
     write_many(write)
     index = open_at(url, workspace)
     progress: list[tuple[str, int, int]] = []
-    report = await index.sync(use=Use.SEE_THROUGH, progress=lambda *step: progress.append(step))
+    report = await index.sync(use=BatchUse.WAIT, progress=lambda *step: progress.append(step))
     assert (report.embedded, report.waiting, report.reason, report.notes) == (MANY, 0, None, ())
     assert server.embedded_directly == []
     assert ("embedding in batches", MANY, MANY) in progress
@@ -90,19 +90,19 @@ async def test_many_texts_are_embedded_in_a_batch(
 async def test_a_few_texts_do_not_wait_for_a_batch(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:
-    write_many(write, FEWEST - 1)
+    write_many(write, MIN_BATCH_TEXTS - 1)
     report = await see_through(open_at(url, workspace))
-    assert report.embedded == len(server.embedded_directly) == FEWEST - 1
+    assert report.embedded == len(server.embedded_directly) == MIN_BATCH_TEXTS - 1
     assert not server.batches
 
 
 async def test_very_many_texts_go_in_several_batches_but_not_all_at_once(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:
-    write_many(write, 4 * FEWEST)
-    terms = BatchTerms(poll_seconds=0.001, largest=FEWEST, concurrency=2)
+    write_many(write, 4 * MIN_BATCH_TEXTS)
+    terms = BatchTerms(poll_seconds=0.001, largest=MIN_BATCH_TEXTS, concurrency=2)
     report = await see_through(open_at(url, workspace, terms=terms))
-    assert (report.embedded, report.notes) == (4 * FEWEST, ())
+    assert (report.embedded, report.notes) == (4 * MIN_BATCH_TEXTS, ())
     assert (len(server.batches), server.running_at_once) == (4, 2)
     assert not server.embedded_directly
 
@@ -182,8 +182,8 @@ async def test_a_rebuild_goes_on_with_the_batch_that_is_under_way(
     terms = BatchTerms(wait=False)
     await see_through(open_at(url, workspace, terms=terms))
     index = open_at(url, workspace, terms=terms)
-    assert (await index.sync(force=True, use=Use.HAND_OVER)).waiting == MANY
-    assert (await index.sync(force=True, use=Use.HAND_OVER)).totals.embedded == MANY
+    assert (await index.sync(force=True, use=BatchUse.SUBMIT)).waiting == MANY
+    assert (await index.sync(force=True, use=BatchUse.SUBMIT)).totals.embedded == MANY
     assert len(server.batches) == 1
     await index.aclose()
 
@@ -207,11 +207,11 @@ async def test_a_batch_that_takes_too_long_is_cancelled(
     clock = FrozenClock()
     write_many(write)
     index = open_at(url, workspace, clock=clock, terms=BatchTerms(wait=False, timeout_seconds=3600))
-    assert (await index.sync(use=Use.HAND_OVER)).waiting == MANY
+    assert (await index.sync(use=BatchUse.SUBMIT)).waiting == MANY
     clock.advance(timedelta(minutes=59))
-    assert (await index.sync(use=Use.HAND_OVER)).waiting == MANY
+    assert (await index.sync(use=BatchUse.SUBMIT)).waiting == MANY
     clock.advance(timedelta(minutes=2))
-    report = await index.sync(use=Use.HAND_OVER)
+    report = await index.sync(use=BatchUse.SUBMIT)
     assert (report.waiting, len(server.embedded_directly)) == (0, MANY)
     assert "took longer than 60 minutes" in " ".join(report.notes)
     assert "POST /batches/batch_0/cancel" in server.asked
@@ -220,11 +220,11 @@ async def test_a_batch_that_takes_too_long_is_cancelled(
 
 def test_looks_become_rarer() -> None:
     pauses = [2.0]
-    while pauses[-1] < LONGEST_PAUSE_SECONDS:
+    while pauses[-1] < MAX_PAUSE_SECONDS:
         pauses.append(next_pause(pauses[-1]))
     assert pauses[:3] == [2.0, 3.0, 4.5]
     assert len(pauses) < 12
-    assert next_pause(LONGEST_PAUSE_SECONDS) == LONGEST_PAUSE_SECONDS
+    assert next_pause(MAX_PAUSE_SECONDS) == MAX_PAUSE_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.memory.chunking import chunk_text, weigh
+from retinue.memory.sync.chunking import chunk_text, text_weight
 
 LINES = st.lists(st.text(alphabet="ab 世\t#`", max_size=60), max_size=60)
 
@@ -29,9 +29,9 @@ def test_every_chunk_is_exactly_the_lines_it_names(lines: list[str], tokens: int
     covered: set[int] = set()
     for chunk in chunk_text(text, tokens=tokens, overlap=overlap):
         named = real[chunk.start_line - 1 : chunk.end_line]
-        if all(weigh(line) < max(32, tokens * 4) for line in named):
+        if all(text_weight(line) < max(32, tokens * 4) for line in named):
             assert chunk.text == "\n".join(named)
-        assert weigh(chunk.text) <= max(32, tokens * 4)
+        assert text_weight(chunk.text) <= max(32, tokens * 4)
         covered.update(range(chunk.start_line, chunk.end_line + 1))
     assert {number for number, line in enumerate(real, start=1) if line.strip()} <= covered
 

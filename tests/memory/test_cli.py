@@ -16,7 +16,7 @@ from retinue.cli.workspace import init
 from retinue.core.clock import SystemClock
 from retinue.core.errors import OutsideRoot
 from retinue.core.keys import DEFAULT_AGENT
-from retinue.memory.bulk import FEWEST
+from retinue.memory.sync.batches import MIN_BATCH_TEXTS
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
 from tests.memory.batchserver import BatchServer
@@ -142,13 +142,13 @@ def test_vectors_of_texts_that_are_gone_are_kept_unless_that_is_switched_off(
 
 def test_the_command_embeds_in_a_batch_and_says_what_went_wrong(home: Path) -> None:
     server = BatchServer(broken=("note 5.",))
-    for n in range(FEWEST):
+    for n in range(MIN_BATCH_TEXTS):
         note(home, f"memory/{n}.md", f"This is note {n}.")
     with server.running() as url:
         batch = {"enabled": True, "pollIntervalMs": 1}
         configure(home, provider="openai-compatible", model="m", remote={"baseUrl": url, "batch": batch})
         told = data("index")
-    assert (told["embedded"], told["waiting"], told["reason"]) == (FEWEST, 0, None)
+    assert (told["embedded"], told["waiting"], told["reason"]) == (MIN_BATCH_TEXTS, 0, None)
     assert told["notes"] == ["1 of 100 texts of a batch failed and are embedded directly: this text cannot be embedded"]
     assert len(server.embedded_directly) == 1
 

@@ -13,15 +13,14 @@ import anyio
 import pytest
 
 from retinue.core.trust import Trust
-from retinue.memory.embed import BuiltInEmbedder
+from retinue.memory.embedding import BuiltInEmbedder
 from retinue.memory.errors import IndexDamaged
-from retinue.memory.fusion import Weights
-from retinue.memory.index import MemoryIndex, narrowed
-from retinue.memory.search import Rules
+from retinue.memory.index import MemoryIndex
+from retinue.memory.search.rules import SearchRules, SearchWeights, with_limits
 from retinue.memory.settings import ChunkingSettings
-from retinue.memory.store import Vector
+from retinue.memory.store.protocol import Vector
 from tests.memory.conftest import OpenIndex, WriteNote
-from tests.memory.test_embed import Fixed
+from tests.memory.test_embedding import Fixed
 
 pytestmark = pytest.mark.anyio
 
@@ -165,7 +164,7 @@ async def test_an_exact_code_in_an_old_note_comes_first_even_with_decay(
     write("memory/2021-02-09.md", "Alarm: reset it with service code 91-KLO-7.\n")
     for n in range(1, 29):
         write(f"memory/2026-10-{n:02}.md", f"The alarm was tested, service code 91-KLO-{n + 10}, all quiet.\n")
-    index = open_index(rules=replace(Rules(), half_life_days=30.0))
+    index = open_index(rules=replace(SearchRules(), half_life_days=30.0))
     assert (await found(index, "91-KLO-7"))[0] == "memory/2021-02-09.md#L1"
     assert (await found(index, "what is service code 91-KLO-7 for?"))[0] == "memory/2021-02-09.md#L1"
 
@@ -273,12 +272,14 @@ async def test_limits_of_one_search(open_index: OpenIndex, write: WriteNote) -> 
     for n in range(10):
         write(f"memory/{n}.md", f"harbour {n}")
     index = open_index()
-    assert len((await index.search("harbour", rules=narrowed(index.rules, max_results=2))).hits) == 2
-    assert len((await index.search("harbour", rules=narrowed(index.rules, min_score=1.0))).hits) < 10
+    assert len((await index.search("harbour", rules=with_limits(index.rules, max_results=2))).hits) == 2
+    assert len((await index.search("harbour", rules=with_limits(index.rules, min_score=1.0))).hits) < 10
 
 
-@pytest.mark.parametrize("rules", [Rules(fusion="rrf"), Rules(diversity=0.7), Rules(weights=Weights.of(1, 0))])
-async def test_other_ways_to_rank_find_it_too(open_index: OpenIndex, write: WriteNote, rules: Rules) -> None:
+@pytest.mark.parametrize(
+    "rules", [SearchRules(fusion="rrf"), SearchRules(diversity=0.7), SearchRules(weights=SearchWeights.of(1, 0))]
+)
+async def test_other_ways_to_rank_find_it_too(open_index: OpenIndex, write: WriteNote, rules: SearchRules) -> None:
     write("memory/a.md", "The harbour is closed.")
     write("memory/b.md", "The garden is open.")
     assert (await open_index(rules=rules).search("harbour closed")).hits[0].path == "memory/a.md"
@@ -290,7 +291,7 @@ async def test_an_empty_memory_and_an_empty_question_find_nothing(open_index: Op
     write("memory/a.md", "words")
     index.mark_dirty()
     for question in ("", "   ", "???", "\0", '"'):
-        assert (await index.search(question, rules=narrowed(index.rules, min_score=0.99))).hits == ()
+        assert (await index.search(question, rules=with_limits(index.rules, min_score=0.99))).hits == ()
 
 
 async def test_reading_goes_on_where_it_stopped(open_index: OpenIndex, write: WriteNote) -> None:
@@ -319,7 +320,7 @@ async def test_a_damaged_database_is_made_again(
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
     index = open_index()
-    assert len((await index.search("harbour", rules=narrowed(index.rules, max_results=50))).hits) > 5
+    assert len((await index.search("harbour", rules=with_limits(index.rules, max_results=50))).hits) > 5
     assert (await index.status()).totals.files == 60
 
 
@@ -388,9 +389,9 @@ async def test_a_message_does_not_wait_for_a_damaged_index(
     with closing(sqlite3.connect(tmp_path / "index.sqlite")) as base, base:
         base.execute("DROP TABLE chunks_fts")
     with pytest.raises(IndexDamaged):
-        await index.recall("pelicans", rules=Rules(), seconds=1.0)
+        await index.recall("pelicans", rules=SearchRules(), seconds=1.0)
     await index.sync()
-    assert len((await index.recall("pelicans", rules=Rules(), seconds=1.0)).hits) == 1
+    assert len((await index.recall("pelicans", rules=SearchRules(), seconds=1.0)).hits) == 1
 
 
 class Asked(BuiltInEmbedder):
@@ -410,11 +411,13 @@ async def test_a_message_is_not_embedded_while_there_is_nothing_to_find(
     index, elsewhere = open_index(embedders=[embedder]), open_index(embedders=[BuiltInEmbedder()])
     await index.sync()
     for _ in range(3):
-        assert (await index.recall("pelicans", rules=Rules(), seconds=1.0)).hits == ()
+        assert (await index.recall("pelicans", rules=SearchRules(), seconds=1.0)).hits == ()
     assert embedder.times == 1, "after the first it is known"
     write("memory/a.md", "pelicans")
     await elsewhere.sync()
-    assert len((await index.recall("pelicans", rules=Rules(), seconds=1.0)).hits) == 1, "another process indexed it"
+    assert len((await index.recall("pelicans", rules=SearchRules(), seconds=1.0)).hits) == 1, (
+        "another process indexed it"
+    )
     assert embedder.times == 2
 
 

@@ -16,13 +16,13 @@ from retinue.cli.memory import memory as memory_command
 from retinue.cli.workspace import init
 from retinue.core.errors import OutsideRoot
 from retinue.core.trust import Trust
-from retinue.memory.bulk import Use
-from retinue.memory.documents import Library, Shelf, workspace_shelf
-from retinue.memory.index import narrowed
+from retinue.memory.notes import Library, NoteFolder, workspace_notes
 from retinue.memory.qmd.collections import clean_name, plan_collections
-from retinue.memory.qmd.memory import MOST_FAILURES, REST_SECONDS
-from retinue.memory.qmd.questions import ask_by_meaning, ask_for_all, ask_for_any
-from retinue.memory.query import parse_query
+from retinue.memory.qmd.memory import MAX_FAILURES, REST_SECONDS
+from retinue.memory.qmd.messages import query_by_meaning, query_for_all, query_for_any
+from retinue.memory.search.query import parse_query
+from retinue.memory.search.rules import with_limits
+from retinue.memory.sync.batches import BatchUse
 from retinue.storage.files import Root
 from retinue.testing.clock import FrozenClock
 from tests.memory.conftest import OpenIndex, WriteNote
@@ -126,7 +126,7 @@ async def test_the_rules_of_one_search_hold(
     ]
     trusted = replace(memory.rules, origins=frozenset({Trust.AGENT}))
     assert [hit.path[7] for hit in (await memory.search("harbour", rules=trusted)).hits] == ["b", "c", "d"]
-    few = narrowed(memory.rules, max_results=10, min_score=0.5)
+    few = with_limits(memory.rules, max_results=10, min_score=0.5)
     assert [hit.path[7] for hit in (await memory.search("harbour", rules=few)).hits] == ["a", "b", "c"]
 
 
@@ -190,7 +190,7 @@ async def test_without_the_program_everything_still_works(
 ) -> None:
     write("memory/a.md", "The harbour is closed.")
     memory = make_memory(tmp_path / "nowhere" / "qmd", base, open_index())
-    report = await memory.sync(use=Use.SEE_THROUGH)
+    report = await memory.sync(use=BatchUse.WAIT)
     assert (report.backend, report.instead_of, report.totals.files) == ("builtin", "qmd", 1)
     assert "was not found" in (report.reason or "")
     assert [hit.path for hit in (await memory.search("harbour", seconds=PATIENCE)).hits] == ["memory/a.md"]
@@ -204,7 +204,7 @@ async def test_after_failures_in_a_row_the_program_is_left_alone_for_a_while(
     clock = FrozenClock()
     memory = make_memory(stand_in.program, base, open_index(), clock=clock, limits={"timeoutMs": PATIENCE})
     stand_in.tell("search", "sys.exit(1)")
-    for _ in range(MOST_FAILURES):
+    for _ in range(MAX_FAILURES):
         await memory.search("harbour", seconds=PATIENCE)
     stand_in.forget("search")
     stand_in.clear()
@@ -260,7 +260,7 @@ async def test_collections_follow_the_settings_and_nothing_else_stays(
     write("MEMORY.md", "Facts.")
     config = make_folders(base).config_file
     with Root.open(workspace) as root:
-        first = Library([workspace_shelf(root, ["docs", "docs/guide.md"])])
+        first = Library([workspace_notes(root, ["docs", "docs/guide.md"])])
         memory = make_memory(stand_in.program, base, open_index(), library=first)
         assert (await memory.update()).totals.files == 3
         added = [call["argv"][4:] for call in stand_in.calls() if call["argv"][2:4] == ["collection", "add"]]
@@ -275,7 +275,7 @@ async def test_collections_follow_the_settings_and_nothing_else_stays(
         known["collections"]["stray"] = {"path": "/etc", "pattern": "*"}
         config.write_text(json.dumps(known))
         stand_in.clear()
-        memory = make_memory(stand_in.program, base, open_index(), library=Library([workspace_shelf(root)]))
+        memory = make_memory(stand_in.program, base, open_index(), library=Library([workspace_notes(root)]))
         await memory.update()
     assert sorted(stand_in.commands()) == ["collection add"] + ["collection remove"] * 4 + ["update"]
     assert json.loads(config.read_text())["collections"] == {
@@ -318,7 +318,7 @@ async def test_only_searching_by_meaning_embeds(
     memory = make_memory(stand_in.program, base, open_index(), searchMode=mode)
     await memory.sync()
     assert "embed" not in stand_in.commands()
-    await memory.sync(use=Use.SEE_THROUGH)
+    await memory.sync(use=BatchUse.WAIT)
     assert [command for command in stand_in.commands() if command == "embed"] == expected
 
 
@@ -360,10 +360,10 @@ def test_collections_are_named_so_that_nobody_confuses_them(tmp_path: Path) -> N
     (tmp_path / "b" / "[draft], 1.md").write_text("x")
     with Root.open(tmp_path / "Team Notes!") as team, Root.open(tmp_path / "b") as other:
         shelves = [
-            Shelf(team, "memory", "extra/Team Notes!/", folders=(".",)),
-            Shelf(other, "memory", "qmd/team-notes/", folders=(".",), pattern="*.md"),
-            Shelf(other, "memory", "extra/b/", files=("[draft], 1.md", "none.md")),
-            Shelf(team, "sessions", "sessions/", folders=("gone",)),
+            NoteFolder(team, "memory", "extra/Team Notes!/", folders=(".",)),
+            NoteFolder(other, "memory", "qmd/team-notes/", folders=(".",), pattern="*.md"),
+            NoteFolder(other, "memory", "extra/b/", files=("[draft], 1.md", "none.md")),
+            NoteFolder(team, "sessions", "sessions/", folders=("gone",)),
         ]
         planned = plan_collections(shelves, "My Agent")
     assert [(item.name, item.pattern, item.prefix) for item in planned] == [
@@ -392,7 +392,7 @@ def test_collections_are_named_so_that_nobody_confuses_them(tmp_path: Path) -> N
 )
 def test_a_question_becomes_words_and_never_syntax(question: str, every: str, some: str) -> None:
     query = parse_query(question)
-    assert (ask_for_all(query), ask_for_any(query)) == (every, some)
+    assert (query_for_all(query), query_for_any(query)) == (every, some)
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_a_question_becomes_words_and_never_syntax(question: str, every: str, so
     ],
 )
 def test_a_question_by_meaning_is_left_as_it_is_without_syntax(question: str, asked: str) -> None:
-    assert ask_by_meaning(parse_query(question)) == asked
+    assert query_by_meaning(parse_query(question)) == asked
 
 
 def test_a_pattern_narrows_a_shelf_as_the_program_does(tmp_path: Path) -> None:
@@ -414,14 +414,14 @@ def test_a_pattern_narrows_a_shelf_as_the_program_does(tmp_path: Path) -> None:
     with Root.open(tmp_path) as root:
 
         def listed(pattern: str) -> list[str]:
-            shelf = Shelf(root, "memory", "qmd/x/", folders=(".",), pattern=pattern)
+            shelf = NoteFolder(root, "memory", "qmd/x/", folders=(".",), pattern=pattern)
             return [file.path for file in Library([shelf]).list().files]
 
         assert listed("*.md") == ["qmd/x/a.md"]
         assert listed("**/*.md") == ["qmd/x/a.md", "qmd/x/sub/b.md", "qmd/x/sub/c.md"]
         assert listed("sub/{b,d}.*") == ["qmd/x/sub/b.md"]
         assert listed("a.md, sub/c.md") == ["qmd/x/a.md", "qmd/x/sub/c.md"]
-        narrow = Library([Shelf(root, "memory", "qmd/x/", folders=(".",), pattern="*.md")])
+        narrow = Library([NoteFolder(root, "memory", "qmd/x/", folders=(".",), pattern="*.md")])
         with pytest.raises(OutsideRoot):
             narrow.read("qmd/x/sub/b.md")
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from retinue.memory.errors import QmdFailed
-from retinue.memory.qmd.answers import Lead, UpdateCounts, parse_counts, parse_leads
+from retinue.memory.qmd.messages import QmdMatch, UpdateCounts, parse_counts, parse_matches
 from retinue.memory.qmd.program import QmdProgram
 from tests.memory.stand_in import HANG, StandIn, make_folders
 
@@ -161,7 +161,7 @@ async def test_a_file_that_is_no_program_is_a_failure(tmp_path: Path) -> None:
 )
 def test_an_answer_that_is_none_is_a_failure(text: str) -> None:
     with pytest.raises(QmdFailed, match=r"The program's answer"):
-        parse_leads(text)
+        parse_matches(text)
 
 
 def test_an_answer_is_read_with_the_line_of_its_snippet() -> None:
@@ -171,10 +171,10 @@ def test_an_answer_is_read_with_the_line_of_its_snippet() -> None:
       {"file": "qmd://c/c.md", "score": 0.25},
       {"file": "qmd://c", "score": 0.2}
     ]"""
-    assert parse_leads(text) == (
-        Lead("c", "sub/a b?.md", 4, 1.0),
-        Lead("c", "b.md", 12, 0.0),
-        Lead("c", "c.md", 1, 0.25),
+    assert parse_matches(text) == (
+        QmdMatch("c", "sub/a b?.md", 4, 1.0),
+        QmdMatch("c", "b.md", 12, 0.0),
+        QmdMatch("c", "c.md", 1, 0.25),
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.memory.query import find_dates, is_identifier, parse_query, spell_date
-from retinue.memory.stems import Stemmer
+from retinue.memory.search.query import find_dates, format_date, is_identifier, parse_query
+from retinue.memory.search.words import Stemmer
 
 
 def test_stop_words_are_left_out() -> None:
@@ -66,7 +66,7 @@ def test_a_day_that_is_not_in_the_calendar_is_none() -> None:
 
 
 def test_a_day_is_spelled_in_the_words_people_ask_with() -> None:
-    assert {"2023-05-08", "8", "may", "2023"} <= set(spell_date(date(2023, 5, 8)).split())
+    assert {"2023-05-08", "8", "may", "2023"} <= set(format_date(date(2023, 5, 8)).split())
 
 
 def test_scripts_without_spaces_become_pairs_beside_the_words() -> None:

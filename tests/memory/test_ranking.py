@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.trust import Trust
-from retinue.memory.fusion import (
+from retinue.memory.search.fusion import (
     DECAY_FLOOR,
-    Parts,
-    Weights,
-    decay,
+    ScoreParts,
+    age_decay,
     diversify,
     reciprocal_ranks,
-    share_of_best,
-    trust_in_words,
+    relative_to_best,
+    word_confidence,
 )
-from retinue.memory.lexical import Match, weigh_lines, weigh_terms
-from retinue.memory.query import parse_query
-from retinue.memory.ranking import Candidate, Limits, rank, show
-from retinue.memory.snippets import Line, cut_line, cut_snippet
-from retinue.memory.stems import Stemmer
-from retinue.memory.store import Source, StoredChunk, Totals
+from retinue.memory.search.lexical import TermMatch, weigh_lines, weigh_terms
+from retinue.memory.search.query import parse_query
+from retinue.memory.search.ranking import ScoredChunk, build_hits, sort_by_score
+from retinue.memory.search.rules import SearchLimits, SearchWeights
+from retinue.memory.search.snippets import ScoredLine, cut_snippet, split_long_line
+from retinue.memory.search.words import Stemmer
+from retinue.memory.store.protocol import IndexTotals, Source, StoredChunk
 
 TODAY = date(2026, 1, 1)
 
@@ -40,30 +40,30 @@ def candidate(
     exact: int = 0,
     source: Source = "memory",
     origin: Trust = Trust.AGENT,
-) -> Candidate:
+) -> ScoredChunk:
     lines = text.split("\n")
     chunk = StoredChunk(
         number, path or f"memory/{number}.md", source, 0, start, start + len(lines) - 1, text, "", 9, origin, None
     )
-    return Candidate(chunk, Match(words, words, frozenset(), exact), Parts(score, words, 0.0, 1.0, score))
+    return ScoredChunk(chunk, TermMatch(words, words, frozenset(), exact), ScoreParts(score, words, 0.0, 1.0, score))
 
 
 def weigh(lines: object) -> list[float]:
     return [float(str(line).count("!")) for line in lines]  # type: ignore[attr-defined]
 
 
-def shown(candidates: list[Candidate], limits: Limits | None = None) -> list[str]:
-    return [hit.path for hit in show(rank(candidates), limits or Limits(), weigh, 1.0)]
+def shown(candidates: list[ScoredChunk], limits: SearchLimits | None = None) -> list[str]:
+    return [hit.path for hit in build_hits(sort_by_score(candidates), limits or SearchLimits(), weigh, 1.0)]
 
 
 def test_the_best_text_score_is_one_and_the_others_are_shares_of_it() -> None:
-    assert share_of_best({1: 8.0, 2: 2.0}) == {1: 1.0, 2: 0.25}
-    assert share_of_best({1: 0.0}) == {1: 0.0}
+    assert relative_to_best({1: 8.0, 2: 2.0}) == {1: 1.0, 2: 0.25}
+    assert relative_to_best({1: 0.0}) == {1: 0.0}
 
 
 def test_weights_are_made_to_add_up_to_one() -> None:
-    assert Weights.of(0.7, 0.7) == Weights(0.5, 0.5)
-    assert Weights.of(0, 0) == Weights(0.5, 0.5)
+    assert SearchWeights.of(0.7, 0.7) == SearchWeights(0.5, 0.5)
+    assert SearchWeights.of(0, 0) == SearchWeights(0.5, 0.5)
 
 
 def test_reciprocal_ranks_reward_being_high_in_both_lists() -> None:
@@ -73,17 +73,17 @@ def test_reciprocal_ranks_reward_being_high_in_both_lists() -> None:
 
 
 def test_words_that_hold_little_of_the_question_are_trusted_little() -> None:
-    assert trust_in_words(0.1) < trust_in_words(0.3) < trust_in_words(0.5) == trust_in_words(1.0) == 1.0
+    assert word_confidence(0.1) < word_confidence(0.3) < word_confidence(0.5) == word_confidence(1.0) == 1.0
 
 
 @given(st.integers(0, 20_000))
 def test_age_never_hides_a_note(days: int) -> None:
-    assert DECAY_FLOOR <= decay(TODAY - timedelta(days=days), TODAY, 30) <= 1.0
+    assert DECAY_FLOOR <= age_decay(TODAY - timedelta(days=days), TODAY, 30) <= 1.0
 
 
 def test_of_two_alike_the_newer_counts_more_and_a_note_without_a_day_does_not_age() -> None:
-    assert decay(TODAY - timedelta(days=30), TODAY, 30) < decay(TODAY - timedelta(days=1), TODAY, 30)
-    assert decay(None, TODAY, 30) == decay(TODAY + timedelta(days=5), TODAY, 30) == 1.0
+    assert age_decay(TODAY - timedelta(days=30), TODAY, 30) < age_decay(TODAY - timedelta(days=1), TODAY, 30)
+    assert age_decay(None, TODAY, 30) == age_decay(TODAY + timedelta(days=5), TODAY, 30) == 1.0
 
 
 def test_diversity_passes_over_what_says_the_same() -> None:
@@ -117,7 +117,7 @@ def test_overlapping_chunks_show_each_line_once_and_join_into_one_hit() -> None:
     lines = [f"line {n} !" for n in range(1, 31)]
     one = candidate(1, 0.9, "\n".join(lines[:18]), path="memory/a.md")
     other = candidate(2, 0.8, "\n".join(lines[14:]), path="memory/a.md", start=15)
-    (hit,) = show([one, other], Limits(), weigh, 1.0)
+    (hit,) = build_hits([one, other], SearchLimits(), weigh, 1.0)
     assert (hit.start_line, hit.end_line) == (1, 30)
     assert hit.snippet.split("\n") == lines
 
@@ -125,19 +125,19 @@ def test_overlapping_chunks_show_each_line_once_and_join_into_one_hit() -> None:
 def test_a_joined_hit_is_as_untrusted_as_its_worst_part() -> None:
     one = candidate(1, 0.9, "a !", path="memory/a.md")
     other = candidate(2, 0.8, "b !", path="memory/a.md", start=2, origin=Trust.UNTRUSTED)
-    (hit,) = show([one, other], Limits(), weigh, 1.0)
+    (hit,) = build_hits([one, other], SearchLimits(), weigh, 1.0)
     assert hit.origin is Trust.UNTRUSTED
 
 
 def test_all_hits_together_stay_within_the_budget() -> None:
     found = [candidate(n, 0.9, f"{'word ' * 200}!") for n in range(20)]
-    hits = show(found, Limits(max_results=20, total_chars=2_000), weigh, 1.0)
+    hits = build_hits(found, SearchLimits(max_results=20, total_chars=2_000), weigh, 1.0)
     assert sum(len(hit.snippet) for hit in hits) <= 2_000
     assert all(len(hit.snippet) <= 700 for hit in hits)
 
 
 def test_a_snippet_is_centred_on_the_lines_that_match() -> None:
-    lines = [Line(n, f"line {n} " + "x" * 40, 5.0 if n == 25 else 0.0) for n in range(1, 51)]
+    lines = [ScoredLine(n, f"line {n} " + "x" * 40, 5.0 if n == 25 else 0.0) for n in range(1, 51)]
     snippet = cut_snippet(lines, 300)
     assert snippet.start_line < 25 < snippet.end_line
     assert snippet.text.split("\n") == [line.text for line in lines[snippet.start_line - 1 : snippet.end_line]]
@@ -149,7 +149,7 @@ def test_a_snippet_is_centred_on_the_lines_that_match() -> None:
     st.integers(80, 500),
 )
 def test_a_snippet_is_always_exactly_its_lines(rows: list[tuple[str, float]], room: int) -> None:
-    lines = [Line(number, text, weight) for number, (text, weight) in enumerate(rows, start=7)]
+    lines = [ScoredLine(number, text, weight) for number, (text, weight) in enumerate(rows, start=7)]
     snippet = cut_snippet(lines, room)
     wanted = [line.text for line in lines if snippet.start_line <= line.number <= snippet.end_line]
     assert snippet.text == "\n".join(wanted)
@@ -158,7 +158,7 @@ def test_a_snippet_is_always_exactly_its_lines(rows: list[tuple[str, float]], ro
 
 def test_a_long_line_is_cut_without_losing_a_letter() -> None:
     text = "word " * 500 + "x" * 700
-    assert "".join(cut_line(text)) == text
+    assert "".join(split_long_line(text)) == text
 
 
 LINES = st.lists(
@@ -176,5 +176,5 @@ def test_lines_weigh_the_same_together_and_alone(lines: list[str]) -> None:
     query = parse_query("walk the fish to Istanbul, Straße é")
     stemmer = STEMMER
     stems = stemmer.learn(query.words)
-    terms = weigh_terms(query, stems, dict.fromkeys(stems.values(), 3), Totals(1, 10, 100, 0))
+    terms = weigh_terms(query, stems, dict.fromkeys(stems.values(), 3), IndexTotals(1, 10, 100, 0))
     assert weigh_lines(lines, terms, stemmer) == [weigh_lines([line], terms, stemmer)[0] for line in lines]

@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.trust import Trust
+from retinue.memory.embedding import normalise
 from retinue.memory.errors import IndexTooNew
-from retinue.memory.sqlite import SqliteStore
-from retinue.memory.store import FileRecord, IndexIdentity, MemoryStore, NewChunk, Totals, Vector
-from retinue.memory.vectors import SignTable, _closest, encode_lines, line_cosines, normalise, signs_of
+from retinue.memory.store.protocol import FileRecord, IndexIdentity, IndexStore, IndexTotals, NewChunk, Vector
+from retinue.memory.store.sqlite import SqliteStore
+from retinue.memory.store.vectors import SignTable, _closest, encode_lines, line_cosines, sign_bits
 
 IDENTITY = IndexIdentity("test", "words", "", 400, 80)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MemoryStore]:
+def store(tmp_path: Path) -> Iterator[IndexStore]:
     made = SqliteStore(tmp_path / "index.sqlite")
     made.adopt(IDENTITY)
     yield made
@@ -41,59 +42,59 @@ def unit(*numbers: float) -> Vector:
     return np.asarray(normalise(np.array([numbers], dtype=np.float32))[0])
 
 
-def texts(store: MemoryStore, ids: Sequence[int]) -> list[str]:
+def texts(store: IndexStore, ids: Sequence[int]) -> list[str]:
     with store.reading() as view:
         by_id = {found.id: found.text for found in view.chunks(ids)}
     return [by_id[key] for key in ids]
 
 
-def find(store: MemoryStore, *words: str) -> list[str]:
+def find(store: IndexStore, *words: str) -> list[str]:
     with store.reading() as view:
         return texts(store, view.find_words(words, 10))
 
 
-def test_what_was_put_in_is_found_by_its_words(store: MemoryStore) -> None:
+def test_what_was_put_in_is_found_by_its_words(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("the cat sleeps")]), (record("b.md"), [chunk("a dog runs")])])
     assert find(store, "cat") == ["the cat sleeps"]
     assert find(store, "running") == ["a dog runs"]
     assert find(store, "bird") == []
 
 
-def test_the_chunk_with_more_of_the_words_comes_first(store: MemoryStore) -> None:
+def test_the_chunk_with_more_of_the_words_comes_first(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("cat"), chunk("cat and dog")])])
     assert find(store, "cat", "dog")[0] == "cat and dog"
 
 
-def test_operators_in_a_question_are_only_words(store: MemoryStore) -> None:
+def test_operators_in_a_question_are_only_words(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("near the house")])])
     for text in ('"', "NEAR(", "a OR", "-", "*", "x:y", "'"):
         assert find(store, text) in ([], ["near the house"])
 
 
-def test_a_phrase_needs_its_words_in_order(store: MemoryStore) -> None:
+def test_a_phrase_needs_its_words_in_order(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("red door"), chunk("door red")])])
     with store.reading() as view:
         assert texts(store, view.find_exact(["red door"], 5)) == ["red door"]
 
 
-def test_pairs_of_characters_are_found(store: MemoryStore) -> None:
+def test_pairs_of_characters_are_found(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("東京の天気", pairs="東京 京の の天 天気"), chunk("plain")])])
     with store.reading() as view:
         assert texts(store, view.find_pairs(["天気"], 5)) == ["東京の天気"]
 
 
-def test_putting_a_file_again_replaces_it_and_removing_takes_it_out(store: MemoryStore) -> None:
+def test_putting_a_file_again_replaces_it_and_removing_takes_it_out(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("old words", pairs="旧字")])])
     store.put([(record("a.md", "2"), [chunk("new words")])])
     assert (find(store, "old"), find(store, "new")) == ([], ["new words"])
     store.put((), ["a.md"])
     with store.reading() as view:
-        assert view.totals() == Totals(0, 0, 0, 0)
+        assert view.totals() == IndexTotals(0, 0, 0, 0)
         assert view.find_pairs(["旧字"], 5) == []
         assert dict(view.frequencies(["new"])) == {"new": 0}
 
 
-def test_files_come_back_as_they_were(store: MemoryStore) -> None:
+def test_files_come_back_as_they_were(store: IndexStore) -> None:
     kept = record("a.md", "abc", date(2024, 5, 6))
     store.put([(kept, [chunk("x", origin=Trust.UNTRUSTED)])])
     assert store.files() == {"a.md": kept}
@@ -105,13 +106,13 @@ def test_files_come_back_as_they_were(store: MemoryStore) -> None:
     assert store.files() == {"a.md": touched}
 
 
-def test_the_revision_grows_with_every_change(store: MemoryStore) -> None:
+def test_the_revision_grows_with_every_change(store: IndexStore) -> None:
     before = store.revision
     store.put([(record("a.md"), [chunk("x")])])
     assert store.revision > before
 
 
-def test_vectors_find_the_nearest_and_say_how_near(store: MemoryStore) -> None:
+def test_vectors_find_the_nearest_and_say_how_near(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("east"), chunk("north")])])
     assert [item.text for item in store.unembedded(10)] == ["east", "north"]
     store.embed({"hash of east": unit(1, 0), "hash of north": unit(0, 1)}, {})
@@ -123,7 +124,7 @@ def test_vectors_find_the_nearest_and_say_how_near(store: MemoryStore) -> None:
         assert view.find_nearest(unit(1, 0, 0), 5) == []
 
 
-def test_one_line_can_bring_a_chunk_in_that_its_average_would_not(store: MemoryStore) -> None:
+def test_one_line_can_bring_a_chunk_in_that_its_average_would_not(store: IndexStore) -> None:
     noise = np.random.default_rng(1)
     rows = normalise(noise.normal(size=(40, 64)).astype(np.float32))
     wanted = unit(*noise.normal(size=64))
@@ -139,7 +140,7 @@ def test_one_line_can_bring_a_chunk_in_that_its_average_would_not(store: MemoryS
     assert near.best > near.chunk
 
 
-def test_a_known_text_gets_its_vector_without_being_embedded_again(store: MemoryStore) -> None:
+def test_a_known_text_gets_its_vector_without_being_embedded_again(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("x")])])
     store.embed({"hash of x": unit(1, 0)}, {})
     store.put((), ["a.md"])
@@ -149,7 +150,7 @@ def test_a_known_text_gets_its_vector_without_being_embedded_again(store: Memory
         assert len(view.find_nearest(unit(1, 0), 5)) == 1
 
 
-def test_a_reader_sees_one_state_from_beginning_to_end(store: MemoryStore) -> None:
+def test_a_reader_sees_one_state_from_beginning_to_end(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("first")])])
     with store.reading() as view:
         (key,) = view.find_words(["first"], 5)
@@ -158,7 +159,7 @@ def test_a_reader_sees_one_state_from_beginning_to_end(store: MemoryStore) -> No
     assert find(store, "first") == []
 
 
-def test_a_rebuild_answers_with_the_old_index_until_it_is_done(store: MemoryStore) -> None:
+def test_a_rebuild_answers_with_the_old_index_until_it_is_done(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("old")])])
     new = IndexIdentity("test", "other", "", 200, 0)
     with store.rebuilding(new) as beside:
@@ -167,7 +168,7 @@ def test_a_rebuild_answers_with_the_old_index_until_it_is_done(store: MemoryStor
     assert (find(store, "old"), find(store, "new"), store.identity()) == ([], ["new"], new)
 
 
-def test_a_rebuild_that_fails_leaves_the_old_index(store: MemoryStore) -> None:
+def test_a_rebuild_that_fails_leaves_the_old_index(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("old")])])
     beside = store.rebuilding(IDENTITY)
     beside.__enter__().put([(record("a.md"), [chunk("new")])])
@@ -175,7 +176,7 @@ def test_a_rebuild_that_fails_leaves_the_old_index(store: MemoryStore) -> None:
     assert find(store, "old") == ["old"]
 
 
-def test_a_rebuild_takes_over_vectors_of_the_same_embedder(store: MemoryStore) -> None:
+def test_a_rebuild_takes_over_vectors_of_the_same_embedder(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("x")])])
     store.embed({"hash of x": unit(1, 0)}, {"hash of x": encode_lines(np.ones((1, 2), dtype=np.float32))})
     with store.rebuilding(IndexIdentity("test", "words", "", 99, 0)) as beside:
@@ -186,20 +187,20 @@ def test_a_rebuild_takes_over_vectors_of_the_same_embedder(store: MemoryStore) -
         assert len(view.similarities(unit(1, 0), [key])[key].lines) == 1
 
 
-def test_one_writer_at_a_time(store: MemoryStore) -> None:
+def test_one_writer_at_a_time(store: IndexStore) -> None:
     with store.writing(wait=False) as first, store.writing(wait=False) as second:
         assert (first, second) == (True, False)
     with store.writing(wait=False) as again:
         assert again
 
 
-def test_notes_are_kept(store: MemoryStore) -> None:
+def test_notes_are_kept(store: IndexStore) -> None:
     assert store.note("x") is None
     store.set_note("x", "1")
     assert store.note("x") == "1"
 
 
-def test_the_files_are_private(tmp_path: Path, store: MemoryStore) -> None:
+def test_the_files_are_private(tmp_path: Path, store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("x")])])
     modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
     assert set(modes.values()) == {"0o600"}
@@ -239,7 +240,7 @@ def test_searching_by_signs_finds_what_searching_by_numbers_finds() -> None:
     noise = np.random.default_rng(5)
     rows = normalise(noise.normal(size=(3_000, 256)).astype(np.float32))
     ids = np.arange(3_000, dtype=np.int64)
-    table = SignTable.of(ids, signs_of(rows))
+    table = SignTable.of(ids, sign_bits(rows))
     for _ in range(20):
         wanted = normalise((rows[noise.integers(3_000)] + noise.normal(size=256) * 0.05)[None, :].astype(np.float32))[0]
         near = table.nearest(wanted, 1, lambda few: (np.array(few), rows[few]))
@@ -253,14 +254,14 @@ def test_coarse_lines_have_nearly_the_cosines_of_fine_ones() -> None:
     assert np.abs(line_cosines(encode_lines(rows), wanted) - rows @ wanted).max() < 0.01
 
 
-def test_what_is_being_embedded_elsewhere_can_be_passed_over(store: MemoryStore) -> None:
+def test_what_is_being_embedded_elsewhere_can_be_passed_over(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk(f"text {n}", at=n) for n in range(1, 6)])])
     assert [item.text for item in store.unembedded(2)] == ["text 1", "text 2"]
     assert [item.text for item in store.unembedded(2, 3)] == ["text 4", "text 5"]
     assert store.unembedded(2, 5) == []
 
 
-def test_a_text_that_has_a_vector_keeps_it(store: MemoryStore) -> None:
+def test_a_text_that_has_a_vector_keeps_it(store: IndexStore) -> None:
     store.put([(record("a.md"), [chunk("the cat sleeps")])])
     (item,) = store.unembedded(5)
     store.embed({item.hash: unit(1, 0)}, {})

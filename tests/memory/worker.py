@@ -14,18 +14,17 @@ import anyio
 
 from retinue.core.clock import SystemClock
 from retinue.core.errors import RetinueError
-from retinue.memory.corpus import Corpus
-from retinue.memory.documents import Library, workspace_shelf
-from retinue.memory.embed import BuiltInEmbedder
+from retinue.memory.embedding import BuiltInEmbedder
 from retinue.memory.index import MemoryIndex
-from retinue.memory.sqlite import SqliteStore
+from retinue.memory.notes import Corpus, Library, workspace_notes
+from retinue.memory.store.sqlite import SqliteStore
 from retinue.storage.files import Root
 
 READY = "ready\n"
 
 
 def open_index(workspace: Path, database: Path) -> MemoryIndex:
-    library = Library([workspace_shelf(Root.open(workspace))])
+    library = Library([workspace_notes(Root.open(workspace))])
     return MemoryIndex(SqliteStore(database), Corpus(library), SystemClock(), embedders=[BuiltInEmbedder()])
 
 

@@ -13,19 +13,20 @@ from retinue.context.prompt.inputs import (
     ContextFile,
     Delegation,
     HeartbeatFacts,
-    Mode,
     ModelAlias,
     Occasion,
+    OwnerDisplay,
+    PromptMode,
+    PromptSandbox,
     Reactions,
-    Recollection,
+    RecalledPassage,
     RuntimeFacts,
-    SandboxFacts,
     SessionInputs,
     StableInputs,
     ToolLine,
     TurnInputs,
+    show_owners,
 )
-from retinue.context.prompt.owners import OwnerDisplay, show_owners
 from retinue.core.model import ModelInfo, ModelRef
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 
@@ -135,7 +136,7 @@ class Scenario:
     stable: StableInputs = STABLE
     session: SessionInputs = SESSION
     turn: TurnInputs = NO_TURN
-    mode: Mode = Mode.FULL
+    mode: PromptMode = PromptMode.FULL
 
     @property
     def prompt(self) -> SystemPrompt:
@@ -164,7 +165,7 @@ SCENARIOS = {
         "A chat in the terminal",
         turn=TurnInputs(
             recollections=(
-                Recollection("memory/2026-01-02.md#L3-L4", "The boat goes to Peniche in May.\nBook a berth."),
+                RecalledPassage("memory/2026-01-02.md#L3-L4", "The boat goes to Peniche in May.\nBook a berth."),
             )
         ),
     ),
@@ -208,7 +209,7 @@ SCENARIOS = {
             channel=ChannelFacts("terminal"),
             occasion=Occasion.SUBAGENT,
         ),
-        mode=Mode.MINIMAL,
+        mode=PromptMode.MINIMAL,
     ),
     "delegating-agent": Scenario(
         "A chat whose agent is told to hand work on",
@@ -245,7 +246,7 @@ SCENARIOS = {
         "An agent whose commands are confined, in a new workspace with one long file",
         stable=replace(
             STABLE,
-            sandbox=SandboxFacts("/workspace", "rw", elevated=True),
+            sandbox=PromptSandbox("/workspace", "rw", elevated=True),
             workspace_only=True,
             workspace_notes=("A Git repository; commit what should last.",),
             bootstrap_pending=True,

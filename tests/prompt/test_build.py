@@ -11,19 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retinue.context.prompt import build
-from retinue.context.prompt.build import Block, Part, build_system_prompt, build_turn_block
+from retinue.context.prompt.build import PromptBlock, PromptPart, build_system_prompt, build_turn_block
 from retinue.context.prompt.inputs import (
     BackgroundCommand,
     ChannelFacts,
     ContextFile,
     HeartbeatFacts,
-    Mode,
     ModelAlias,
     OwnerFacts,
+    PromptMode,
+    PromptSandbox,
     Reactions,
-    Recollection,
+    RecalledPassage,
     RuntimeFacts,
-    SandboxFacts,
     SessionInputs,
     StableInputs,
     ToolLine,
@@ -37,8 +37,8 @@ some = settings(
 
 
 @some
-@given(st.from_type(StableInputs), st.from_type(SessionInputs), st.sampled_from(Mode))
-def test_the_records_are_what_is_sent(stable: StableInputs, session: SessionInputs, mode: Mode) -> None:
+@given(st.from_type(StableInputs), st.from_type(SessionInputs), st.sampled_from(PromptMode))
+def test_the_records_are_what_is_sent(stable: StableInputs, session: SessionInputs, mode: PromptMode) -> None:
     prompt = build_system_prompt(stable, session, mode)
     joined = "\n\n".join(record.text for record in prompt.records)
     assert joined == prompt.text
@@ -57,8 +57,8 @@ def test_two_turns_of_a_session_share_everything_before_the_turn_block(
         build._session_block.cache_clear()
         block = build_turn_block(turn)
         prompt = build_system_prompt(stable, session)
-        assert {record.part for record in block.records} <= {Part.TURN}
-        assert {record.part for record in prompt.records} <= {Part.STABLE, Part.SESSION}
+        assert {record.part for record in block.records} <= {PromptPart.TURN}
+        assert {record.part for record in prompt.records} <= {PromptPart.STABLE, PromptPart.SESSION}
         return prompt.stable, prompt.session
 
     assert render(first) == render(second)
@@ -98,8 +98,8 @@ def test_a_changed_file_changes_only_its_own_record() -> None:
 
 
 def test_a_record_knows_its_size_and_hash() -> None:
-    record = build_system_prompt(STABLE, SESSION, Mode.NONE).records[0]
-    assert (record.name, record.part, record.source) == ("identity", Part.STABLE, "retinue")
+    record = build_system_prompt(STABLE, SESSION, PromptMode.NONE).records[0]
+    assert (record.name, record.part, record.source) == ("identity", PromptPart.STABLE, "retinue")
     assert record.chars == 48
     assert record.tokens == 9
     assert record.hash == "8cab452375330bf2"
@@ -131,7 +131,7 @@ def test_no_value_can_open_a_section_of_its_own() -> None:
         timezone=EVIL,
         docs=EVIL,
         workspace_notes=(EVIL,),
-        sandbox=SandboxFacts(EVIL, "rw"),
+        sandbox=PromptSandbox(EVIL, "rw"),
         owners=OwnerFacts((EVIL,)),
         model_aliases=(ModelAlias(EVIL, EVIL),),
     )
@@ -141,7 +141,7 @@ def test_no_value_can_open_a_section_of_its_own() -> None:
     turn = build_turn_block(
         TurnInputs(
             heartbeat_file=ContextFile(EVIL, "text", EVIL),
-            recollections=(Recollection(EVIL, "text"),),
+            recollections=(RecalledPassage(EVIL, "text"),),
             background=(BackgroundCommand(EVIL, EVIL, EVIL, EVIL),),
             notices=(EVIL,),
         )
@@ -152,7 +152,7 @@ def test_no_value_can_open_a_section_of_its_own() -> None:
 
 
 def test_an_empty_block_is_an_empty_text() -> None:
-    assert Block().text == ""
+    assert PromptBlock().text == ""
 
 
 def test_every_scenario_renders_differently() -> None:
@@ -162,7 +162,7 @@ def test_every_scenario_renders_differently() -> None:
 def test_the_prompt_package_needs_only_core_and_clean_text() -> None:
     code = """
 import sys
-import retinue.context.prompt.contributions, retinue.context.prompt.owners, retinue.context.prompt.report
+import retinue.context.prompt.contributions, retinue.context.prompt.report
 ours = {name for name in sys.modules if name.startswith("retinue.")}
 allowed = ("retinue.context", "retinue.core", "retinue.security.escaping", "retinue.security.untrusted_text")
 print(sorted(name for name in ours if not name.startswith(allowed) and name != "retinue.security"))

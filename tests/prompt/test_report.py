@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 
 from retinue.context.prompt.build import build_system_prompt, build_turn_block
-from retinue.context.prompt.inputs import ContextFile, Recollection, StableInputs, TurnInputs
-from retinue.context.prompt.report import Moved, PromptReport, diff_reports, report_prompt
+from retinue.context.prompt.inputs import ContextFile, RecalledPassage, StableInputs, TurnInputs
+from retinue.context.prompt.report import CacheMove, PromptReport, diff_reports, report_prompt
 from retinue.core.model import ToolSpec
 from tests.prompt.scenarios import SCENARIOS, SESSION, STABLE
 
 READ = ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
-TURN = TurnInputs(recollections=(Recollection("MEMORY.md#L1-L1", "The boat."),))
+TURN = TurnInputs(recollections=(RecalledPassage("MEMORY.md#L1-L1", "The boat."),))
 
 
 def report(stable: StableInputs = STABLE, turn: TurnInputs | None = None, *tools: ToolSpec) -> PromptReport:
@@ -70,28 +70,28 @@ def test_the_first_changed_section_is_blamed() -> None:
     changed = replace(STABLE, timezone="Asia/Tokyo", files=(replace(STABLE.files[0], text="New."), *STABLE.files[1:]))
     diff = diff_reports(report(), report(changed))
     assert diff.changed == ("time_zone", "file:AGENTS.md")
-    assert diff.moved == Moved("time_zone", "its text changed (52 to 49 characters)")
+    assert diff.moved == CacheMove("time_zone", "its text changed (52 to 49 characters)")
 
 
 def test_an_added_or_removed_section_is_blamed() -> None:
     quiet = replace(STABLE, docs="")
-    assert diff_reports(report(quiet), report()).moved == Moved("documentation", "it was added")
-    assert diff_reports(report(), report(quiet)).moved == Moved("documentation", "it was removed")
+    assert diff_reports(report(quiet), report()).moved == CacheMove("documentation", "it was added")
+    assert diff_reports(report(), report(quiet)).moved == CacheMove("documentation", "it was removed")
     assert diff_reports(report(), report(quiet)).removed == ("documentation",)
 
 
 def test_a_prompt_that_only_grew_at_its_end_names_what_was_added() -> None:
     short = report_prompt(build_system_prompt(STABLE, SESSION), tools=(READ,))
     cut = replace(short, sections=short.sections[:-1])
-    assert diff_reports(cut, short).moved == Moved("runtime", "it was added")
-    assert diff_reports(short, cut).moved == Moved("runtime", "it was removed")
+    assert diff_reports(cut, short).moved == CacheMove("runtime", "it was added")
+    assert diff_reports(short, cut).moved == CacheMove("runtime", "it was removed")
 
 
 def test_files_that_change_places_are_blamed() -> None:
     turned = replace(STABLE, files=(STABLE.files[1], STABLE.files[0], *STABLE.files[2:]))
     diff = diff_reports(report(), report(turned))
     assert (diff.added, diff.removed, diff.changed) == ((), (), ())
-    assert diff.moved == Moved("file:SOUL.md", "it changed places")
+    assert diff.moved == CacheMove("file:SOUL.md", "it changed places")
 
 
 def test_a_tool_schema_stands_before_everything() -> None:

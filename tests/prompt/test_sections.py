@@ -17,14 +17,14 @@ from retinue.context.prompt.inputs import (
     Contribution,
     Delegation,
     HeartbeatFacts,
-    Mode,
     ModelAlias,
     Occasion,
     OwnerFacts,
+    PromptMode,
+    PromptSandbox,
     Reactions,
-    Recollection,
+    RecalledPassage,
     RuntimeFacts,
-    SandboxFacts,
     SessionInputs,
     StableInputs,
     ToolLine,
@@ -49,13 +49,13 @@ def session_text(inputs: SessionInputs) -> str:
     return build_system_prompt(BARE, inputs).session
 
 
-def section_names(stable: StableInputs, session: SessionInputs, mode: Mode) -> list[str]:
+def section_names(stable: StableInputs, session: SessionInputs, mode: PromptMode) -> list[str]:
     return [record.name for record in build_system_prompt(stable, session, mode).records]
 
 
 EVERYTHING = replace(
     STABLE,
-    sandbox=SandboxFacts("/workspace", "ro"),
+    sandbox=PromptSandbox("/workspace", "ro"),
     owners=OwnerFacts(("ada",)),
     delegation=Delegation.PREFER,
     model_aliases=(ModelAlias("fast", "openai/gpt-5-mini"),),
@@ -74,7 +74,9 @@ EVERY_SESSION = replace(
 
 
 def test_full_mode_has_every_section_in_order() -> None:
-    assert [name for name in section_names(EVERYTHING, EVERY_SESSION, Mode.FULL) if not name.startswith("file:")] == [
+    assert [
+        name for name in section_names(EVERYTHING, EVERY_SESSION, PromptMode.FULL) if not name.startswith("file:")
+    ] == [
         "identity",
         "tooling",
         "interaction_style",
@@ -111,7 +113,7 @@ def test_full_mode_has_every_section_in_order() -> None:
 
 
 def test_minimal_mode_keeps_what_a_sub_agent_needs() -> None:
-    kept = section_names(EVERYTHING, EVERY_SESSION, Mode.MINIMAL)
+    kept = section_names(EVERYTHING, EVERY_SESSION, PromptMode.MINIMAL)
     assert [name for name in kept if not name.startswith("file:")] == [
         "identity",
         "tooling",
@@ -129,13 +131,13 @@ def test_minimal_mode_keeps_what_a_sub_agent_needs() -> None:
 
 def test_mode_none_is_one_line() -> None:
     assert (
-        build_system_prompt(EVERYTHING, EVERY_SESSION, Mode.NONE).text
+        build_system_prompt(EVERYTHING, EVERY_SESSION, PromptMode.NONE).text
         == "You are a personal assistant running in Retinue."
     )
 
 
 def test_files_stand_between_project_context_and_silent_replies() -> None:
-    found = section_names(EVERYTHING, EVERY_SESSION, Mode.FULL)
+    found = section_names(EVERYTHING, EVERY_SESSION, PromptMode.FULL)
     first, last = found.index("project_context") + 1, found.index("silent_replies")
     assert found[first:last] == [f"file:{file.name}" for file in EVERYTHING.files]
 
@@ -216,7 +218,7 @@ def test_only_the_time_zone_is_told() -> None:
     ],
 )
 def test_the_sandbox_section_tells_what_commands_see(access: Literal["none", "ro", "rw"], phrase: str) -> None:
-    facts = SandboxFacts("/box", access, network=True)
+    facts = PromptSandbox("/box", access, network=True)
     text = stable_text(replace(BARE, sandbox=facts))
     assert phrase in text
     assert "the network is on" in text
@@ -225,13 +227,13 @@ def test_the_sandbox_section_tells_what_commands_see(access: Literal["none", "ro
 
 
 def test_workspace_paths_are_explained_for_a_sandbox() -> None:
-    assert "Commands see it as /box" in stable_text(replace(BARE, sandbox=SandboxFacts("/box", "rw")))
-    assert "neither file tools nor commands" in stable_text(replace(BARE, sandbox=SandboxFacts("/box", "none")))
-    assert "File tools only read it" in stable_text(replace(BARE, sandbox=SandboxFacts("/box", "ro")))
+    assert "Commands see it as /box" in stable_text(replace(BARE, sandbox=PromptSandbox("/box", "rw")))
+    assert "neither file tools nor commands" in stable_text(replace(BARE, sandbox=PromptSandbox("/box", "none")))
+    assert "File tools only read it" in stable_text(replace(BARE, sandbox=PromptSandbox("/box", "ro")))
 
 
 def test_a_path_that_is_the_same_inside_needs_no_explanation() -> None:
-    same = replace(BARE, sandbox=SandboxFacts(BARE.workspace, "rw"))
+    same = replace(BARE, sandbox=PromptSandbox(BARE.workspace, "rw"))
     assert "Commands see it as" not in stable_text(same)
 
 
@@ -332,7 +334,7 @@ def test_a_turn_with_nothing_to_add_adds_nothing() -> None:
 def test_the_turn_block_is_labelled_and_in_order() -> None:
     turn = TurnInputs(
         heartbeat_file=ContextFile("HEARTBEAT.md", "- water the plants", "HEARTBEAT.md"),
-        recollections=(Recollection("memory/a.md#L1-L2", "Basil dies fast."),),
+        recollections=(RecalledPassage("memory/a.md#L1-L2", "Basil dies fast."),),
         background=(BackgroundCommand("otter", "running", "make"),),
         notices=("One message was dropped.",),
     )

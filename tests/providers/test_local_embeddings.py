@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from retinue.core.errors import ModelError
-from retinue.memory.embed import BuiltInEmbedder, embed_checked
+from retinue.memory.embedding import BuiltInEmbedder, embed_checked
 from retinue.memory.settings import MemorySearchSettings
 from retinue.providers.embeddings.local import LocalEmbedder, load_engine
 from retinue.runtime.memory.notebook import make_embedders

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retinue.automation.heartbeat import Wake
+from retinue.automation.heartbeat import WakeReason
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.core.origin import Origin, PeerKind
@@ -76,7 +76,7 @@ async def test_where_a_report_goes(
         async with awake(Stage(HomePaths(tmp_path / "home"), server, config=config)) as heart:
             answer = await heart.runtime.say(Inbound("hi", MAIN, origin=ADA, channel="http"))
             await heart.runtime.confirm(answer.run)
-            beat = await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+            beat = await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
             assert beat.outcome == outcome
             assert told_on(heart, "home") == home
             assert told_on(heart, "office") == office
@@ -92,7 +92,7 @@ async def test_a_stranger_who_wrote_last_gets_no_report(tmp_path: Path) -> None:
         chat = SessionKey.parse("agent:main:http:home:direct:eve")
         answer = await heart.runtime.say(Inbound("hi", chat, owner=False, origin=eve, channel="http"))
         await heart.runtime.confirm(answer.run)
-        assert (await heart.beat(DEFAULT_AGENT, Wake.MANUAL)).outcome == "delivered"
+        assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "delivered"
         assert told_on(heart, "home") == []
         assert [item.outbound.text for item in await heart.runtime.missed(MAIN)] == ["The build is red."]
 
@@ -111,7 +111,7 @@ async def test_where_nothing_can_be_delivered_no_model_is_asked(
     async with Counting() as server:
         config = {**CHANNEL, "agents": {"defaults": {"heartbeat": heartbeat}}}
         async with awake(Stage(HomePaths(tmp_path / "home"), server, config=config)) as heart:
-            beat = await heart.beat(DEFAULT_AGENT, Wake.INTERVAL)
+            beat = await heart.beat(DEFAULT_AGENT, WakeReason.INTERVAL)
             assert beat.outcome == "skipped"
             assert told in beat.detail
             assert server.requests == []

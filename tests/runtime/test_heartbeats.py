@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import pytest
 
-from retinue.automation.heartbeat import Skip, Wake
+from retinue.automation.heartbeat import SkipReason, WakeReason
 from retinue.automation.jobs import Job
 from retinue.automation.schedule import At
-from retinue.automation.wake_log import Beat
+from retinue.automation.wake_log import Beat, WakeRecord
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import UserMessage
@@ -94,7 +94,7 @@ async def test_a_week(tmp_path: Path) -> None:
             await live(stage, heart, 7 * 24)
             counted = outcomes(heart)
             assert sum(counted.values()) == 84
-            assert counted["skipped", Skip.OUTSIDE_HOURS] == 35
+            assert counted["skipped", SkipReason.OUTSIDE_HOURS] == 35
             assert len(server.requests) == 49
             assert counted["quiet", ""] == 40
             assert counted["repeated", ""] == 4
@@ -112,7 +112,7 @@ async def test_an_empty_checklist_makes_no_call(tmp_path: Path) -> None:
         beating(tmp_path, server, "# Heartbeat\n\n<!-- nothing yet -->\n") as (stage, heart),
     ):
         await live(stage, heart, 5)
-        assert outcomes(heart) == {("skipped", Skip.NOTHING_TO_DO): 10}
+        assert outcomes(heart) == {("skipped", SkipReason.NOTHING_TO_DO): 10}
         assert server.requests == []
 
 
@@ -129,8 +129,8 @@ async def test_in_the_main_session_the_checklist_stands_in_front_of_the_question
     async with Counting() as server:
         server.answer = staticmethod(lambda number: "The build is red.")
         async with beating(tmp_path, server) as (_, heart):
-            beat = await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
-            assert (beat.outcome, beat.wake) == ("delivered", Wake.MANUAL)
+            beat = await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
+            assert (beat.outcome, beat.wake) == ("delivered", WakeReason.MANUAL)
             (request,) = server.requests
             system, asked = request.json["messages"]
             assert "look at the build" not in system["content"]
@@ -142,10 +142,10 @@ async def test_in_the_main_session_the_checklist_stands_in_front_of_the_question
 async def test_a_heartbeat_moves_nothing_of_what_a_provider_has_cached(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server) as (stage, heart):
         await heart.runtime.say(Inbound("hello", MAIN))
-        await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+        await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
         await rest(heart)
         (stage.workspace / "HEARTBEAT.md").write_text("- [ ] something else\n")
-        await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+        await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
         await heart.runtime.say(Inbound("and now?", MAIN))
         sent = [request.json for request in server.requests]
         assert len(sent) == 4
@@ -158,16 +158,16 @@ async def test_a_report_beside_the_token_counts_by_its_length(tmp_path: Path) ->
     async with Counting() as server:
         server.answer = staticmethod(lambda number: "HEARTBEAT_OK All quiet here.")
         async with beating(tmp_path, server, ackMaxChars=5) as (_, heart):
-            assert (await heart.beat(DEFAULT_AGENT, Wake.MANUAL)).outcome == "delivered"
+            assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "delivered"
         async with beating(tmp_path, server) as (_, heart):
-            assert (await heart.beat(DEFAULT_AGENT, Wake.MANUAL)).outcome == "quiet"
+            assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "quiet"
 
 
 async def test_a_target_of_none_delivers_nothing(tmp_path: Path) -> None:
     async with Counting() as server:
         server.answer = staticmethod(lambda number: "The build is red.")
         async with beating(tmp_path, server, target="none") as (_, heart):
-            assert (await heart.beat(DEFAULT_AGENT, Wake.MANUAL)).outcome == "quiet"
+            assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "quiet"
             assert await heart.runtime.missed(MAIN) == ()
 
 
@@ -180,7 +180,7 @@ async def test_a_used_up_budget_stops_it(tmp_path: Path) -> None:
         )
         async with awake(stage) as heart:
             await live(stage, heart, 3)
-            assert outcomes(heart) == {("quiet", ""): 1, ("skipped", Skip.BUDGET): 5}
+            assert outcomes(heart) == {("quiet", ""): 1, ("skipped", SkipReason.BUDGET): 5}
 
 
 async def test_only_agents_with_a_heartbeat_of_their_own_beat_where_there_are_any(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ async def test_an_isolated_heartbeat_remembers_nothing_of_the_last(tmp_path: Pat
     async with Counting() as server, beating(tmp_path, server, isolatedSession=True) as (_, heart):
         await heart.runtime.say(Inbound("hello", MAIN))
         for _ in range(2):
-            await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+            await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
             await rest(heart)
         assert [len(request.json["messages"]) for request in server.requests] == [2, 2, 2]
         assert all("hello" not in str(request.json["messages"][1:]) for request in server.requests[1:])
@@ -204,7 +204,7 @@ async def test_a_light_heartbeat_sees_the_checklist_alone(tmp_path: Path) -> Non
         for light in (False, True):
             async with beating(tmp_path, server, isolatedSession=True, lightContext=light) as (stage, heart):
                 (stage.workspace / "SOUL.md").write_text("Curious as a cat.")
-                await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+                await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
                 system, asked = server.requests[-1].json["messages"]
                 assert ("Curious as a cat." in system["content"]) is not light
                 assert "look at the build" in asked["content"]
@@ -219,7 +219,7 @@ async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -
         async with ModelServer(thought) as server:
             place = tmp_path / str(wanted)
             async with beating(place, server, includeReasoning=wanted) as (_, heart):
-                await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+                await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
                 (missed,) = await heart.runtime.missed(MAIN)
                 assert missed.outbound.text.startswith(told)
                 assert missed.outbound.text.endswith("The build is red.")
@@ -228,14 +228,14 @@ async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -
 
 async def test_another_model_can_look_after_things(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, model="test/other-model") as (_, heart):
-        await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+        await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
         await heart.runtime.say(Inbound("hello", MAIN))
         assert [request.json["model"] for request in server.requests] == ["other-model", "test-model"]
 
 
 async def test_a_question_of_ones_own_still_says_how_to_stay_quiet(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, prompt="Look at the sky.") as (_, heart):
-        await heart.beat(DEFAULT_AGENT, Wake.MANUAL)
+        await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
         asked = server.requests[0].json["messages"][1]["content"]
         assert "Look at the sky." in asked
         assert "reply HEARTBEAT_OK" in asked
@@ -265,7 +265,7 @@ async def test_what_waits_for_the_next_heartbeat_is_told_once_and_taints_it(tmp_
         await live(stage, heart, 1)
         heart.agenda.put(DEFAULT_AGENT, "A parcel has arrived.", foreign=True, token="parcel-7")
         await live(stage, heart, 1)
-        assert outcomes(heart) == {("quiet", ""): 1, ("skipped", Skip.NOTHING_TO_DO): 3}
+        assert outcomes(heart) == {("quiet", ""): 1, ("skipped", SkipReason.NOTHING_TO_DO): 3}
         (request,) = server.requests
         assert request.body.decode().count("A parcel has arrived.") == 1
         entries = heart.runtime.agent(DEFAULT_AGENT).store.open(MAIN).messages
@@ -287,20 +287,20 @@ async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
         }
         room = heart.runtime.agent(AgentId("night")).workspace
         (room.root.path / "HEARTBEAT.md").write_text(CHECKLIST)
-        await heart.beat(AgentId("night"), Wake.INTERVAL)
+        await heart.beat(AgentId("night"), WakeReason.INTERVAL)
         assert "Look at the stars." in server.requests[0].body.decode()
         assert heart.book.last(DEFAULT_AGENT) is None
 
 
 async def test_every_wake_is_written_down_with_its_reason(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server) as (_, heart):
-        await heart.beat(DEFAULT_AGENT, Wake.INTERVAL)
+        await heart.beat(DEFAULT_AGENT, WakeReason.INTERVAL)
         async with open_job_runner(heart.runtime) as runner:
             job = Job("", "news", DEFAULT_AGENT, At(START + timedelta(hours=1)), "What is new?")
             await runner.run_now(runner.book.add(job))
         last, first = heart.book.log(DEFAULT_AGENT, 10)
-        assert (first.wake, first.outcome) == (Wake.INTERVAL, "quiet")
-        assert (last.wake, last.outcome) == (Wake.CRON, "woken")
+        assert (first.wake, first.outcome) == (WakeReason.INTERVAL, "quiet")
+        assert (last.wake, last.outcome) == (WakeReason.CRON, "woken")
         assert "[Scheduled job" in last.detail
         assert heart.book.last(DEFAULT_AGENT) == first
 
@@ -312,15 +312,15 @@ async def test_a_heartbeat_waits_for_nobody_and_takes_only_its_time(tmp_path: Pa
         beating(tmp_path, server, timeoutSeconds=1) as (_, heart),
         anyio.create_task_group() as tasks,
     ):
-        beats: list[Beat] = []
+        beats: list[WakeRecord] = []
 
         async def beat() -> None:
-            beats.append(await heart.beat(DEFAULT_AGENT, Wake.MANUAL))
+            beats.append(await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL))
 
         tasks.start_soon(beat)
         while not server.requests:
             await anyio.sleep(0.01)
-        assert (await heart.beat(DEFAULT_AGENT, Wake.INTERVAL)).detail == Skip.BUSY
+        assert (await heart.beat(DEFAULT_AGENT, WakeReason.INTERVAL)).detail == SkipReason.BUSY
         while not beats:
             await anyio.sleep(0.01)
         assert (beats[0].outcome, beats[0].detail) == ("failed", "it took longer than 1 s and was stopped")

@@ -11,9 +11,9 @@ from typing import Literal
 
 import pytest
 
-from retinue.automation.agenda import Agenda
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import Delivery, Job, JobRun, Mode
+from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobRun
+from retinue.automation.pending_notes import PendingNoteStore
 from retinue.automation.schedule import At
 from retinue.core.clock import random_id
 from retinue.core.errors import UsageError
@@ -105,7 +105,7 @@ async def test_a_job_with_a_webhook_reports_there(tmp_path: Path) -> None:
         stage.open() as runtime,
     ):
         web.on("/in", "ok")
-        run = await run_job(runtime, job(delivery=Delivery(Mode.WEBHOOK, url=f"{web.url}/in")))
+        run = await run_job(runtime, job(delivery=Delivery(DeliveryMode.WEBHOOK, url=f"{web.url}/in")))
         assert run.outcome == "ok"
         (request,) = web.requests
         assert json.loads(request.body)["text"] == "Nothing is new."
@@ -121,7 +121,7 @@ async def test_a_job_in_the_main_session_is_told_once(tmp_path: Path) -> None:
 
 async def test_a_job_that_is_only_kept_leaves_nothing_unread(tmp_path: Path) -> None:
     async with staged(tmp_path, says("Nothing is new.")) as stage, stage.open() as runtime:
-        run = await run_job(runtime, job(target="main", delivery=Delivery(Mode.NONE)))
+        run = await run_job(runtime, job(target="main", delivery=Delivery(DeliveryMode.NONE)))
         assert run.summary == "Nothing is new."
         assert await runtime.missed(MAIN) == ()
 
@@ -136,7 +136,7 @@ async def test_a_job_has_its_own_model_and_reasons_as_much_as_it_says(tmp_path: 
 
 async def test_an_answer_that_cannot_be_delivered_is_kept_with_the_reason(tmp_path: Path) -> None:
     async with staged(tmp_path, says("Nothing is new.")) as stage, stage.open() as runtime:
-        run = await run_job(runtime, job(delivery=Delivery(Mode.ANNOUNCE, "pigeon", "ada")))
+        run = await run_job(runtime, job(delivery=Delivery(DeliveryMode.ANNOUNCE, "pigeon", "ada")))
         assert run.outcome == "ok"
         assert run.summary.startswith("Nothing is new.\nNot delivered: There is no such channel")
 
@@ -199,7 +199,7 @@ async def test_a_job_can_wait_for_the_next_heartbeat_with_no_more_rights_than_it
     async with staged(tmp_path) as stage, stage.open() as runtime:
         run = await run_job(runtime, job(target="main", wake_mode="next-heartbeat", created_by=by))
         assert run.outcome == "ok"
-        (note,) = Agenda(runtime.database, stage.clock).waiting(DEFAULT_AGENT)
+        (note,) = PendingNoteStore(runtime.database, stage.clock).waiting(DEFAULT_AGENT)
         assert "What is new?" in note.text
         assert note.foreign is foreign
         assert not stage.server.requests

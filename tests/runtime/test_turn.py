@@ -106,7 +106,7 @@ def _conversation(body: dict[str, Any]) -> list[Any]:
 
 
 async def test_what_prompt_show_prints_is_what_was_sent(stage: Stage) -> None:
-    from retinue.context.prompt.inputs import Mode
+    from retinue.context.prompt.inputs import PromptMode
     from retinue.runtime.home import load_home
 
     stage.server.push(says("hi"))
@@ -114,7 +114,7 @@ async def test_what_prompt_show_prints_is_what_was_sent(stage: Stage) -> None:
     sent = stage.server.model_requests[0].json
     environment = {"HOME": str(stage.home.path.parent), "PATH": "/usr/bin:/bin"}
     foundation = load_home(stage.home, environment=environment, clock=stage.clock)
-    prompt, tools = await preview_prompt(foundation, SessionKey.parse("agent:main:main"), Mode.FULL)
+    prompt, tools = await preview_prompt(foundation, SessionKey.parse("agent:main:main"), PromptMode.FULL)
     assert sent["messages"][0]["content"] == prompt.system.text
     assert [tool["function"]["name"] for tool in sent["tools"]] == [spec.name for spec in tools]
     assert [tool["function"]["parameters"] for tool in sent["tools"]] == [dict(spec.parameters) for spec in tools]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retinue.context.prompt.build import Record
+from retinue.context.prompt.build import SectionRecord
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.runtime.turns.plan import Planner
@@ -21,7 +21,7 @@ FILES = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md", "TOOLS.md", "MEMORY.m
 _TELLING = ("file:", "silent_replies")
 
 
-def outline(records: Iterable[Record]) -> list[tuple[str, str]]:
+def outline(records: Iterable[SectionRecord]) -> list[tuple[str, str]]:
     """What sets the prompt of an occasion apart: its files, and everything outside of the stable part."""
     return [(r.name, r.part) for r in records if r.part != "stable" or r.name.startswith(_TELLING)]
 

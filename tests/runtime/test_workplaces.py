@@ -13,7 +13,7 @@ from retinue.dispatch.subagents import Child, ChildState, SpawnOrder
 from retinue.runtime.inspect.explain import take_stand
 from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.runtime.subagents.setup import SpawnRefused
-from retinue.sessions.session import folder_of
+from retinue.sessions.session import working_folder
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
 from retinue.toolkit.delegation import Asker, SpawnArguments
@@ -125,7 +125,7 @@ async def test_children_of_a_child_stay_in_its_folder_and_can_only_go_deeper(tmp
         same = await scene.spawn(SpawnOrder("x"), child.session)
         deeper = await scene.spawn(SpawnOrder("x", workspace="one"), child.session)
         store = scene.runtime.agent(AgentId("main")).store
-        kept = [folder_of(store.find(each.session)) for each in (child, same, deeper)]
+        kept = [working_folder(store.find(each.session)) for each in (child, same, deeper)]
         assert kept == ["projects", "projects", "projects/one"]
         model.gate.set()
         await scene.told(child)

@@ -21,7 +21,7 @@ from retinue.core.clock import SystemClock, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
-from retinue.memory.documents import Library, Shelf
+from retinue.memory.notes import Library, NoteFolder
 from retinue.storage.files import Resolver, Root
 from retinue.toolkit import files, lookup, patch
 from retinue.toolkit.parts import ToolParts
@@ -229,12 +229,12 @@ async def search_files(arena: Arena) -> str:
 
 
 async def remember(arena: Arena) -> str:
-    library = Library([Shelf(arena.root, "memory", folders=("memory",))])
+    library = Library([NoteFolder(arena.root, "memory", folders=("memory",))])
     return library.read("memory/folder/file.md").text
 
 
 async def remember_leaf(arena: Arena) -> str:
-    library = Library([Shelf(arena.root, "memory", folders=("memory",))])
+    library = Library([NoteFolder(arena.root, "memory", folders=("memory",))])
     return library.read("memory/leaf.md").text
 
 

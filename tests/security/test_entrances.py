@@ -21,10 +21,10 @@ from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
 from retinue.core.trust import Trust
-from retinue.memory.fusion import Parts
-from retinue.memory.index import SearchResult
-from retinue.memory.ranking import Hit
-from retinue.memory.reading import Excerpt
+from retinue.memory.backend import SearchResult
+from retinue.memory.search.fusion import ScoreParts
+from retinue.memory.search.ranking import MemoryHit
+from retinue.memory.search.snippets import Excerpt
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
 from retinue.security.untrusted_text import suspicious
@@ -145,7 +145,9 @@ class _Notebook:
         self.text = text
 
     async def search(self, text: str, *, max_results: int | None, min_score: float | None) -> SearchResult:
-        hit = Hit("memory/mail.md", 1, 2, 0.9, self.text, "memory", Trust.UNTRUSTED, Parts(0.9, 0, False, 1, 0.9))
+        hit = MemoryHit(
+            "memory/mail.md", 1, 2, 0.9, self.text, "memory", Trust.UNTRUSTED, ScoreParts(0.9, 0, False, 1, 0.9)
+        )
         return SearchResult((hit,), "text", "builtin", "m")
 
     async def read(self, path: str, start: int, lines: int | None) -> Excerpt:

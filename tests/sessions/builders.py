@@ -38,7 +38,7 @@ from retinue.sessions.entries import (
     SettingChanged,
     ThinkingChanged,
 )
-from retinue.sessions.transcript import Stamps, Transcript
+from retinue.sessions.transcript import EntryStamps, Transcript
 
 MAIN = SessionKey.main(AgentId("main"))
 START = datetime(2026, 2, 3, 10, 0, tzinfo=UTC)
@@ -62,8 +62,8 @@ def counting(prefix: str) -> Iterator[str]:
     return (f"{prefix}{number}" for number in count(1))
 
 
-def stamps(prefix: str = "e", *, durable: bool = False) -> Stamps:
-    return Stamps(TickingClock(), counting(prefix).__next__, durable)
+def stamps(prefix: str = "e", *, durable: bool = False) -> EntryStamps:
+    return EntryStamps(TickingClock(), counting(prefix).__next__, durable)
 
 
 def header(name: str = "s1") -> Header:

@@ -15,35 +15,35 @@ from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, Text, ToolCall, ToolResult, Usage, UserMessage, said
 from retinue.core.model import ModelRef
 from retinue.core.trust import Trust
-from retinue.sessions.codec import EPOCH, Unreadable, decode_line, encode_line
 from retinue.sessions.entries import (
     Body,
     CallStarted,
     Compacted,
-    Entry,
     EntryId,
     Header,
     MessageAdded,
     ModelChanged,
     Noted,
+    TranscriptEntry,
     Unknown,
 )
+from retinue.sessions.jsonl.codec import EPOCH, UnreadableLine, decode_line, encode_line
 from tests.sessions.builders import BODIES, NAME, START, TEXT, TIMES
 
 
-def entry(body: Body) -> Entry:
-    return Entry(EntryId("e1"), None, START, body)
+def entry(body: Body) -> TranscriptEntry:
+    return TranscriptEntry(EntryId("e1"), None, START, body)
 
 
 def body_of(line: dict[str, object]) -> Body:
     value = decode_line(json.dumps({"id": "e1", "parentId": None, **line}).encode())
-    assert isinstance(value, Entry)
+    assert isinstance(value, TranscriptEntry)
     return value.body
 
 
 @given(NAME.map(EntryId), st.none() | NAME.map(EntryId), TIMES, BODIES)
 def test_an_entry_comes_back_as_it_was(name: EntryId, parent: EntryId | None, at: datetime, body: Body) -> None:
-    written = Entry(name, parent, at, body)
+    written = TranscriptEntry(name, parent, at, body)
     line = encode_line(written)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -156,20 +156,20 @@ def test_a_transcript_of_the_original_is_understood() -> None:
 def test_what_is_not_known_is_kept_as_it_was(line: dict[str, object]) -> None:
     raw = {"id": "e9", "parentId": "e8", "timestamp": "2026-02-03T10:00:00.000Z", "extra": [1], **line}
     read = decode_line(json.dumps(raw).encode())
-    assert isinstance(read, Entry)
+    assert isinstance(read, TranscriptEntry)
     assert (read.id, read.parent, read.body) == ("e9", "e8", Unknown(raw))
     assert json.loads(encode_line(read)) == raw
 
 
 @pytest.mark.parametrize("line", [b"", b"\x00\x00", b"{", b"[1]", b"7", b'{"a": NaN}', b"{" * 100_000, b'"text"'])
 def test_what_is_no_object_is_unreadable(line: bytes) -> None:
-    assert isinstance(decode_line(line), Unreadable)
+    assert isinstance(decode_line(line), UnreadableLine)
 
 
 def test_bytes_that_are_no_text_cost_a_character() -> None:
     line = encode_line(entry(MessageAdded(said("caf\u00e9 au lait")))).replace("\u00e9".encode(), b"\xe9")
     read = decode_line(line)
-    assert isinstance(read, Entry)
+    assert isinstance(read, TranscriptEntry)
     assert isinstance(read.body, MessageAdded)
     assert read.body.message.text == "caf\ufffd au lait"
 
@@ -178,7 +178,7 @@ def test_a_broken_time_does_not_hide_a_line() -> None:
     times: tuple[object, ...] = ("soon", 1e300, None, [], "9999999-01-01")
     for time in times:
         read = decode_line(json.dumps({"type": "custom", "customType": "x", "id": "1", "timestamp": time}).encode())
-        assert isinstance(read, Entry)
+        assert isinstance(read, TranscriptEntry)
         assert read.timestamp == EPOCH
 
 
@@ -198,12 +198,12 @@ def test_what_would_not_come_back_is_not_written(body: Body) -> None:
 
 def test_a_time_without_a_zone_is_not_written() -> None:
     with pytest.raises(SessionError, match="zone"):
-        encode_line(Entry(EntryId("1"), None, START.replace(tzinfo=None), Noted("x")))
+        encode_line(TranscriptEntry(EntryId("1"), None, START.replace(tzinfo=None), Noted("x")))
 
 
 def test_an_entry_needs_an_id() -> None:
     with pytest.raises(SessionError, match="id"):
-        encode_line(Entry(EntryId(""), None, START, Noted("x")))
+        encode_line(TranscriptEntry(EntryId(""), None, START, Noted("x")))
 
 
 def test_half_a_surrogate_pair_survives() -> None:

@@ -21,8 +21,8 @@ from retinue.sessions.entries import (
     ThinkingChanged,
 )
 from retinue.sessions.export import export_json, export_markdown
-from retinue.sessions.recovery import close_interrupted_turn
-from retinue.sessions.tail import read_whole
+from retinue.sessions.jsonl.tail import read_whole
+from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.transcript import Transcript
 from tests.sessions.builders import answer, result, stamps, start, texts, user
 

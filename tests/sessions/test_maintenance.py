@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from retinue.core.keys import AgentId, SessionId, SessionKey
-from retinue.sessions.maintenance import RECENT, Archive, Plan, apply, find_archives, maintain, plan_maintenance
 from retinue.sessions.session import Session
 from retinue.sessions.settings import MaintenanceSettings
 from retinue.sessions.store import SessionStore
+from retinue.sessions.upkeep.maintenance import Archive, MaintenancePlan, RECENT, apply_plan, find_archives, plan_maintenance, run_maintenance
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from tests.sessions.builders import TickingClock, counting, texts, user
@@ -41,7 +41,7 @@ def settings(**values: Any) -> MaintenanceSettings:
     return MaintenanceSettings.model_validate(values)
 
 
-def names(plan: Plan) -> tuple[list[str], list[str]]:
+def names(plan: MaintenancePlan) -> tuple[list[str], list[str]]:
     return [each.key.text.split(":", 2)[2] for each in plan.archive], [each.path.name[0] for each in plan.delete]
 
 
@@ -52,7 +52,7 @@ def test_sessions_are_archived_after_thirty_days() -> None:
 
 
 def test_the_main_session_waits_for_its_person() -> None:
-    assert plan_maintenance([session("main", 400)], [], settings(maxEntries=1), NOW) == Plan()
+    assert plan_maintenance([session("main", 400)], [], settings(maxEntries=1), NOW) == MaintenancePlan()
 
 
 def test_chats_of_the_control_page_go_earlier() -> None:
@@ -80,7 +80,7 @@ def test_recent_ones_can_be_preserved_longer() -> None:
 
 def test_archives_of_resets_are_kept_unless_told_otherwise() -> None:
     old = [archive("a", 500), archive("b", 500, why="deleted"), archive("c", 20)]
-    assert plan_maintenance([], old, settings(), NOW) == Plan()
+    assert plan_maintenance([], old, settings(), NOW) == MaintenancePlan()
     plan = plan_maintenance([], old, settings(resetArchiveRetention="30d"), NOW)
     assert names(plan)[1] == ["a"]
     assert plan.reasons == {old[0].path.name: "archived by a reset more than 30d ago"}
@@ -93,7 +93,7 @@ def test_where_room_is_short_the_oldest_archives_go_until_there_is_some() -> Non
     plan = plan_maintenance([session("s", 2, 200)], archives, settings(maxDiskBytes="1000", highWaterBytes="50%"), NOW)
     assert names(plan)[1] == ["b", "c"]
     plan = plan_maintenance([session("s", 2, 200)], archives, settings(maxDiskBytes=1100), NOW)
-    assert plan == Plan()
+    assert plan == MaintenancePlan()
 
 
 def test_what_retention_removes_counts_as_room_made() -> None:
@@ -154,7 +154,7 @@ def store(home: HomePaths) -> SessionStore:
 
 
 def test_enforcing_archives_and_keeps_the_words(store: SessionStore, home: HomePaths) -> None:
-    plan, tidied = maintain(store, settings(), NOW, partial(SessionLease, home))
+    plan, tidied = run_maintenance(store, settings(), NOW, partial(SessionLease, home))
     assert [each.key.text for each in store.list()] == ["agent:main:main"]
     assert set(tidied.archived) == {each.key for each in plan.archive}
     assert "in ideas" in tidied.archived[SessionKey.parse("ideas")].read_text()
@@ -162,7 +162,7 @@ def test_enforcing_archives_and_keeps_the_words(store: SessionStore, home: HomeP
 
 
 def test_warning_only_tells(store: SessionStore, home: HomePaths) -> None:
-    plan, tidied = maintain(store, settings(mode="warn"), NOW, partial(SessionLease, home))
+    plan, tidied = run_maintenance(store, settings(mode="warn"), NOW, partial(SessionLease, home))
     assert len(plan.archive) == 2
     assert not tidied.archived
     assert len(store.list()) == 3
@@ -171,7 +171,7 @@ def test_warning_only_tells(store: SessionStore, home: HomePaths) -> None:
 def test_a_session_whose_lease_is_held_stays(store: SessionStore, home: HomePaths) -> None:
     key = SessionKey.parse("ideas")
     with SessionLease(home, key):
-        _, tidied = maintain(store, settings(), NOW, partial(SessionLease, home))
+        _, tidied = run_maintenance(store, settings(), NOW, partial(SessionLease, home))
     assert list(tidied.archived) == [SessionKey.parse("plans")]
     assert "in use by another process" in tidied.skipped[0]
     assert texts(store.open(key)) == ["in ideas"]
@@ -181,7 +181,7 @@ def test_a_session_that_was_used_after_the_plan_stays(store: SessionStore, home:
     plan = plan_maintenance(store.list(), [], settings(), NOW)
     key = SessionKey.parse("ideas")
     store.open(key).append(user("I am back"))
-    tidied = apply(plan, store, partial(SessionLease, home))
+    tidied = apply_plan(plan, store, partial(SessionLease, home))
     assert tidied.skipped == ("agent:main:ideas was used meanwhile and stays.",)
     assert texts(store.open(key)) == ["in ideas", "I am back"]
 
@@ -193,7 +193,7 @@ def test_removal_takes_the_planned_archives_only(store: SessionStore, home: Home
     assert first.at < second.at
     assert first.at.date().isoformat() == "2026-02-03"
     limit = sum(each.size for each in store.list()) + first.size + second.size - 1
-    _, tidied = maintain(
+    _, tidied = run_maintenance(
         store,
         settings(maxDiskBytes=limit, highWaterBytes="100%", pruneAfter="365d"),
         NOW,
@@ -218,6 +218,6 @@ def test_only_archives_count_as_archives(store: SessionStore) -> None:
 def test_a_home_without_sessions_stays_without(tmp_path: Path) -> None:
     home = HomePaths(tmp_path / "none")
     store = SessionStore(home.sessions(AgentId("main")), TickingClock())
-    plan, _ = maintain(store, settings(), NOW, partial(SessionLease, home))
-    assert plan == Plan()
+    plan, _ = run_maintenance(store, settings(), NOW, partial(SessionLease, home))
+    assert plan == MaintenancePlan()
     assert not home.path.exists()

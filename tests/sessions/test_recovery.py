@@ -12,8 +12,7 @@ from retinue.core.keys import RunId
 from retinue.core.messages import ToolCall, ToolResult, said
 from retinue.runtime.turns.ledger import TranscriptLedger
 from retinue.sessions.entries import CallStarted, Interrupted, MessageAdded
-from retinue.sessions.recovery import close_interrupted_turn
-from retinue.sessions.repair import RESULT_LOST
+from retinue.sessions.repair import RESULT_LOST, close_interrupted_turn
 from retinue.sessions.transcript import Transcript
 from tests.sessions.builders import answer, result, stamps, start, user
 

@@ -28,7 +28,7 @@ from retinue.sessions.entries import (
 )
 from retinue.sessions.session import Session
 from retinue.sessions.store import SessionStore
-from retinue.sessions.usage import group, total
+from retinue.sessions.usage import group_usage, sum_usage
 from tests.sessions.builders import BODIES, MAIN, TickingClock, answer, counting, texts, user
 
 IDEAS = SessionKey.parse("ideas")
@@ -289,7 +289,7 @@ def test_a_turn_that_never_ended_is_counted_by_the_next_process(store: SessionSt
     found = again.find(MAIN)
     assert found is not None
     assert (found.messages, found.usage) == (2, Usage(10, 5))
-    assert total(again.usage()) == Usage(10, 5)
+    assert sum_usage(again.usage()) == Usage(10, 5)
 
 
 def test_a_session_that_never_reached_the_index_is_found(store: SessionStore, tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ def test_two_processes_keep_one_index(store: SessionStore) -> None:
     sessions = store.list()
     assert len(sessions) == 31
     assert sum(session.messages for session in sessions) == 2 * 2 * 15 * 2
-    assert total(store.usage()) == Usage(60, 60)
+    assert sum_usage(store.usage()) == Usage(60, 60)
     before = index_of(store)
     (store.folder / "sessions.json").unlink()
     store.list()
@@ -467,29 +467,32 @@ def test_usage_is_counted_by_what_it_was_for(store: SessionStore) -> None:
     transcript.append(answer("free"))
     store.open(IDEAS).append(answer("three", usage=Usage(4, 4), model="openai/a"))
     records = store.usage()
-    assert total(records) == Usage(7, 7, cost=0.5)
-    assert group(records, lambda record: record.model) == {
+    assert sum_usage(records) == Usage(7, 7, cost=0.5)
+    assert group_usage(records, lambda record: record.model) == {
         "openai/a": Usage(5, 5, cost=0.5),
         "openai/b": Usage(2, 2),
     }
-    assert group(records, lambda record: record.session) == {MAIN.text: Usage(3, 3, cost=0.5), IDEAS.text: Usage(4, 4)}
-    assert group(records, lambda record: record.source) == {Source.CHAT: Usage(7, 7, cost=0.5)}
-    assert group(records, lambda record: record.run) == {"r1": Usage(7, 7, cost=0.5)}
-    assert group(records, lambda record: record.at.date()) == {records[0].at.date(): Usage(7, 7, cost=0.5)}
+    assert group_usage(records, lambda record: record.session) == {
+        MAIN.text: Usage(3, 3, cost=0.5),
+        IDEAS.text: Usage(4, 4),
+    }
+    assert group_usage(records, lambda record: record.source) == {Source.CHAT: Usage(7, 7, cost=0.5)}
+    assert group_usage(records, lambda record: record.run) == {"r1": Usage(7, 7, cost=0.5)}
+    assert group_usage(records, lambda record: record.at.date()) == {records[0].at.date(): Usage(7, 7, cost=0.5)}
 
 
 def test_usage_of_today_reads_only_this_month(store: SessionStore, tmp_path: Path) -> None:
     store.open(MAIN).append(answer("old", usage=Usage(1, 1)))
     store.find(MAIN)
     (store.folder / "usage" / "2026-01.jsonl").mkdir()
-    assert total(store.usage(datetime(2026, 2, 3, tzinfo=UTC))) == Usage(1, 1)
+    assert sum_usage(store.usage(datetime(2026, 2, 3, tzinfo=UTC))) == Usage(1, 1)
     assert store.usage(datetime(2026, 2, 4, tzinfo=UTC)) == ()
 
 
 def test_usage_survives_a_reset_and_the_loss_of_its_folder(store: SessionStore, tmp_path: Path) -> None:
     fill(store)
     before = store.usage()
-    assert total(before) == Usage(20, 10, 4, 2, 0.25)
+    assert sum_usage(before) == Usage(20, 10, 4, 2, 0.25)
     for path in (store.folder / "usage").iterdir():
         path.unlink()
     (store.folder / "usage").rmdir()
@@ -521,7 +524,7 @@ def test_a_torn_usage_line_costs_only_itself(store: SessionStore) -> None:
     with path.open("ab") as file:
         file.write(b'{"at": "2026')
     store.open(MAIN).append(answer("more", usage=Usage(1, 1)))
-    assert total(store.usage()) == Usage(21, 11, 4, 2, 0.25)
+    assert sum_usage(store.usage()) == Usage(21, 11, 4, 2, 0.25)
 
 
 def test_a_folder_of_the_owners_choice_may_be_a_link(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from retinue.core.errors import RetinueError, SessionError
 from retinue.core.messages import ToolCall
-from retinue.sessions.codec import encode_line
-from retinue.sessions.entries import Body, Compacted, Entry, EntryId, MessageAdded, Noted
-from retinue.sessions.lines import BLOCK
-from retinue.sessions.tail import read_whole
+from retinue.sessions.entries import Body, Compacted, EntryId, MessageAdded, Noted, TranscriptEntry
+from retinue.sessions.jsonl.codec import encode_line
+from retinue.sessions.jsonl.lines import BLOCK
+from retinue.sessions.jsonl.tail import read_whole
 from retinue.sessions.transcript import Transcript
 from tests.sessions.builders import BODIES, START, answer, header, result, stamps, start, texts, user
 
@@ -29,7 +29,7 @@ def reopen(transcript: Transcript, prefix: str = "n") -> Transcript:
     return Transcript.open(transcript.path, stamps(prefix))
 
 
-def add_line(path: Path, entry: Entry) -> None:
+def add_line(path: Path, entry: TranscriptEntry) -> None:
     with path.open("ab") as file:
         file.write(encode_line(entry))
 
@@ -225,10 +225,10 @@ def long_transcript(folder: Path, *, blocks: int, compact: bool) -> Transcript:
     lines = []
     parent: EntryId | None = None
     for number in range(blocks * 10):
-        lines.append(Entry(EntryId(f"m{number}"), parent, START, user(f"{number} " + "x" * (BLOCK // 10))))
+        lines.append(TranscriptEntry(EntryId(f"m{number}"), parent, START, user(f"{number} " + "x" * (BLOCK // 10))))
         parent = lines[-1].id
     if compact:
-        lines.append(Entry(EntryId("c"), parent, START, Compacted("S", EntryId(f"m{blocks * 10 - 2}"), 9)))
+        lines.append(TranscriptEntry(EntryId("c"), parent, START, Compacted("S", EntryId(f"m{blocks * 10 - 2}"), 9)))
     with transcript.path.open("ab") as file:
         file.write(b"".join(map(encode_line, lines)))
     return transcript
@@ -324,8 +324,8 @@ from pathlib import Path
 from retinue.core.clock import SystemClock
 from retinue.core.messages import said
 from retinue.sessions.entries import MessageAdded
-from retinue.sessions.transcript import Stamps, Transcript
-transcript = Transcript.open(Path(sys.argv[1]), Stamps(SystemClock()))
+from retinue.sessions.transcript import EntryStamps, Transcript
+transcript = Transcript.open(Path(sys.argv[1]), EntryStamps(SystemClock()))
 for number in range(100):
     transcript.append(MessageAdded(said(f"{sys.argv[2]}{number} " + "x" * 3000)))
 """

@@ -16,10 +16,10 @@ from retinue.workspace.bootstrap import (
     Audience,
     BootstrapReader,
     FileStatus,
+    Injection,
     WorkspaceFile,
     audience_of,
 )
-from retinue.workspace.continuation import Injection
 from retinue.workspace.settings import WorkspaceSettings
 from tests.storage.conftest import without_privileges
 
@@ -63,7 +63,7 @@ def names(files: tuple[WorkspaceFile, ...]) -> list[str]:
 def test_each_kind_of_session_gets_its_files_in_order(
     reader: BootstrapReader, kind: SessionKind, expected: str
 ) -> None:
-    files = reader.stable_files(audience_of(kind), DEFAULTS, ritual_pending=True)
+    files = reader.stable_files(audience_of(kind), DEFAULTS, first_run_pending=True)
     assert names(files) == expected.split()
     assert files[0].text == "AGENTS.md text"
 
@@ -74,7 +74,7 @@ def test_a_minimal_prompt_is_a_workers_whatever_the_session() -> None:
 
 @pytest.mark.usefixtures("full")
 def test_the_ritual_is_shown_only_while_it_is_pending(reader: BootstrapReader) -> None:
-    files = reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=False)
+    files = reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=False)
     assert "BOOTSTRAP" not in names(files)
 
 
@@ -100,7 +100,7 @@ def test_a_turn_file_that_is_missing_or_blank_is_none(root: Root, reader: Bootst
 @pytest.mark.usefixtures("full")
 def test_skipping_bootstrap_reads_nothing(reader: BootstrapReader) -> None:
     settings = WorkspaceSettings(skip_bootstrap=True)
-    assert reader.stable_files(Audience.OWNER, settings, ritual_pending=True) == ()
+    assert reader.stable_files(Audience.OWNER, settings, first_run_pending=True) == ()
     assert reader.extra_files(Audience.OWNER, settings, ["x/AGENTS.md"], Injection.FULL) == ()
     assert reader.turn_file(Audience.HEARTBEAT, settings) is None
 
@@ -111,20 +111,20 @@ def test_skipping_bootstrap_reads_nothing(reader: BootstrapReader) -> None:
     [(Injection.CONTINUATION, ["SOUL", "IDENTITY", "USER"]), (Injection.NONE, [])],
 )
 def test_a_continuation_keeps_who_is_who(reader: BootstrapReader, injection: Injection, expected: list[str]) -> None:
-    files = reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=True, injection=injection)
+    files = reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=True, injection=injection)
     assert names(files) == expected
     assert reader.extra_files(Audience.OWNER, DEFAULTS, ["docs/AGENTS.md"], injection) == ()
 
 
 def test_expected_files_leave_a_marker_and_the_others_nothing(reader: BootstrapReader) -> None:
-    files = reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=True)
+    files = reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=True)
     assert names(files) == ["AGENTS", "SOUL", "IDENTITY", "USER", "TOOLS"]
     assert files[1] == WorkspaceFile("SOUL.md", "[SOUL.md is missing]", FileStatus.MISSING)
 
 
 def test_files_that_are_not_wanted_are_not_missed(reader: BootstrapReader) -> None:
     settings = WorkspaceSettings(skip_optional_bootstrap_files=["SOUL.md", "IDENTITY.md", "USER.md"])
-    assert names(reader.stable_files(Audience.OWNER, settings, ritual_pending=True)) == ["AGENTS", "TOOLS"]
+    assert names(reader.stable_files(Audience.OWNER, settings, first_run_pending=True)) == ["AGENTS", "TOOLS"]
 
 
 def test_front_matter_is_stripped_and_lines_are_normalised(root: Root, reader: BootstrapReader) -> None:
@@ -140,7 +140,7 @@ def test_the_facts_in_identity_front_matter_reach_the_prompt(root: Root, reader:
 def test_both_spellings_of_memory_are_read_when_they_are_two_files(root: Root, reader: BootstrapReader) -> None:
     (root.path / "MEMORY.md").write_text("upper")
     (root.path / "memory.md").write_text("lower")
-    files = reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=False)
+    files = reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=False)
     assert [file.text for file in files[-2:]] == ["upper", "lower"]
 
 
@@ -151,13 +151,13 @@ def test_one_memory_file_with_two_names_is_shown_once(root: Root, reader: Bootst
         os.link(root.path / "MEMORY.md", root.path / "memory.md")
     else:
         (root.path / "memory.md").symlink_to("MEMORY.md")
-    files = reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=False)
+    files = reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=False)
     assert [file.text for file in files].count("facts") == 1
 
 
 def test_the_lower_case_spelling_alone_is_read(root: Root, reader: BootstrapReader) -> None:
     (root.path / "memory.md").write_text("facts")
-    assert reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=False)[-1].text == "facts"
+    assert reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=False)[-1].text == "facts"
 
 
 def test_extra_files_are_sorted_and_for_those_who_may_read_them(root: Root, reader: BootstrapReader) -> None:
@@ -220,7 +220,7 @@ def test_a_bad_file_becomes_a_marker_and_the_others_load(
     make(root.path / "SOUL.md")
     root.write("AGENTS.md", b"fine")
     for _ in range(2):
-        agents, soul, *_ = reader.stable_files(Audience.OWNER, DEFAULTS, ritual_pending=False)
+        agents, soul, *_ = reader.stable_files(Audience.OWNER, DEFAULTS, first_run_pending=False)
         assert agents.text == "fine"
         assert soul.status is FileStatus.UNUSABLE
         assert soul.text == f"[SOUL.md is not shown: {reason}]"

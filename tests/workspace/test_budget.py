@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from retinue.workspace.bootstrap import WorkspaceFile
 from retinue.workspace.budget import (
-    Cause,
     InjectedFile,
+    TruncationCause,
     describe_limits,
+    divide_chars,
     fit_files,
-    share_out,
     truncate,
     truncation_signature,
     truncation_warning,
@@ -37,14 +37,19 @@ def test_files_within_the_limits_are_whole() -> None:
 
 def test_a_long_file_is_cut_to_its_own_limit() -> None:
     (fitted,) = fit_files(files("line\n" * 1000), 1000, 60_000)
-    assert fitted.cause is Cause.PER_FILE
+    assert fitted.cause is TruncationCause.PER_FILE
     assert fitted.raw_chars == 5000
     assert fitted.injected_chars == len(fitted.text) <= 1000
 
 
 def test_the_last_file_is_not_starved_by_those_before_it() -> None:
     fitted = fit_files(files("a" * 20_000, "b" * 20_000, "c" * 20_000, "m" * 9_000), 20_000, 30_000)
-    assert [file.cause for file in fitted] == [Cause.TOTAL, Cause.TOTAL, Cause.TOTAL, Cause.TOTAL]
+    assert [file.cause for file in fitted] == [
+        TruncationCause.TOTAL,
+        TruncationCause.TOTAL,
+        TruncationCause.TOTAL,
+        TruncationCause.TOTAL,
+    ]
     assert min(file.injected_chars for file in fitted) > 6_700
 
 
@@ -67,7 +72,7 @@ def test_no_limit_is_ever_exceeded(texts: list[str], per_file: int, total: int) 
 
 @given(st.lists(st.integers(0, 1000), max_size=8), st.integers(0, 3000))
 def test_nobody_gets_less_than_an_even_share_or_more_than_wanted(wanted: list[int], total: int) -> None:
-    shares = share_out(wanted, total)
+    shares = divide_chars(wanted, total)
     assert sum(shares) <= total
     for share, want in zip(shares, wanted, strict=True):
         assert min(want, total // len(wanted)) <= share <= want
@@ -139,7 +144,7 @@ def test_a_long_name_does_not_break_the_limit() -> None:
 
 
 def shortened(name: str, raw: int = 300) -> InjectedFile:
-    return InjectedFile(name, "x" * 100, raw, cause=Cause.PER_FILE)
+    return InjectedFile(name, "x" * 100, raw, cause=TruncationCause.PER_FILE)
 
 
 def test_the_warning_names_three_files_and_counts_the_rest() -> None:

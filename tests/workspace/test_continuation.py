@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.workspace.continuation import FULL_CONTEXT_MARKER, Injection, decide_injection
+from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection, decide_injection
 from retinue.workspace.settings import ContextInjection
 
 MARKER = FULL_CONTEXT_MARKER

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.storage.files import Root
-from retinue.workspace.identity import FACTS, Identity, parse_identity, read_identity
+from retinue.workspace.identity import FACTS, AgentIdentity, parse_identity, read_identity
 
 
 def test_front_matter_gives_the_facts() -> None:
     facts = "name: Logic\nemoji: 🤖\ncreature: AI assistant\nvibe: sharp, precise\ntheme: dark\navatar: ./avatar.png\n"
     text = f"---\n{facts}---\n"
-    assert parse_identity(text) == Identity("Logic", "🤖", "AI assistant", "sharp, precise", "dark", "avatar.png")
+    assert parse_identity(text) == AgentIdentity("Logic", "🤖", "AI assistant", "sharp, precise", "dark", "avatar.png")
 
 
 def test_list_lines_give_the_facts() -> None:
     text = (
         "# Me\n\n- **Name:** Ada\n* Creature: a crab\n- __Vibe__: calm\n+ **Emoji**: 🦀\n- **Age:** 3\n- Name: second\n"
     )
-    assert parse_identity(text) == Identity(name="Ada", creature="a crab", vibe="calm", emoji="🦀")
+    assert parse_identity(text) == AgentIdentity(name="Ada", creature="a crab", vibe="calm", emoji="🦀")
 
 
 def test_front_matter_wins_over_lines() -> None:
@@ -36,7 +36,7 @@ def test_a_placeholder_is_no_fact(value: str) -> None:
 
 def test_values_of_other_types_are_spelled() -> None:
     identity = parse_identity("---\nname: 42\nvibe: [sharp, precise]\ntheme: {a: b}\nemoji: null\n---\n")
-    assert identity == Identity(name="42", vibe="sharp, precise")
+    assert identity == AgentIdentity(name="42", vibe="sharp, precise")
 
 
 def test_hidden_characters_and_length_are_removed() -> None:
@@ -79,7 +79,7 @@ def test_broken_front_matter_is_a_problem_and_the_lines_still_count() -> None:
 
 
 def test_reading_a_workspace(root: Root) -> None:
-    assert read_identity(root) == Identity()
+    assert read_identity(root) == AgentIdentity()
     root.write("IDENTITY.md", b"\xef\xbb\xbf- Name: Ada\n")
     assert read_identity(root).name == "Ada"
     root.remove("IDENTITY.md")

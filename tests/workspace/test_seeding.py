@@ -13,14 +13,14 @@ import pytest
 
 from retinue.core.tokens import estimate_tokens
 from retinue.storage.files import Root
-from retinue.workspace.ritual import (
+from retinue.workspace.first_run import (
     STATE_FILE,
-    RitualState,
+    FirstRunState,
     WorkspaceState,
-    judge_ritual,
+    first_run_state,
+    judge_first_run,
     load_state,
     load_template,
-    ritual_state,
     save_state,
 )
 from retinue.workspace.seeding import SEEDED_FILES, seed_workspace
@@ -37,9 +37,9 @@ def state_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def ritual_of(path: Path) -> RitualState:
+def ritual_of(path: Path) -> FirstRunState:
     with Root.open(path) as root:
-        return ritual_state(root)
+        return first_run_state(root)
 
 
 @pytest.fixture
@@ -170,9 +170,9 @@ def test_git_variables_do_not_move_the_repository(path: Path, tmp_path: Path, mo
 
 def test_deleting_the_file_completes_the_ritual(path: Path) -> None:
     seed_workspace(path, DEFAULTS, NOW)
-    assert ritual_of(path) is RitualState.PENDING
+    assert ritual_of(path) is FirstRunState.PENDING
     (path / "BOOTSTRAP.md").unlink()
-    assert ritual_of(path) is RitualState.COMPLETE
+    assert ritual_of(path) is FirstRunState.COMPLETE
     seed_workspace(path, DEFAULTS, LATER)
     assert state_of(path)["setupCompletedAt"] == "2026-02-01T12:30:00+00:00"
     assert not (path / "BOOTSTRAP.md").exists()
@@ -190,39 +190,39 @@ def test_after_setup_only_the_essential_file_comes_back(path: Path) -> None:
 def test_a_filled_profile_makes_the_file_a_leftover(path: Path) -> None:
     seed_workspace(path, DEFAULTS, NOW)
     (path / "IDENTITY.md").write_text("- **Name:** Ada\n")
-    assert ritual_of(path) is RitualState.PENDING
+    assert ritual_of(path) is FirstRunState.PENDING
     (path / "USER.md").write_text("- **Name:** Charles\n")
-    assert ritual_of(path) is RitualState.LEFTOVER
+    assert ritual_of(path) is FirstRunState.LEFTOVER
     seed_workspace(path, DEFAULTS, LATER)
     assert state_of(path)["setupCompletedAt"]
     (path / "USER.md").write_text(load_template("USER.md"))
-    assert ritual_of(path) is RitualState.LEFTOVER
+    assert ritual_of(path) is FirstRunState.LEFTOVER
 
 
 def test_a_profile_that_only_changed_in_white_space_is_still_the_template(path: Path) -> None:
     seed_workspace(path, DEFAULTS, NOW)
     for name in ("IDENTITY.md", "USER.md"):
         (path / name).write_bytes(load_template(name).replace("\n", "\r\n").encode() + b"\n\n")
-    assert ritual_of(path) is RitualState.PENDING
+    assert ritual_of(path) is FirstRunState.PENDING
 
 
 def test_a_ritual_without_profile_files_lasts_until_the_file_is_deleted(path: Path) -> None:
     seed_workspace(path, WorkspaceSettings(skip_optional_bootstrap_files=["IDENTITY.md", "USER.md"]), NOW)
-    assert ritual_of(path) is RitualState.PENDING
+    assert ritual_of(path) is FirstRunState.PENDING
 
 
 @pytest.mark.parametrize(
     ("present", "completed", "filled", "expected"),
     [
-        (False, False, False, RitualState.COMPLETE),
-        (False, True, True, RitualState.COMPLETE),
-        (True, False, False, RitualState.PENDING),
-        (True, True, False, RitualState.LEFTOVER),
-        (True, False, True, RitualState.LEFTOVER),
+        (False, False, False, FirstRunState.COMPLETE),
+        (False, True, True, FirstRunState.COMPLETE),
+        (True, False, False, FirstRunState.PENDING),
+        (True, True, False, FirstRunState.LEFTOVER),
+        (True, False, True, FirstRunState.LEFTOVER),
     ],
 )
-def test_judging_the_ritual(present: bool, completed: bool, filled: bool, expected: RitualState) -> None:
-    assert judge_ritual(file_present=present, completed=completed, profile_filled=filled) is expected
+def test_judging_the_ritual(present: bool, completed: bool, filled: bool, expected: FirstRunState) -> None:
+    assert judge_first_run(file_present=present, completed=completed, profile_filled=filled) is expected
 
 
 @pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"createdBy": 3, "folder": "x"}', b"\xff", b"[" * 60_000])
@@ -235,7 +235,7 @@ def test_a_broken_state_file_is_an_empty_state(root: Root, broken: bytes) -> Non
 
 def test_a_ritual_file_that_is_no_file_counts_as_there(root: Root) -> None:
     os.mkfifo(root.path / "BOOTSTRAP.md")
-    assert ritual_state(root) is RitualState.PENDING
+    assert first_run_state(root) is FirstRunState.PENDING
 
 
 @pytest.mark.parametrize("name", ALL)

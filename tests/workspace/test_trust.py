@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.storage.files import Root
-from retinue.workspace.trust import FILE_NAME, is_own, read_vouched, vouch, withdraw
+from retinue.workspace.trust import FILE_NAME, is_own_workspace, read_trusted, revoke_trust, trust_folder
 from tests.workspaces import begin_workspace
 
 
@@ -26,7 +26,7 @@ def clone(tmp_path: Path) -> Path:
 
 def is_trusted(home: Path, folder: Path) -> bool:
     with Root.open(folder) as root:
-        return is_own(root, read_vouched(home))
+        return is_own_workspace(root, read_trusted(home))
 
 
 def test_what_retinue_made_is_the_agents_own(home: Path, tmp_path: Path) -> None:
@@ -36,18 +36,18 @@ def test_what_retinue_made_is_the_agents_own(home: Path, tmp_path: Path) -> None
 def test_a_clone_is_nobodys_own_until_its_owner_says_so(home: Path, clone: Path) -> None:
     assert not is_trusted(home, clone)
     with Root.open(clone) as root:
-        vouch(home, root)
+        trust_folder(home, root)
     assert is_trusted(home, clone)
     assert (home / FILE_NAME).stat().st_mode & 0o777 == 0o600
     with Root.open(clone) as root:
-        assert withdraw(home, root)
-        assert not withdraw(home, root)
+        assert revoke_trust(home, root)
+        assert not revoke_trust(home, root)
     assert not is_trusted(home, clone)
 
 
 def test_another_folder_at_its_place_is_not_it(home: Path, clone: Path, tmp_path: Path) -> None:
     with Root.open(clone) as root:
-        vouch(home, root)
+        trust_folder(home, root)
     clone.rename(tmp_path / "aside")
     clone.mkdir()
     assert not is_trusted(home, clone)
@@ -57,6 +57,6 @@ def test_another_folder_at_its_place_is_not_it(home: Path, clone: Path, tmp_path
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"folders": 7}', b'{"folders": [{"path": 1}]}', b"\xff"])
 def test_a_damaged_record_vouches_for_nothing(home: Path, clone: Path, content: bytes) -> None:
     with Root.open(clone) as root:
-        vouch(home, root)
+        trust_folder(home, root)
     (home / FILE_NAME).write_bytes(content)
     assert not is_trusted(home, clone)

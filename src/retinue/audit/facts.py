@@ -10,7 +10,7 @@ from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
 from retinue.providers.credentials.profile_file import ProfileSummary
 from retinue.sandbox.sandboxes import Candidate
-from retinue.sessions.checking import Report
+from retinue.sessions.upkeep.check import CheckReport
 from retinue.skills.discovery import Discovery
 from retinue.skills.library import Judged
 from retinue.storage.home_paths import HomePaths
@@ -94,7 +94,7 @@ class AgentFacts:
 
     id: AgentId
     workspace: WorkspaceFacts
-    sessions: Report
+    sessions: CheckReport
     model: ModelFacts
     sandbox: SandboxFacts
     skills: SkillFacts | None = None

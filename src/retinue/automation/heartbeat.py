@@ -14,14 +14,14 @@ from retinue.core.keys import AgentId, SessionKey
 REPEATS_WITHIN = timedelta(hours=24)
 """The same words are not said again so soon."""
 
-SHORTEST_GAP = timedelta(seconds=30)
+MIN_GAP = timedelta(seconds=30)
 """Wakes that come closer together than this are one."""
 
 _NOTHING = re.compile(r"\s*|#{1,6}(\s.*)?|[-*+]\s*(\[[ xX]?\]\s*)?|```.*|~~~.*|---+")
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
 
 
-class Wake(StrEnum):
+class WakeReason(StrEnum):
     """Why the agent was woken."""
 
     INTERVAL = "interval"
@@ -33,7 +33,7 @@ class Wake(StrEnum):
     MANUAL = "manual"
 
 
-class Skip(StrEnum):
+class SkipReason(StrEnum):
     """Why a heartbeat makes no call to a model."""
 
     OFF = "heartbeats are off"
@@ -64,7 +64,7 @@ class ActiveWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class HeartbeatSituation:
     """What is known when a heartbeat is due; `checklist` is HEARTBEAT.md, None where there is none."""
 
     local: datetime
@@ -73,7 +73,7 @@ class Situation:
     checklist: str | None
     busy: bool = False
     budget_left: bool = True
-    wake: Wake = Wake.INTERVAL
+    wake: WakeReason = WakeReason.INTERVAL
     has_news: bool = False
     """Whether something waits on the agenda, so that an empty checklist is no reason."""
     since_last: timedelta | None = None
@@ -81,37 +81,37 @@ class Situation:
     """Whether what it says could be delivered, where it should be."""
 
 
-def find_skip(situation: Situation) -> Skip | None:
+def find_skip(situation: HeartbeatSituation) -> SkipReason | None:
     """Why not to beat now; None to beat. Somebody who asks by hand is refused only what cannot be."""
-    by_hand = situation.wake is Wake.MANUAL
+    by_hand = situation.wake is WakeReason.MANUAL
     if not situation.every and not by_hand:
-        return Skip.OFF
+        return SkipReason.OFF
     if not by_hand and situation.window is not None and not situation.window.contains(situation.local.time()):
-        return Skip.OUTSIDE_HOURS
+        return SkipReason.OUTSIDE_HOURS
     if situation.busy:
-        return Skip.BUSY
+        return SkipReason.BUSY
     if not situation.budget_left:
-        return Skip.BUDGET
+        return SkipReason.BUDGET
     if not situation.has_route:
-        return Skip.NO_ROUTE
-    if situation.since_last is not None and situation.since_last < SHORTEST_GAP and not by_hand:
-        return Skip.NOTHING_NEW
-    if not situation.has_news and situation.checklist is not None and asks_for_nothing(situation.checklist):
-        return Skip.NOTHING_TO_DO
+        return SkipReason.NO_ROUTE
+    if situation.since_last is not None and situation.since_last < MIN_GAP and not by_hand:
+        return SkipReason.NOTHING_NEW
+    if not situation.has_news and situation.checklist is not None and is_empty_checklist(situation.checklist):
+        return SkipReason.NOTHING_TO_DO
     return None
 
 
-def session_of_beats(agent: AgentId, named: str, *, isolated: bool) -> SessionKey:
+def heartbeat_session(agent: AgentId, named: str, *, isolated: bool) -> SessionKey:
     """The session that an agent's heartbeats belong to: the one that is named, or one of their own."""
     return SessionKey.parse(f"agent:{agent}:heartbeat" if isolated else named, default_agent=agent)
 
 
-def asks_for_nothing(checklist: str) -> bool:
+def is_empty_checklist(checklist: str) -> bool:
     """Whether a checklist has only headings, empty boxes, fences, comments and blank lines."""
     return all(_NOTHING.fullmatch(line.strip()) for line in _COMMENT.sub("", checklist).splitlines())
 
 
-def next_beat(last: datetime | None, every: timedelta, now: datetime) -> datetime | None:
+def next_heartbeat(last: datetime | None, every: timedelta, now: datetime) -> datetime | None:
     """When the next heartbeat is due; a clock that was set back does not put it off by more than one interval."""
     if not every:
         return None
@@ -134,7 +134,7 @@ def _read_time(text: str | None) -> time:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DeliveredText:
     """Something a heartbeat delivered, by the hash of its words."""
 
     digest: str
@@ -146,7 +146,7 @@ def digest_of(text: str) -> str:
     return sha256(" ".join(text.lower().split()).encode()).hexdigest()[:32]
 
 
-def is_repeat(text: str, before: Sequence[Said], now: datetime) -> bool:
+def is_repeat(text: str, before: Sequence[DeliveredText], now: datetime) -> bool:
     """Whether the same was said not long ago."""
     digest = digest_of(text)
     return any(said.digest == digest and now - said.at < REPEATS_WITHIN for said in before)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from retinue.automation.programs import Program, ask_program
+from retinue.automation.external_program import ExternalProgram, run_json_program
 from retinue.core.errors import RetinueError
 from retinue.security.untrusted_text import sanitise
 from retinue.skills.front_matter import Extras
@@ -28,11 +28,11 @@ from retinue.storage.frontmatter import FrontMatterError, parse_yaml, split_fron
 DECLARATION = "HOOK.md"
 HANDLERS = ("handler", "handler.py", "handler.sh")
 SECONDS = 10.0
-MOST_BYTES = 64 * 1024
-MOST_FOLDERS = 100
-MOST_MESSAGES = 5
-MOST_MESSAGE_CHARS = 2_000
-MOST_FILES = 20
+MAX_BYTES = 64 * 1024
+MAX_FOLDERS = 100
+MAX_MESSAGES = 5
+MAX_MESSAGE_CHARS = 2_000
+MAX_FILES = 20
 BOOTSTRAP = "agent:bootstrap"
 EVENTS = (
     "command:new",
@@ -88,7 +88,7 @@ def find_folders(root: Path) -> Iterator[Path]:
     """The folders beneath `root` that declare a hook, in order of their names."""
     with suppress(OSError):
         entries = sorted(path for path in root.iterdir() if (path / DECLARATION).is_file())
-        yield from entries[:MOST_FOLDERS]
+        yield from entries[:MAX_FOLDERS]
 
 
 def read_folder(folder: Path, *, bundled: bool = False) -> HookFolder:
@@ -118,7 +118,7 @@ def read_folder(folder: Path, *, bundled: bool = False) -> HookFolder:
 
 def _read_declaration(folder: Path) -> Mapping[str, Any]:
     try:
-        text = (folder / DECLARATION).read_bytes()[:MOST_BYTES].decode("utf-8")
+        text = (folder / DECLARATION).read_bytes()[:MAX_BYTES].decode("utf-8")
         front, _ = split_front_matter(text)
         return parse_yaml(front) if front is not None else {}
     except (OSError, UnicodeDecodeError, FrontMatterError) as error:
@@ -130,11 +130,11 @@ def _is_event(event: str) -> bool:
     return known or _ANY_COMMAND.fullmatch(event) is not None
 
 
-async def tell_hook(hook: HookFolder, event: Mapping[str, Any], environment: Mapping[str, str]) -> HookReply:
+async def run_hook(hook: HookFolder, event: Mapping[str, Any], environment: Mapping[str, str]) -> HookReply:
     """Run a hook for an event, for a while; raises `ProgramFailed` where it does not end well."""
     assert hook.handler is not None, f"the bundled hook {hook.name} is no program"
-    program = Program(f"The hook {hook.name}", [str(hook.handler)], hook.folder, environment, SECONDS)
-    return read_reply(await ask_program(program, event))
+    program = ExternalProgram(f"The hook {hook.name}", [str(hook.handler)], hook.folder, environment, SECONDS)
+    return read_reply(await run_json_program(program, event))
 
 
 def read_reply(printed: str) -> HookReply:
@@ -145,8 +145,8 @@ def read_reply(printed: str) -> HookReply:
         return HookReply()
     if not isinstance(said, dict):
         return HookReply()
-    messages = [sanitise(text)[:MOST_MESSAGE_CHARS] for text in _texts(said.get("messages"))]
-    return HookReply(tuple(messages[:MOST_MESSAGES]), tuple(_texts(said.get("bootstrapFiles"))[:MOST_FILES]))
+    messages = [sanitise(text)[:MAX_MESSAGE_CHARS] for text in _texts(said.get("messages"))]
+    return HookReply(tuple(messages[:MAX_MESSAGES]), tuple(_texts(said.get("bootstrapFiles"))[:MAX_FILES]))
 
 
 def _texts(value: object) -> list[str]:

@@ -6,7 +6,7 @@ import json
 from datetime import timedelta
 from typing import Any, assert_never
 
-from retinue.automation.jobs import Delivery, Job, JobRun, Mode
+from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobRun
 from retinue.automation.schedule import At, Cron, Every, Schedule
 from retinue.core.clock import format_moment, parse_moment
 from retinue.core.keys import AgentId
@@ -82,7 +82,9 @@ def decode_job(text: str) -> Job:
         schedule=_decode_schedule(data["schedule"]),
         message=data["message"],
         target=data["sessionTarget"],
-        delivery=Delivery(Mode(delivery["mode"]), delivery.get("channel"), delivery.get("to"), delivery.get("url")),
+        delivery=Delivery(
+            DeliveryMode(delivery["mode"]), delivery.get("channel"), delivery.get("to"), delivery.get("url")
+        ),
         model=data["model"],
         thinking=data["thinking"],
         timeout_seconds=data["timeoutSeconds"],

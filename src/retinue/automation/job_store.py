@@ -15,7 +15,7 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import RunId
 from retinue.storage.database import Database
 
-MOST_JOBS = 20_000
+MAX_JOBS = 20_000
 KEEP_RUNS = timedelta(days=7)
 
 _KEEP = """
@@ -52,8 +52,8 @@ class JobStore:
         if fresh.next_at is None and fresh.enabled is False and job.enabled:
             raise UsageError(f"The job would never run: {job.schedule} is over. Give a later time.")
         with self._database.change() as base:
-            if base.execute("SELECT count(*) FROM jobs").fetchone()[0] >= MOST_JOBS:
-                raise UsageError(f"There are {MOST_JOBS:,} jobs already. Remove some first.")
+            if base.execute("SELECT count(*) FROM jobs").fetchone()[0] >= MAX_JOBS:
+                raise UsageError(f"There are {MAX_JOBS:,} jobs already. Remove some first.")
             _write(base, fresh)
         return fresh
 

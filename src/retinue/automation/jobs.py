@@ -14,11 +14,11 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 300, 900, 3_600))
 """How long a job rests after its first, second, … failure in a row."""
 
-MOST_RETRIES = 3
+MAX_RETRIES = 3
 """How often a job that runs only once is tried again."""
 
 
-class Mode(StrEnum):
+class DeliveryMode(StrEnum):
     """What becomes of a job's answer."""
 
     NONE = "none"
@@ -30,7 +30,7 @@ class Mode(StrEnum):
 class Delivery:
     """Where a job's answer goes: nowhere, to a chat (the last one where none is named), or to an address."""
 
-    mode: Mode = Mode.ANNOUNCE
+    mode: DeliveryMode = DeliveryMode.ANNOUNCE
     channel: str | None = None
     to: str | None = None
     url: str | None = None
@@ -109,6 +109,6 @@ def after_run(job: Job, slot: datetime, now: datetime, *, ok: bool) -> Job:
         return plan_next(served, now)
     rested = now + BACKOFF[min(served.failures, len(BACKOFF)) - 1]
     if isinstance(job.schedule, At):
-        again = served.failures <= MOST_RETRIES
+        again = served.failures <= MAX_RETRIES
         return replace(served, next_at=rested if again else None, enabled=again)
     return replace(served, next_at=next_slot(job.schedule, rested - timedelta(microseconds=1)))

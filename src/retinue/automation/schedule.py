@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from retinue.core.errors import UsageError
 from retinue.settings import format_duration, parse_duration
 
-SHORTEST = timedelta(seconds=1)
-LONGEST = timedelta(days=3660)
+MIN_INTERVAL = timedelta(seconds=1)
+MAX_INTERVAL = timedelta(days=3660)
 _REPEATED = timedelta(hours=2)
 """More than any clock is ever set back."""
 
@@ -156,6 +156,6 @@ def _parse_interval(text: str, complaint: str) -> timedelta:
         interval = parse_duration(text)
     except ValueError:
         raise UsageError(f"{complaint}; write it like 30m, 2h or 1d.") from None
-    if not SHORTEST <= interval <= LONGEST:
+    if not MIN_INTERVAL <= interval <= MAX_INTERVAL:
         raise UsageError(f"{complaint}: it must be at least a second and at most ten years.")
     return interval

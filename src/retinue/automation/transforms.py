@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from retinue.automation.programs import Program, ask_program
+from retinue.automation.external_program import ExternalProgram, run_json_program
 from retinue.core.errors import RetinueError
 
 SECONDS = 10.0
@@ -66,8 +66,8 @@ def _require_own(path: Path, *, is_file: bool) -> None:
 async def transform(path: Path, export: str, told: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
     """What a transform makes of a request; raises `RetinueError` where it fails or prints no JSON."""
     own = [sys.executable, "-I", "-c", _RUNNER, str(path), export] if path.suffix == ".py" else [str(path)]
-    program = Program(f"The transform {path.name}", own, path.parent, environment, SECONDS)
-    said = await ask_program(program, told)
+    program = ExternalProgram(f"The transform {path.name}", own, path.parent, environment, SECONDS)
+    said = await run_json_program(program, told)
     try:
         return json.loads(said)
     except (ValueError, RecursionError):

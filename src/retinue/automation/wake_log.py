@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from retinue.automation.heartbeat import REPEATS_WITHIN, Said, Wake
+from retinue.automation.heartbeat import REPEATS_WITHIN, DeliveredText, WakeReason
 from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.keys import AgentId
 from retinue.storage.database import Database
@@ -22,12 +22,12 @@ INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class WakeRecord:
     """One wake of an agent: skipped, quiet, repeated, delivered, failed or woken; `detail` says more."""
 
     agent: AgentId
     at: datetime
-    wake: Wake
+    wake: WakeReason
     outcome: str
     detail: str = ""
     digest: str = ""
@@ -41,36 +41,36 @@ class WakeLog:
         self._database = database
         self._clock = clock
 
-    def record(self, beat: Beat) -> None:
+    def record(self, beat: WakeRecord) -> None:
         values = (beat.agent, format_moment(beat.at), beat.wake, beat.outcome, beat.detail, beat.digest, beat.tokens)
         with self._database.change() as base:
             base.execute(_INSERT, values)
             base.execute("DELETE FROM heartbeats WHERE at < ?", (format_moment(self._clock.now() - KEPT),))
 
-    def last(self, agent: AgentId) -> Beat | None:
+    def last(self, agent: AgentId) -> WakeRecord | None:
         """The latest heartbeat of an agent."""
         found = self._read("WHERE agent = ? AND outcome <> ? ORDER BY id DESC LIMIT 1", agent, WOKEN)
         return found[0] if found else None
 
-    def log(self, agent: AgentId | None, most: int) -> Sequence[Beat]:
+    def log(self, agent: AgentId | None, most: int) -> Sequence[WakeRecord]:
         """The latest wakes, newest first."""
         if agent is None:
             return self._read("ORDER BY id DESC LIMIT ?", most)
         return self._read("WHERE agent = ? ORDER BY id DESC LIMIT ?", agent, most)
 
-    def said(self, agent: AgentId) -> Sequence[Said]:
+    def said(self, agent: AgentId) -> Sequence[DeliveredText]:
         """What was delivered lately."""
         since = format_moment(self._clock.now() - REPEATS_WITHIN)
         beats = self._read("WHERE agent = ? AND outcome = 'delivered' AND at > ?", agent, since)
-        return [Said(beat.digest, beat.at) for beat in beats]
+        return [DeliveredText(beat.digest, beat.at) for beat in beats]
 
-    def _read(self, rest: str, *values: str | int) -> list[Beat]:
+    def _read(self, rest: str, *values: str | int) -> list[WakeRecord]:
         rows = self._database.read(f"SELECT * FROM heartbeats {rest}", values)  # noqa: S608 - the text is ours
         return [
-            Beat(
+            WakeRecord(
                 AgentId(row["agent"]),
                 parse_moment(row["at"]),
-                Wake(row["wake"]),
+                WakeReason(row["wake"]),
                 row["outcome"],
                 row["detail"],
                 row["digest"],
@@ -80,7 +80,7 @@ class WakeLog:
         ]
 
 
-def describe_beat(beat: Beat) -> dict[str, Any]:
+def describe_wake(beat: WakeRecord) -> dict[str, Any]:
     """A heartbeat as plain data."""
     return {
         "agent": beat.agent,

@@ -16,7 +16,7 @@ _ALL = "SELECT run, body, accepted_at FROM hook_runs ORDER BY rowid"
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class WebhookDelivery:
     """What is to be done with the answer to a webhook; `timeout_seconds` is how long it may take."""
 
     agent: AgentId
@@ -28,11 +28,11 @@ class Errand:
 
 
 @dataclass(frozen=True, slots=True)
-class HookRun:
+class WebhookRun:
     """A webhook that an agent works on."""
 
     run: RunId
-    errand: Errand
+    errand: WebhookDelivery
     accepted_at: datetime
 
 
@@ -43,19 +43,19 @@ class WebhookStore:
         self._database = database
         self._clock = clock
 
-    def keep(self, run: RunId, errand: Errand) -> HookRun:
+    def keep(self, run: RunId, errand: WebhookDelivery) -> WebhookRun:
         now = self._clock.now()
         with self._database.change() as base:
             base.execute(_KEEP, (run, json.dumps(asdict(errand)), format_moment(now)))
-        return HookRun(run, errand, now)
+        return WebhookRun(run, errand, now)
 
     def forget(self, run: RunId) -> None:
         with self._database.change() as base:
             base.execute(_FORGET, (run,))
 
-    def unfinished(self) -> tuple[HookRun, ...]:
+    def unfinished(self) -> tuple[WebhookRun, ...]:
         """What was accepted and not seen through, oldest first."""
         return tuple(
-            HookRun(RunId(row["run"]), Errand(**json.loads(row["body"])), parse_moment(row["accepted_at"]))
+            WebhookRun(RunId(row["run"]), WebhookDelivery(**json.loads(row["body"])), parse_moment(row["accepted_at"]))
             for row in self._database.read(_ALL)
         )

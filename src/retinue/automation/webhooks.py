@@ -16,8 +16,8 @@ from retinue.core.model import ReasoningEffort
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import Source, wrap_untrusted
 
-LONGEST_NAME = 80
-LONGEST_SESSION_PART = 64
+MAX_NAME_CHARS = 80
+MAX_SESSION_PART_CHARS = 64
 _FIELD = re.compile(r"\{\{\s*([A-Za-z0-9_.\[\]-]+)\s*\}\}")
 _STEP = re.compile(r"[^.\[\]]+")
 _NO_NAME = re.compile(r"[^a-z0-9._-]+")
@@ -44,7 +44,7 @@ class TransformCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class WebhookMapping:
     """A row of the configuration's `hooks.mappings`."""
 
     path: str | None = None
@@ -67,7 +67,7 @@ class Mapped:
 
 
 PRESETS = {
-    "gmail": Mapped(
+    "gmail": WebhookMapping(
         path="gmail",
         name="Gmail",
         session="hook:gmail-{{messages[0].id}}",
@@ -84,7 +84,7 @@ PRESETS = {
 class HookRules:
     """What the configuration says about all webhooks."""
 
-    mappings: Sequence[Mapped] = ()
+    mappings: Sequence[WebhookMapping] = ()
     default_session: str | None = None
     may_choose_session: bool = False
     session_prefixes: Sequence[str] = ()
@@ -137,7 +137,7 @@ class HookFields(BaseModel):
     idempotency_key: str | None = Line
 
 
-def read_fields(body: Mapping[str, Any]) -> HookFields:
+def read_hook_fields(body: Mapping[str, Any]) -> HookFields:
     """Fields of a request or a transform; raises `HookRefused` that names what is wrong."""
     try:
         return HookFields.model_validate(dict(body))
@@ -148,33 +148,38 @@ def read_fields(body: Mapping[str, Any]) -> HookFields:
 
 def read_hook(path: str, body: Mapping[str, Any], rules: HookRules, new_id: NewId) -> HookTask:
     """What a request to `/hooks/wake` or `/hooks/agent` means; raises `HookRefused` where it may not be."""
-    fields = read_fields(body)
+    fields = read_hook_fields(body)
     said = fields.text if path == "wake" else fields.message
     if not (said or "").strip():
         raise HookRefused(f"The request needs '{'text' if path == 'wake' else 'message'}', a text that is not empty.")
-    mapped = Mapped(action="wake" if path == "wake" else "agent", name=fields.name or "webhook")
+    mapped = WebhookMapping(action="wake" if path == "wake" else "agent", name=fields.name or "webhook")
     task = _apply(HookTask(mapped.action, said or "", key=fields.idempotency_key), fields)
     # A request does not choose what becomes of it: its address does.
     task = replace(task, action=mapped.action)
     return _finish(task, mapped, path, rules, new_id, chosen=fields.session_key is not None)
 
 
-def find_mapping(path: str, body: Mapping[str, Any], rules: HookRules) -> Mapped:
+def find_mapping(path: str, body: Mapping[str, Any], rules: HookRules) -> WebhookMapping:
     """The first mapping that a request fits; raises `HookRefused` where there is none."""
     for mapped in rules.mappings:
         named = mapped.path or mapped.source
         if named and mapped.path in (None, path) and mapped.source in (None, body.get("source")):
             return mapped
-    raise HookRefused(f"There is no webhook '{literal(path, LONGEST_NAME)}'. Add it to hooks.mappings.", 404)
+    raise HookRefused(f"There is no webhook '{literal(path, MAX_NAME_CHARS)}'. Add it to hooks.mappings.", 404)
 
 
 def map_hook(
-    mapped: Mapped, path: str, body: Mapping[str, Any], rules: HookRules, new_id: NewId, changes: HookFields | None
+    mapped: WebhookMapping,
+    path: str,
+    body: Mapping[str, Any],
+    rules: HookRules,
+    new_id: NewId,
+    changes: HookFields | None,
 ) -> HookTask:
     """What a request means by a mapping and what its transform says; raises `HookRefused` where it may not be."""
     action = (changes.action if changes else None) or mapped.action
     template = mapped.text_template if action == "wake" else mapped.message_template
-    text = fill(template, body) if template else json.dumps(body, ensure_ascii=False, indent=1)
+    text = fill_template(template, body) if template else json.dumps(body, ensure_ascii=False, indent=1)
     key = body.get("idempotencyKey")
     task = HookTask(
         action,
@@ -215,16 +220,18 @@ def _apply(task: HookTask, fields: HookFields) -> HookTask:
     )
 
 
-def _finish(task: HookTask, mapped: Mapped, path: str, rules: HookRules, new_id: NewId, *, chosen: bool) -> HookTask:
+def _finish(
+    task: HookTask, mapped: WebhookMapping, path: str, rules: HookRules, new_id: NewId, *, chosen: bool
+) -> HookTask:
     """Check what a task asks for, and label its text: whose it is, and that what it says comes from outside."""
     if rules.agents is not None and task.agent is not None and not {task.agent, "*"} & set(rules.agents):
-        raise HookRefused(f"Webhooks may not reach the agent '{literal(task.agent, LONGEST_NAME)}'.", 403)
+        raise HookRefused(f"Webhooks may not reach the agent '{literal(task.agent, MAX_NAME_CHARS)}'.", 403)
     if chosen and not rules.may_choose_session:
         raise HookRefused("A request may not choose its session (hooks.allowRequestSessionKey).", 403)
     prefixes = tuple(rules.session_prefixes)
     if chosen and prefixes and not (task.session or "").startswith(prefixes):
         raise HookRefused(f"The session must begin with one of: {', '.join(prefixes)}.", 403)
-    name = literal(mapped.name or path, LONGEST_NAME)
+    name = literal(mapped.name or path, MAX_NAME_CHARS)
     shown = task.text if mapped.trusted else wrap_untrusted(task.text, Source.WEBHOOK, new_id=new_id)
     return replace(
         task,
@@ -234,7 +241,7 @@ def _finish(task: HookTask, mapped: Mapped, path: str, rules: HookRules, new_id:
     )
 
 
-def fill(template: str, body: Mapping[str, Any]) -> str:
+def fill_template(template: str, body: Mapping[str, Any]) -> str:
     """A template with `{{payload.a.b[0]}}` replaced by fields of the request; what is not there is left empty."""
     return _FIELD.sub(lambda found: _field(found[1], body), template)
 
@@ -244,7 +251,7 @@ def _fill_session(template: str, body: Mapping[str, Any], new_id: NewId) -> str:
 
     def part(found: re.Match[str]) -> str:
         plain = _NO_NAME.sub("-", _field(found[1], body).lower()).strip("-.")
-        return plain[:LONGEST_SESSION_PART] or new_id()
+        return plain[:MAX_SESSION_PART_CHARS] or new_id()
 
     return _FIELD.sub(part, template)
 

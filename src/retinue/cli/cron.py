@@ -12,7 +12,7 @@ from retinue.cli.common import Group, Invocation, pass_invocation, table
 from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
-    from retinue.automation.drafting import JobFields
+    from retinue.automation.job_fields import JobFields
     from retinue.automation.job_store import JobStore
     from retinue.automation.jobs import Job, JobRun
     from retinue.runtime.home import Home
@@ -75,7 +75,7 @@ def list_(invocation: Invocation, agent_id: str | None) -> None:
 @pass_invocation
 def add(invocation: Invocation, /, agent_id: str | None, **fields: Any) -> None:
     """Add a job, for example: retinue cron add --cron '0 8 * * 1-5' -m 'Sum up my calendar for today.'"""
-    from retinue.automation.drafting import draft_job
+    from retinue.automation.job_fields import draft_job
 
     with _opened(invocation) as (home, book):
         draft = draft_job(_read(fields), home.agent_id(agent_id), home.clock.now(), _zone(home))
@@ -88,7 +88,7 @@ def add(invocation: Invocation, /, agent_id: str | None, **fields: Any) -> None:
 @pass_invocation
 def edit(invocation: Invocation, /, job: str, **fields: Any) -> None:
     """Change a job; options that are not given keep their value."""
-    from retinue.automation.drafting import revise_job
+    from retinue.automation.job_fields import revise_job
 
     with _opened(invocation) as (home, book):
         revised = revise_job(book.get(job), _read(fields), home.clock.now(), _zone(home))
@@ -169,7 +169,7 @@ def _opened(invocation: Invocation) -> Iterator[tuple[Home, JobStore]]:
 
 
 def _read(fields: dict[str, Any]) -> JobFields:
-    from retinue.automation.drafting import JobFields
+    from retinue.automation.job_fields import JobFields
 
     return JobFields(**fields)
 

@@ -11,7 +11,7 @@ from retinue.cli.common import Group, Invocation, open_state, pass_invocation, t
 from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
-    from retinue.automation.wake_log import Beat
+    from retinue.automation.wake_log import Beat, WakeRecord
     from retinue.core.keys import AgentId
     from retinue.runtime.home import Home
 
@@ -40,12 +40,12 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
     """Run a heartbeat now and print its result."""
     import anyio
 
-    from retinue.automation.wake_log import describe_beat
+    from retinue.automation.wake_log import describe_beat, describe_wake
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)
     beat = anyio.run(_run, home, home.agent_id(agent_id))
-    invocation.show(describe_beat(beat), f"{beat.outcome}: {beat.detail}" if beat.detail else beat.outcome)
+    invocation.show(describe_wake(beat), f"{beat.outcome}: {beat.detail}" if beat.detail else beat.outcome)
     if beat.outcome == "failed":
         raise click.exceptions.Exit(1)
 
@@ -56,7 +56,7 @@ def run(invocation: Invocation, agent_id: str | None) -> None:
 @pass_invocation
 def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     """Show the most recent heartbeats with their reason and result."""
-    from retinue.automation.wake_log import WakeLog, describe_beat
+    from retinue.automation.wake_log import WakeLog, describe_wake
     from retinue.runtime.home import load_home
 
     home = load_home(invocation.home)
@@ -64,7 +64,7 @@ def log_(invocation: Invocation, agent_id: str | None, limit: int) -> None:
     with open_state(home) as database:
         found = WakeLog(database, home.clock).log(agent, limit)
     rows = [(format_time(beat.at), beat.agent, beat.wake, beat.outcome, beat.detail[:60]) for beat in found]
-    invocation.show([describe_beat(beat) for beat in found], lambda: table(rows) or "There are no heartbeats yet.")
+    invocation.show([describe_wake(beat) for beat in found], lambda: table(rows) or "There are no heartbeats yet.")
 
 
 def _format(row: dict[str, Any]) -> tuple[str, ...]:
@@ -95,10 +95,10 @@ async def _status(home: Home) -> list[dict[str, Any]]:
         return found
 
 
-async def _run(home: Home, agent: AgentId) -> Beat:
-    from retinue.automation.heartbeat import Wake
+async def _run(home: Home, agent: AgentId) -> WakeRecord:
+    from retinue.automation.heartbeat import WakeReason
     from retinue.runtime.automation.heartbeats import open_heart
     from retinue.runtime.open import open_runtime
 
     async with open_runtime(home) as runtime, open_heart(runtime) as heart:
-        return await heart.beat(agent, Wake.MANUAL)
+        return await heart.beat(agent, WakeReason.MANUAL)

@@ -15,10 +15,11 @@ from retinue.cli.terminal import is_terminal
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from retinue.memory.documents import Problem
-    from retinue.memory.index import MemoryIndex, SearchResult
+    from retinue.memory.backend import SearchResult
+    from retinue.memory.index import MemoryIndex
+    from retinue.memory.notes import NoteProblem
     from retinue.memory.qmd.memory import QmdMemory
-    from retinue.memory.ranking import Hit
+    from retinue.memory.search.ranking import MemoryHit
     from retinue.runtime.agents.agent import AgentWorkspace
 
     AnyMemory = MemoryIndex | QmdMemory
@@ -56,11 +57,11 @@ def status(invocation: Invocation, agent: str | None) -> None:
 async def _status_of_index(room: AgentWorkspace, index: MemoryIndex) -> dict[str, Any]:
     import anyio.to_thread
 
-    from retinue.memory.sync import make_plan
+    from retinue.memory.sync.scan import plan_sync
     from retinue.runtime.memory.notebook import index_path
 
     found = await index.status()
-    plan = await anyio.to_thread.run_sync(make_plan, index.store, index.library, 0)
+    plan = await anyio.to_thread.run_sync(plan_sync, index.store, index.library, 0)
     path = index_path(room)
     return {
         "agent": room.id,
@@ -105,10 +106,10 @@ def index(invocation: Invocation, agent: str | None, force: bool) -> None:
     """Update the index."""
 
     async def bring(room: AgentWorkspace, found: AnyMemory) -> dict[str, Any]:
-        from retinue.memory.bulk import Use
+        from retinue.memory.sync.batches import BatchUse
 
         with _Bar(invocation) as bar:
-            report = await found.sync(force=force, use=Use.SEE_THROUGH, progress=bar.show)
+            report = await found.sync(force=force, use=BatchUse.WAIT, progress=bar.show)
         return {
             "agent": room.id,
             "backend": report.backend,
@@ -224,12 +225,12 @@ def _search(
     invocation: Invocation, query: str, agent: str | None, most: int | None, min_score: float | None
 ) -> SearchResult:
     async def find(room: AgentWorkspace, opened: AnyMemory) -> SearchResult:
-        from retinue.memory.index import narrowed
+        from retinue.memory.search.rules import with_limits
 
         # A person at a prompt waits for the whole index rather than search half of it.
         with _Bar(invocation) as bar:
             await opened.sync(progress=bar.show)
-        rules = narrowed(opened.rules, max_results=most, min_score=min_score)
+        rules = with_limits(opened.rules, max_results=most, min_score=min_score)
         seconds = room.settings.memory_search.query.timeout_ms / 1000
         return await opened.search(query, rules=rules, seconds=seconds, refresh=False)
 
@@ -244,7 +245,7 @@ def _show_hits(invocation: Invocation, found: SearchResult, *, explain: bool) ->
         invocation.note(f"Words only: {found.reason}" if is_about_words else found.reason)
 
 
-def _describe(hit: Hit, *, explain: bool) -> dict[str, Any]:
+def _describe(hit: MemoryHit, *, explain: bool) -> dict[str, Any]:
     data: dict[str, Any] = {
         "path": hit.path,
         "startLine": hit.start_line,
@@ -258,7 +259,7 @@ def _describe(hit: Hit, *, explain: bool) -> dict[str, Any]:
     return data
 
 
-def _parts(hit: Hit) -> dict[str, float]:
+def _parts(hit: MemoryHit) -> dict[str, float]:
     parts = hit.parts
     return {
         "vector": round(parts.vector, 4),
@@ -268,7 +269,7 @@ def _parts(hit: Hit) -> dict[str, float]:
     }
 
 
-def _format_hit(hit: Hit, *, explain: bool) -> str:
+def _format_hit(hit: MemoryHit, *, explain: bool) -> str:
     head = f"{hit.citation}  {hit.score:.2f}"
     if explain:
         parts = "  ".join(f"{name} {value:.2f}" for name, value in _parts(hit).items())
@@ -278,7 +279,7 @@ def _format_hit(hit: Hit, *, explain: bool) -> str:
     return f"{head}\n{body}"
 
 
-def _list_problems(problems: tuple[Problem, ...]) -> list[dict[str, str]]:
+def _list_problems(problems: tuple[NoteProblem, ...]) -> list[dict[str, str]]:
     return [{"path": problem.path, "message": problem.message} for problem in problems]
 
 

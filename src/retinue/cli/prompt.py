@@ -106,12 +106,12 @@ def _build(
 ) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
     import anyio
 
-    from retinue.context.prompt.inputs import Mode
+    from retinue.context.prompt.inputs import PromptMode
     from retinue.runtime.inspect.preview import preview_prompt
 
     home = invocation.load_home()
     key = home.session_key(session, agent)
-    return anyio.run(preview_prompt, home, key, Mode(mode))
+    return anyio.run(preview_prompt, home, key, PromptMode(mode))
 
 
 def _measure(built: AgentPrompt, tools: tuple[ToolSpec, ...]) -> PromptReport:

@@ -17,7 +17,7 @@ from retinue.cli.sessions_maintenance import check, compact, import_sessions, pr
 from retinue.cli.terminal import echo
 
 if TYPE_CHECKING:
-    from retinue.sessions.entries import Entry, Header
+    from retinue.sessions.entries import Header, TranscriptEntry
     from retinue.sessions.session import Session
     from retinue.sessions.store import SessionStore
 
@@ -139,7 +139,7 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     click.echo(passage(export_markdown(header, last, redact=redact)), nl=False)
 
 
-def _last_messages(entries: tuple[Entry, ...], limit: int) -> tuple[Entry, ...]:
+def _last_messages(entries: tuple[TranscriptEntry, ...], limit: int) -> tuple[TranscriptEntry, ...]:
     """Return the entries from the `limit`-th last message on."""
     from retinue.sessions.entries import MessageAdded
 
@@ -215,8 +215,8 @@ def reset(invocation: Invocation, key: str, agent: str | None) -> None:
     )
 
 
-def _read(store: SessionStore, session: Session) -> tuple[Header | None, tuple[Entry, ...]]:
-    from retinue.sessions.tail import read_whole
+def _read(store: SessionStore, session: Session) -> tuple[Header | None, tuple[TranscriptEntry, ...]]:
+    from retinue.sessions.jsonl.tail import read_whole
 
     header, tree = read_whole(store.path_of(session.id))
     return header, tree.path

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from retinue.core.keys import AgentId, SessionKey
     from retinue.runtime.home import Home
-    from retinue.sessions.checking import Checked, Finding, Report
-    from retinue.sessions.importing import Imported
-    from retinue.sessions.maintenance import Plan, Tidied
+    from retinue.sessions.openclaw.importer import ImportResult
+    from retinue.sessions.upkeep.check import CheckReport, CheckedTranscript, TranscriptFinding
+    from retinue.sessions.upkeep.maintenance import MaintenancePlan, MaintenanceResult
     from retinue.storage.lease import SessionLease
 
 
@@ -41,7 +41,7 @@ def compact(invocation: Invocation, key: str, agent: str | None, focus: str) -> 
 
 
 async def _compact(invocation: Invocation, home: Home, key: SessionKey, focus: str) -> None:
-    from retinue.context.engine import History, read_back
+    from retinue.context.engine import History, history_messages
     from retinue.context.measure import estimate
     from retinue.core.errors import SessionError
     from retinue.runtime.open import open_runtime
@@ -51,7 +51,7 @@ async def _compact(invocation: Invocation, home: Home, key: SessionKey, focus: s
 
         def count() -> int:
             tree = store.open(key).tree
-            return estimate(read_back(History(tree.messages, tree.summary)))
+            return estimate(history_messages(History(tree.messages, tree.summary)))
 
         known, before = store.find(key), count()
         told = await runtime.conversation(key).compact(focus)
@@ -75,7 +75,7 @@ async def _compact(invocation: Invocation, home: Home, key: SessionKey, focus: s
 @pass_invocation
 def restore(invocation: Invocation, key: str, agent: str | None, count: int) -> None:
     """Undo the last compaction: the model receives the original messages again."""
-    from retinue.sessions.restoring import undo_compactions
+    from retinue.sessions.upkeep.undo_compaction import undo_compactions
 
     home = invocation.load_home()
     session, store = find_session(invocation, home, key, agent)
@@ -110,31 +110,31 @@ def import_sessions(invocation: Invocation, source: Path, agent: str | None, ses
     """
     from retinue.core.errors import UsageError
     from retinue.runtime.agents.records import open_sessions
-    from retinue.sessions.importing import Outcome, Route, find_transcripts, import_all
+    from retinue.sessions.openclaw.importer import ImportOutcome, ImportRoute, find_transcripts, import_transcripts
 
     home = invocation.load_home()
     found = find_transcripts(source.expanduser())
     if session is not None and len(found) > 1:
         raise UsageError(f"There are {len(found)} transcripts in {source}, and --session names one. Name a file.")
     agents = home.config.agents
-    route = Route(
+    route = ImportRoute(
         agents.ids,
         agents.default_id,
         home.agent_id(agent) if agent else None,
         home.session_key(session, agent) if session else None,
     )
-    done = import_all(found, route, partial(open_sessions, home), dry_run=dry_run)
+    done = import_transcripts(found, route, partial(open_sessions, home), dry_run=dry_run)
     data = {"dryRun": dry_run, "transcripts": [_describe_imported(each) for each in done]}
     invocation.show(data, lambda: _format_imported(done, dry_run=dry_run))
     for each in done:
         for problem in each.problems:
             invocation.note(f"{each.path.name}: a line was skipped, {problem}")
-    good = [each for each in done if each.outcome in (Outcome.IMPORTED, Outcome.ALREADY)]
-    failed = any(each.outcome is Outcome.FAILED for each in done)
+    good = [each for each in done if each.outcome in (ImportOutcome.IMPORTED, ImportOutcome.ALREADY)]
+    failed = any(each.outcome is ImportOutcome.FAILED for each in done)
     return 1 if failed or not good else 0
 
 
-def _describe_imported(each: Imported) -> dict[str, Any]:
+def _describe_imported(each: ImportResult) -> dict[str, Any]:
     return {
         "file": str(each.path),
         "outcome": each.outcome.value,
@@ -147,7 +147,7 @@ def _describe_imported(each: Imported) -> dict[str, Any]:
     }
 
 
-def _format_imported(done: list[Imported], *, dry_run: bool) -> str:
+def _format_imported(done: list[ImportResult], *, dry_run: bool) -> str:
     rows = [(each.path.name, each.outcome, each.key or "-", f"{each.messages} messages", each.reason) for each in done]
     return table(rows) + ("\nNothing was written." if dry_run else "")
 
@@ -166,12 +166,12 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     """
     from retinue.core.errors import UsageError
     from retinue.runtime.agents.records import open_sessions
-    from retinue.sessions.checking import check_folder
-    from retinue.sessions.mending import mend
+    from retinue.sessions.upkeep.check import check_folder
+    from retinue.sessions.upkeep.fix import apply_fixes
 
     home = invocation.load_home()
     only = home.session_key(key, agent) if key else None
-    reports: list[Report] = []
+    reports: list[CheckReport] = []
     fixed: list[str] = []
     for each in _agents(home, only.agent if only else home.agent_id(agent) if agent else None):
         store = open_sessions(home, each)
@@ -179,7 +179,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
         if only is not None and not report.transcripts:
             raise UsageError(f"There is no transcript of '{only}'. `retinue sessions list` shows the keys.")
         if fix and any(finding.remedy for finding in report.findings):
-            fixed += mend(report, store, _leases(home))
+            fixed += apply_fixes(report, store, _leases(home))
             report = check_folder(store.folder, only)
         reports.append(report)
     problems = sum(report.problems for report in reports)
@@ -193,7 +193,7 @@ def check(invocation: Invocation, key: str | None, agent: str | None, fix: bool)
     return 1 if problems else 0
 
 
-def _describe_checked(checked: Checked) -> dict[str, Any]:
+def _describe_checked(checked: CheckedTranscript) -> dict[str, Any]:
     session = checked.session
     return {
         "file": str(checked.path),
@@ -205,7 +205,7 @@ def _describe_checked(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _describe_finding(finding: Finding) -> dict[str, Any]:
+def _describe_finding(finding: TranscriptFinding) -> dict[str, Any]:
     return {
         "file": str(finding.path),
         "fault": finding.fault.value,
@@ -215,7 +215,7 @@ def _describe_finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _format_check(reports: list[Report], fixed: list[str]) -> str:
+def _format_check(reports: list[CheckReport], fixed: list[str]) -> str:
     lines = list(fixed)
     for report in reports:
         for finding in report.findings:
@@ -236,7 +236,7 @@ def _format_check(reports: list[Report], fixed: list[str]) -> str:
 def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     """Apply `session.maintenance`: archive old sessions, remove the oldest archives if over the disk budget."""
     from retinue.runtime.agents.records import open_sessions
-    from retinue.sessions.maintenance import maintain
+    from retinue.sessions.upkeep.maintenance import run_maintenance
 
     home = invocation.load_home()
     settings = home.config.session.maintenance
@@ -247,7 +247,7 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     keep_logs(invocation.home)
     now = home.clock.now()
     done = [
-        maintain(open_sessions(home, each), settings, now, _leases(home))
+        run_maintenance(open_sessions(home, each), settings, now, _leases(home))
         for each in _agents(home, home.agent_id(agent) if agent else None)
     ]
     data = {
@@ -262,11 +262,11 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     invocation.show(data, lambda: _format_pruned(done, did=settings.mode == "enforce"))
 
 
-def _step(plan: Plan, name: str) -> dict[str, str]:
+def _step(plan: MaintenancePlan, name: str) -> dict[str, str]:
     return {"name": name, "reason": plan.reasons[name]}
 
 
-def _format_pruned(done: list[tuple[Plan, Tidied]], *, did: bool) -> str:
+def _format_pruned(done: list[tuple[MaintenancePlan, MaintenanceResult]], *, did: bool) -> str:
     verbs = ("archived", "removed") if did else ("would be archived", "would be removed")
     lines = []
     for plan, tidied in done:

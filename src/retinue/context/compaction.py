@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from retinue.context.settings import CompactionSettings
-from retinue.context.summary import SummaryLimits
 from retinue.settings import size_in_bytes
 
-_LONGEST_SUMMARY_TOKENS = 4_000
-_LARGEST_RESERVE = 0.5
+Summarise = Callable[[str, str], Awaitable[str]]
+"""Asks a model: the system prompt and the user's message in, its words out. Raises `ModelError` where none answers."""
+
+
+class RefusalReason(StrEnum):
+    """Why there is no summary."""
+
+    NOTHING = "nothing"
+    MODEL = "model"
+    TIMEOUT = "timeout"
+    AUDIT = "audit"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRefused:
+    """The history stays as it is. `reason` is a sentence for the user; `problems` are what the check found."""
+
+    reason: str
+    because: RefusalReason
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryLimits:
+    """What a summary must fit: the window of the model that writes it, and the tokens it may take itself."""
+
+    window: int
+    most_tokens: int
+
+
+_MAX_SUMMARY_TOKENS = 4_000
+_MAX_RESERVE_SHARE = 0.5
 _SHARE = 4
 
 
@@ -26,24 +57,24 @@ class FlushState:
     transcript_bytes: int = 0
 
 
-def reserve_of(window: int, settings: CompactionSettings) -> int:
+def answer_reserve(window: int, settings: CompactionSettings) -> int:
     """Tokens of the window that stay free for the answer; at most half of a small window."""
-    return min(max(settings.reserve_tokens, settings.reserve_tokens_floor), int(window * _LARGEST_RESERVE))
+    return min(max(settings.reserve_tokens, settings.reserve_tokens_floor), int(window * _MAX_RESERVE_SHARE))
 
 
 def room_for_history(window: int, settings: CompactionSettings) -> int:
     """Tokens that prompt and history may take together before a compaction is due."""
-    return window - reserve_of(window, settings)
+    return window - answer_reserve(window, settings)
 
 
-def keep_of(window: int, settings: CompactionSettings) -> int:
+def tokens_to_keep(window: int, settings: CompactionSettings) -> int:
     """Tokens of recent history that stay as they are; in a small window a share of what there is."""
     return min(settings.keep_recent_tokens, int(room_for_history(window, settings) * settings.max_history_share))
 
 
-def limits_of(window: int, settings: CompactionSettings) -> SummaryLimits:
+def summary_limits(window: int, settings: CompactionSettings) -> SummaryLimits:
     """What a summary may take, for a model with this window."""
-    return SummaryLimits(window, min(_LONGEST_SUMMARY_TOKENS, room_for_history(window, settings) // _SHARE))
+    return SummaryLimits(window, min(_MAX_SUMMARY_TOKENS, room_for_history(window, settings) // _SHARE))
 
 
 def should_compact(used: int, window: int, settings: CompactionSettings, *, transcript_bytes: int = 0) -> bool:

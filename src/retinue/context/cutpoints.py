@@ -11,9 +11,9 @@ from retinue.core.envelope import Source
 from retinue.core.messages import AssistantMessage, Message, Text, ToolResult, UserMessage
 from retinue.core.tokens import estimate_tokens
 from retinue.core.trust import Trust, least
-from retinue.sessions.entries import Compacted, Entry, EntryId, MessageAdded
+from retinue.sessions.entries import Compacted, EntryId, MessageAdded, TranscriptEntry
 
-LEAST_WORTH = 500
+MIN_WORTH = 500
 """Fewer tokens than this are not worth a summary, which would hardly be shorter."""
 
 _INTRODUCTION = (
@@ -64,7 +64,9 @@ def summary_message(compacted: Compacted) -> UserMessage:
     return UserMessage((Text(_INTRODUCTION + compacted.summary),), trust=compacted.trust)
 
 
-def plan_cut(entries: Sequence[Entry], keep_recent_tokens: int, *, previous: Compacted | None = None) -> CutPlan | None:
+def plan_cut(
+    entries: Sequence[TranscriptEntry], keep_recent_tokens: int, *, previous: Compacted | None = None
+) -> CutPlan | None:
     """Cut so that at most about `keep_recent_tokens` stay, or None where there is nothing worth summing up.
 
     `entries` are those behind what the model reads now (`Tree.kept`), `previous` the summary before them
@@ -88,7 +90,7 @@ def plan_cut(entries: Sequence[Entry], keep_recent_tokens: int, *, previous: Com
         previous=previous,
     )
     before = estimate_tokens(previous.summary) if previous else 0
-    return plan if before + estimate(head) >= LEAST_WORTH else None
+    return plan if before + estimate(head) >= MIN_WORTH else None
 
 
 def safe_cuts(messages: Sequence[Message]) -> tuple[int, ...]:

@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from retinue.context.compaction import keep_of, limits_of
+from retinue.context.compaction import CompactionRefused, RefusalReason, Summarise, summary_limits, tokens_to_keep
 from retinue.context.cutpoints import plan_cut, summary_message, trust_of
-from retinue.context.history import NO_MARKS, Marks, prune
 from retinue.context.measure import estimate
-from retinue.context.refusal import Refusal, Refused, Summarise
+from retinue.context.pruning import NO_MARKS, PruneMarks, prune
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Message
 from retinue.core.trust import Trust, least
 from retinue.security.redaction import Redact, Redactor
-from retinue.sessions.entries import Compacted, Entry, MessageAdded
+from retinue.sessions.entries import Compacted, MessageAdded, TranscriptEntry
 from retinue.sessions.repair import repair
 
-NOTHING_TO_COMPACT = Refused("There is nothing to sum up yet; the history was kept.", Refusal.NOTHING)
+NOTHING_TO_COMPACT = CompactionRefused("There is nothing to sum up yet; the history was kept.", RefusalReason.NOTHING)
 
 _SESSIONS_REMEMBERED = 256
 _FORCED_SHARE = 3
@@ -84,7 +83,7 @@ class CompactRequest:
     """
 
     session: SessionKey
-    entries: tuple[Entry, ...]
+    entries: tuple[TranscriptEntry, ...]
     window: int
     ask: Summarise
     previous: Compacted | None = None
@@ -99,7 +98,7 @@ class CompactRequest:
     @property
     def tokens(self) -> int:
         """What the history costs now."""
-        return estimate(read_back(self.history))
+        return estimate(history_messages(self.history))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class ContextEngine(Protocol):
         """A message was written to the transcript."""
         ...
 
-    async def compact(self, request: CompactRequest) -> Compaction | Refused:
+    async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         """Make the history shorter, or say why it stays as it is."""
         ...
 
@@ -139,7 +138,7 @@ class DefaultEngine:
         self._compaction = compaction
         self._pruning = pruning
         self._redact = redact
-        self._marks: OrderedDict[SessionKey, Marks] = OrderedDict()
+        self._marks: OrderedDict[SessionKey, PruneMarks] = OrderedDict()
 
     async def bootstrap(self, session: SessionKey, history: History) -> None:
         self._marks.pop(session, None)
@@ -147,7 +146,7 @@ class DefaultEngine:
     async def assemble(self, request: AssembleRequest) -> Assembled:
         whole, notes = repair(request.history.messages, request.history.started)
         pruned = prune(
-            read_back(History(whole, request.history.summary)),
+            history_messages(History(whole, request.history.summary)),
             self._pruning,
             window_tokens=request.window,
             last_cache_touch=request.last_cache_touch,
@@ -161,8 +160,8 @@ class DefaultEngine:
     async def ingest(self, session: SessionKey, message: Message, source: Source) -> None:
         """The transcript already has it."""
 
-    async def compact(self, request: CompactRequest) -> Compaction | Refused:
-        keep = keep_of(request.window, self._compaction)
+    async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
+        keep = tokens_to_keep(request.window, self._compaction)
         if request.force:
             keep = min(keep, request.tokens // _FORCED_SHARE)
         # Most processes never sum anything up, and need none of what that takes.
@@ -171,20 +170,20 @@ class DefaultEngine:
         plan = plan_cut(request.entries, keep, previous=request.previous)
         if plan is None:
             return NOTHING_TO_COMPACT
-        limits = limits_of(request.window, self._compaction)
+        limits = summary_limits(request.window, self._compaction)
         summary = await summarise(plan, request.ask, self._compaction, limits, focus=request.focus, redact=self._redact)
-        if isinstance(summary, Refused):
+        if isinstance(summary, CompactionRefused):
             return summary
         entry = summary.as_compacted(plan)
-        return Compaction(entry, estimate(read_back(History(plan.kept, entry))))
+        return Compaction(entry, estimate(history_messages(History(plan.kept, entry))))
 
-    def _remember(self, session: SessionKey, marks: Marks) -> None:
+    def _remember(self, session: SessionKey, marks: PruneMarks) -> None:
         self._marks[session] = marks
         self._marks.move_to_end(session)
         if len(self._marks) > _SESSIONS_REMEMBERED:
             self._marks.popitem(last=False)
 
 
-def read_back(history: History) -> tuple[Message, ...]:
+def history_messages(history: History) -> tuple[Message, ...]:
     """A history as a model reads it: the summary first."""
     return (*([summary_message(history.summary)] if history.summary else []), *history.messages)

@@ -13,12 +13,12 @@ from enum import StrEnum
 
 from retinue.context.cutpoints import trust_of
 from retinue.context.identifiers import find_identifiers
-from retinue.context.measure import said_in
+from retinue.context.measure import authored_text
 from retinue.core.messages import AssistantMessage, Message, ToolResult, UserMessage
 from retinue.core.trust import Trust, least
 from retinue.security.redaction import Redact, Redactor
 
-LONGEST_LINE = 280
+MAX_LINE_CHARS = 280
 _SILENCE = frozenset({"NO_REPLY", "REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK"})
 _KNOWN_KEYS = Redactor()
 
@@ -79,12 +79,12 @@ _CUES: tuple[tuple[Topic, re.Pattern[str]], ...] = (
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=\S)|(?<=[。！？])|\n+")
 _FENCED = re.compile(r"^ {0,3}(```+|~~~+).*?(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _BULLET = re.compile(r"^\s*(?:[-*+•>]+|#{1,6}|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
-_SHORTEST = 8
-_LONGEST_TEXT = 50_000
+_MIN_CHARS = 8
+_MAX_TEXT_CHARS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class NoteLine:
     """One passage of the conversation, on one line."""
 
     topic: Topic
@@ -93,10 +93,10 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Extract:
+class ExtractedNotes:
     """Notes on a conversation, in the order of their topics."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[NoteLine, ...]
 
     @property
     def trust(self) -> Trust:
@@ -113,7 +113,7 @@ class Extract:
         return "\n\n".join(blocks)
 
 
-def extract_notes(messages: Sequence[Message], *, redact: Redact = _KNOWN_KEYS) -> Extract:
+def extract_notes(messages: Sequence[Message], *, redact: Redact = _KNOWN_KEYS) -> ExtractedNotes:
     """The decisions, open tasks, rules and identifiers in a conversation; of each the latest, up to a cap.
 
     Where nothing sounds like any of these, what was said last stands for the rest. Passages in which `redact` finds a
@@ -121,10 +121,10 @@ def extract_notes(messages: Sequence[Message], *, redact: Redact = _KNOWN_KEYS) 
     as untrusted as that text.
     """
     passages = [(text, trust) for text, trust in _passages(messages) if redact(text) == text]
-    lines = [Line(topic, text, trust) for text, trust in passages if (topic := _topic_of(text))]
+    lines = [NoteLine(topic, text, trust) for text, trust in passages if (topic := _topic_of(text))]
     if not lines:
-        lines = [Line(Topic.SAID, text, trust) for text, trust in passages]
-    return Extract(tuple(_latest([*lines, *_identifiers(messages, redact)])))
+        lines = [NoteLine(Topic.SAID, text, trust) for text, trust in passages]
+    return ExtractedNotes(tuple(_latest([*lines, *_identifiers(messages, redact)])))
 
 
 def _labelled(messages: Sequence[Message]) -> Iterator[tuple[Message, Trust]]:
@@ -145,7 +145,7 @@ def _passages(messages: Sequence[Message]) -> Iterator[tuple[str, Trust]]:
     for message, trust in _labelled(messages):
         if message.text.strip() in _SILENCE:
             continue
-        for sentence in _sentences(message.text[-_LONGEST_TEXT:]):
+        for sentence in _sentences(message.text[-_MAX_TEXT_CHARS:]):
             yield sentence, trust
 
 
@@ -158,29 +158,29 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _cut(sentence: str) -> str:
-    if len(sentence) <= LONGEST_LINE:
+    if len(sentence) <= MAX_LINE_CHARS:
         return sentence
-    at = sentence.rfind(" ", LONGEST_LINE // 2, LONGEST_LINE)
-    return sentence[: at if at > 0 else LONGEST_LINE]
+    at = sentence.rfind(" ", MAX_LINE_CHARS // 2, MAX_LINE_CHARS)
+    return sentence[: at if at > 0 else MAX_LINE_CHARS]
 
 
 def _topic_of(sentence: str) -> Topic | None:
-    if len(sentence) < _SHORTEST and sentence.isascii():
+    if len(sentence) < _MIN_CHARS and sentence.isascii():
         return None
     return next((topic for topic, cue in _CUES if cue.search(sentence)), None)
 
 
-def _identifiers(messages: Sequence[Message], redact: Redact) -> Iterator[Line]:
-    texts = [(said_in(message), trust) for message, trust in _labelled(messages)]
+def _identifiers(messages: Sequence[Message], redact: Redact) -> Iterator[NoteLine]:
+    texts = [(authored_text(message), trust) for message, trust in _labelled(messages)]
     for name in find_identifiers([text for text, _ in texts], redact=redact):
         labels = [trust for text, trust in texts if name in text]
         if labels:
-            yield Line(Topic.IDENTIFIERS, " ".join(name.split()), least(labels))
+            yield NoteLine(Topic.IDENTIFIERS, " ".join(name.split()), least(labels))
 
 
-def _latest(lines: Iterable[Line]) -> Iterator[Line]:
+def _latest(lines: Iterable[NoteLine]) -> Iterator[NoteLine]:
     """The latest lines of each topic, in their order; a repeated one counts where it was said last."""
-    distinct: dict[tuple[Topic, str], Line] = {}
+    distinct: dict[tuple[Topic, str], NoteLine] = {}
     for line in lines:
         key = line.topic, line.text.casefold()
         distinct.pop(key, None)

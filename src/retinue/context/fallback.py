@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import anyio
 
+from retinue.context.compaction import CompactionRefused
 from retinue.context.engine import Assembled, AssembleRequest, Compaction, CompactRequest, ContextEngine, History
-from retinue.context.refusal import Refused
 from retinue.core.envelope import Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
@@ -26,7 +26,7 @@ OnFailure = Callable[[str], Awaitable[None]]
 R = TypeVar("R")
 
 
-class EngineBroke(RetinueError):
+class EngineFailed(RetinueError):
     """A context engine gave back something that cannot be used."""
 
 
@@ -56,7 +56,7 @@ class FallbackEngine:
         found = await self._attempt("assemble", lambda: self._assemble(request), self.seconds)
         return found or await self.default.assemble(request)
 
-    async def compact(self, request: CompactRequest) -> Compaction | Refused:
+    async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         found = await self._attempt("compact", lambda: self._compact(request), self.compact_seconds)
         return found or await self.default.compact(request)
 
@@ -64,22 +64,22 @@ class FallbackEngine:
         assembled = await self.primary.assemble(request)
         messages, notes = repair(assembled.messages, request.history.started)
         if request.history.messages and not messages:
-            raise EngineBroke("It left nothing of the history.")
+            raise EngineFailed("It left nothing of the history.")
         trust = least([assembled.trust, request.history.trust])
         return replace(assembled, messages=messages, notes=(*assembled.notes, *notes), trust=trust)
 
-    async def _compact(self, request: CompactRequest) -> Compaction | Refused:
+    async def _compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         outcome = await self.primary.compact(request)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, CompactionRefused):
             return outcome
         entry = replace(outcome.entry, trust=least([outcome.entry.trust, request.history.trust]))
         at = next((at for at, known in enumerate(request.entries) if known.id == entry.first_kept), None)
         if at is None and entry.first_kept is not None:
-            raise EngineBroke("It kept an entry that is not there.")
+            raise EngineFailed("It kept an entry that is not there.")
         kept = () if at is None else request.entries[at:]
         tokens_after = replace(request, entries=kept, previous=entry).tokens
         if tokens_after >= request.tokens:
-            raise EngineBroke("Its compaction made nothing shorter.")
+            raise EngineFailed("Its compaction made nothing shorter.")
         return Compaction(entry, tokens_after)
 
     async def _attempt(self, step: str, work: Callable[[], Awaitable[R]], seconds: float) -> R | None:

@@ -8,9 +8,9 @@ from itertools import islice
 
 from retinue.security.redaction import HIDDEN, Redact, Redactor
 
-MOST_IDENTIFIERS = 12
+MAX_IDENTIFIERS = 12
 
-_LONGEST = 160
+_MAX_CHARS = 160
 _CANDIDATES = 10
 _SCANNED_CHARS = 20_000
 _KNOWN_KEYS = Redactor()
@@ -45,7 +45,7 @@ _IDENTIFIER = re.compile("|".join(f"(?P<{name}>{shape})" for name, _, shape in _
 
 
 def find_identifiers(
-    texts: Iterable[str], most: int = MOST_IDENTIFIERS, *, redact: Redact = _KNOWN_KEYS
+    texts: Iterable[str], most: int = MAX_IDENTIFIERS, *, redact: Redact = _KNOWN_KEYS
 ) -> tuple[str, ...]:
     """The identifiers that matter most in `texts`, oldest text first: by kind, how often, and how late they come.
 
@@ -69,7 +69,7 @@ def find_identifiers(
     return tuple(islice(whole, most))
 
 
-def holds(text: str, identifier: str) -> bool:
+def contains_identifier(text: str, identifier: str) -> bool:
     """Whether a text carries an identifier unchanged and not as part of a longer one; line breaks do not count."""
     shape = r"\s*".join(map(re.escape, identifier.split()))
     before = r"(?<!\w)" if identifier[:1].isalnum() else ""
@@ -86,5 +86,5 @@ def _scan(text: str) -> Iterator[tuple[int, str]]:
         kind = match.lastgroup
         assert kind is not None
         found = match[0].strip("`").strip().rstrip(".,;:!?")
-        if 2 <= len(found) <= _LONGEST and HIDDEN.strip("[]") not in found:
+        if 2 <= len(found) <= _MAX_CHARS and HIDDEN.strip("[]") not in found:
             yield _WEIGHTS[kind], found

@@ -43,7 +43,7 @@ def _measure(message: Message) -> int:
     return _FRAME + extra + sum(_tokens_of_part(part) for part in message.content)
 
 
-def spell_arguments(call: ToolCall) -> str:
+def format_arguments(call: ToolCall) -> str:
     """The arguments of a call as JSON, the same text whenever the call is the same."""
     return json.dumps(dict(call.arguments), ensure_ascii=False, default=str)
 
@@ -55,12 +55,12 @@ def _tokens_of_part(part: Text | Image | Thinking | ToolCall) -> int:
         case Image():
             return IMAGE_TOKENS
         case ToolCall():
-            return _FRAME + estimate_tokens(part.name) + estimate_tokens(spell_arguments(part))
+            return _FRAME + estimate_tokens(part.name) + estimate_tokens(format_arguments(part))
         case _:
             assert_never(part)
 
 
-def said_in(message: Message) -> str:
+def authored_text(message: Message) -> str:
     """The words of a message that somebody chose: of an answer also what its calls were given."""
     match message:
         case UserMessage():

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 
 import anyio
 
-from retinue.context.appendix import ASK_CHARS, Files, build_appendix, find_failures, find_files
-from retinue.context.audit import HEADINGS, audit_summary, find_size_problems, required_identifiers
-from retinue.context.chunks import render, split_for_summary
+from retinue.context.compaction import CompactionRefused, RefusalReason, Summarise, SummaryLimits
 from retinue.context.cutpoints import CutPlan, summary_message
 from retinue.context.measure import estimate
-from retinue.context.refusal import Refusal, Refused, Summarise
 from retinue.context.settings import CompactionSettings
+from retinue.context.summary_check import HEADINGS, check_summary, find_size_problems, required_identifiers
+from retinue.context.summary_facts import (
+    ASK_CHARS,
+    TouchedFiles,
+    build_fact_sections,
+    find_failures,
+    find_touched_files,
+)
+from retinue.context.summary_input import render_messages, split_for_summary
 from retinue.core.errors import RetinueError
 from retinue.core.messages import Message
 from retinue.core.trust import Trust
@@ -21,7 +27,7 @@ from retinue.security.redaction import Redact, Redactor
 from retinue.security.untrusted_text import sanitise
 from retinue.sessions.entries import Compacted
 
-LONGEST_SUMMARY = 16_000
+MAX_SUMMARY_CHARS = 16_000
 """Characters of a summary with everything that is put behind it."""
 
 _KNOWN_KEYS = Redactor()
@@ -68,7 +74,7 @@ class Summary:
 
     text: str
     trust: Trust
-    files: Files
+    files: TouchedFiles
     own_chars: int
     attempts: int = 1
 
@@ -76,14 +82,6 @@ class Summary:
         """The entry that puts the summary in the place of what it replaces."""
         details = self.files.as_details() | {_OWN_CHARS: self.own_chars}
         return Compacted(self.text, plan.first_kept, plan.tokens_before, details, self.trust)
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryLimits:
-    """What a summary must fit: the window of the model that writes it, and the tokens it may take itself."""
-
-    window: int
-    most_tokens: int
 
 
 async def summarise(
@@ -94,7 +92,7 @@ async def summarise(
     *,
     focus: str = "",
     redact: Redact = _KNOWN_KEYS,
-) -> Summary | Refused:
+) -> Summary | CompactionRefused:
     """Sum up what a plan would replace, or say why that cannot be used.
 
     The older part is read piece by piece, each time together with the summary so far. The last one is checked; where
@@ -105,14 +103,14 @@ async def summarise(
         with anyio.fail_after(settings.timeout_seconds):
             return await writer.write()
     except TimeoutError:
-        return Refused(
-            f"The summary took longer than {settings.timeout_seconds} s; the history was kept.", Refusal.TIMEOUT
+        return CompactionRefused(
+            f"The summary took longer than {settings.timeout_seconds} s; the history was kept.", RefusalReason.TIMEOUT
         )
     except RetinueError as error:
-        return Refused(f"No summary could be written, so the history was kept. {error}", Refusal.MODEL)
+        return CompactionRefused(f"No summary could be written, so the history was kept. {error}", RefusalReason.MODEL)
 
 
-def own_text(compacted: Compacted | None) -> str:
+def model_text(compacted: Compacted | None) -> str:
     """What a model wrote of a summary, without the facts put behind it."""
     if compacted is None:
         return ""
@@ -129,18 +127,20 @@ class _Writer:
     focus: str
     redact: Redact
 
-    async def write(self) -> Summary | Refused:
+    async def write(self) -> Summary | CompactionRefused:
         chunks = split_for_summary(self.plan.head, self.limits.window)
-        previous = own_text(self.plan.previous)
+        previous = model_text(self.plan.previous)
         minutes = previous
         for part, chunk in enumerate(chunks[:-1], start=1):
-            request = self._request(minutes, render(chunk), (part, len(chunks)))
-            minutes = (await self._ask(request + _WRITE))[:LONGEST_SUMMARY] or minutes
+            request = self._request(minutes, render_messages(chunk), (part, len(chunks)))
+            minutes = (await self._ask(request + _WRITE))[:MAX_SUMMARY_CHARS] or minutes
         shown = tuple(message for chunk in chunks for message in chunk)
-        request = self._request(minutes, render(chunks[-1]), (len(chunks), len(chunks))) + self._wishes(shown, previous)
+        request = self._request(minutes, render_messages(chunks[-1]), (len(chunks), len(chunks))) + self._wishes(
+            shown, previous
+        )
         return await self._write_last(request, shown, previous)
 
-    async def _write_last(self, request: str, shown: Sequence[Message], previous: str) -> Summary | Refused:
+    async def _write_last(self, request: str, shown: Sequence[Message], previous: str) -> Summary | CompactionRefused:
         attempts = 1 + (self.settings.quality_guard.max_retries if self._checks else 0)
         problems: tuple[str, ...] = ()
         ending = _WRITE
@@ -150,10 +150,10 @@ class _Writer:
             if not problems:
                 return self._finish(text, attempt)
             ending = _RETRY.format(
-                problems="\n".join(f"- {problem}" for problem in problems), text=text[:LONGEST_SUMMARY]
+                problems="\n".join(f"- {problem}" for problem in problems), text=text[:MAX_SUMMARY_CHARS]
             )
-        return Refused(
-            f"The summary was not good enough, so the history was kept. {problems[0]}", Refusal.AUDIT, problems
+        return CompactionRefused(
+            f"The summary was not good enough, so the history was kept. {problems[0]}", RefusalReason.AUDIT, problems
         )
 
     @property
@@ -193,7 +193,7 @@ class _Writer:
         if not self._checks or not text:
             return size
         strict = self.settings.identifier_policy == "strict"
-        return audit_summary(
+        return check_summary(
             text,
             shown,
             previous=previous,
@@ -210,16 +210,16 @@ class _Writer:
 
     def _finish(self, text: str, attempts: int) -> Summary:
         before = self.plan.previous.details if self.plan.previous else {}
-        files = find_files(self.plan.head, Files.from_details(before))
+        files = find_touched_files(self.plan.head, TouchedFiles.from_details(before))
         turns = self.settings.recent_turns_preserve
         asks = [sanitise(self.redact(ask)) for ask in self.plan.asks[-turns:]] if turns else []
         failures = [sanitise(self.redact(line)) for line in find_failures(self.plan.head)]
 
         def fits(appendix: str) -> bool:
             whole = text + appendix
-            return len(whole) <= LONGEST_SUMMARY and _cost(whole) < self.plan.tokens_replaced
+            return len(whole) <= MAX_SUMMARY_CHARS and _cost(whole) < self.plan.tokens_replaced
 
-        whole = text + build_appendix(asks, failures, files, fits)
+        whole = text + build_fact_sections(asks, failures, files, fits)
         return Summary(whole, self.plan.trust, files, len(text), attempts)
 
 

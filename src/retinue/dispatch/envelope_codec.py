@@ -13,7 +13,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
 from retinue.core.model import ReasoningEffort, ToolSpec
 from retinue.core.origin import Origin, PeerKind
-from retinue.sessions.message_codec import (
+from retinue.sessions.jsonl.message_codec import (
     decode_message,
     decode_usage,
     encode_message,

@@ -15,7 +15,7 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.dispatch.envelope_codec import encode_usage
 from retinue.dispatch.subagents import Child, ChildState
-from retinue.sessions.message_codec import decode_usage
+from retinue.sessions.jsonl.message_codec import decode_usage
 from retinue.storage.database import Database, Value
 
 _KEEP = """

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from retinue.automation.cron import JobRunner
+from retinue.automation.job_runner import JobRunner
 from retinue.core.errors import ConfigError, RetinueError, SessionError, UsageError
 from retinue.core.events import TurnEvent, TurnFinished, TurnStarted
 from retinue.core.keys import RunId, SessionKey

@@ -12,9 +12,9 @@ from retinue.core.envelope import Source
 from retinue.core.messages import AssistantMessage
 from retinue.dispatch.delivery import Reply, VisibleStream
 from retinue.dispatch.visible import show_message
-from retinue.sessions.entries import Entry, MessageAdded
+from retinue.sessions.entries import MessageAdded, TranscriptEntry
 from retinue.sessions.export import export_json
-from retinue.sessions.tail import read_whole
+from retinue.sessions.jsonl.tail import read_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def read_messages(path: Path, reading: Reading) -> tuple[list[dict[str, Any]], i
     return lines, len(messages)
 
 
-def _show(entry: Entry, reading: Reading) -> tuple[Entry, Reply | None]:
+def _show(entry: TranscriptEntry, reading: Reading) -> tuple[TranscriptEntry, Reply | None]:
     body = entry.body
     if not isinstance(body, MessageAdded) or not isinstance(body.message, AssistantMessage):
         return entry, None
@@ -66,6 +66,6 @@ def _describe(reply: Reply, reading: Reading) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _plain(entries: list[Entry], reading: Reading) -> list[dict[str, Any]]:
+def _plain(entries: list[TranscriptEntry], reading: Reading) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = json.loads(export_json(None, entries, redact=reading.redact))["entries"]
     return lines

@@ -5,31 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
-from retinue.memory.bulk import Use
-from retinue.memory.corpus import Corpus, nothing_derived
-from retinue.memory.documents import Library, Problem, Provenance
-from retinue.memory.embed import Embedder, embed_checked
+from retinue.memory.backend import SEARCH_SECONDS, IndexStatus, MatchMode, SearchResult, SyncReport, no_progress
+from retinue.memory.embedding import Embedder, embed_checked
 from retinue.memory.errors import IndexDamaged
-from retinue.memory.missing import embed_missing
-from retinue.memory.query import Query, parse_query
-from retinue.memory.ranking import Hit
-from retinue.memory.reading import MAX_CHARS, Excerpt, cut_excerpt
-from retinue.memory.search import Found, Rules, search_view
-from retinue.memory.stems import Stemmer
-from retinue.memory.store import IndexIdentity, MemoryStore, Totals, Vector
-from retinue.memory.sync import Progress, Tally, batches, finish_scan, make_plan, put_batch
+from retinue.memory.notes import Corpus, Library, NoteProblem, Provenance, no_derived_notes
+from retinue.memory.search.hybrid import FoundHits, search_view
+from retinue.memory.search.query import MemoryQuery, parse_query
+from retinue.memory.search.ranking import MemoryHit
+from retinue.memory.search.rules import SearchRules
+from retinue.memory.search.snippets import MAX_CHARS, Excerpt, cut_excerpt
+from retinue.memory.search.words import Stemmer
+from retinue.memory.store.protocol import IndexIdentity, IndexStore, IndexTotals, Vector
+from retinue.memory.sync.batches import BatchUse
+from retinue.memory.sync.embed_missing import embed_missing
+from retinue.memory.sync.scan import Progress, SyncTally, finish_scan, group_files, index_files, plan_sync
 
 log = logging.getLogger(__name__)
 
-SEARCH_SECONDS = 4.0
 EMBED_SHARE = 0.75
 """How much of a search's time its embedding may take: words must still be looked up where that hangs."""
 FEW_CHUNKS = 1_000
@@ -40,58 +39,6 @@ _NO_EMBEDDER = "none"
 _SYNCED = "synced"
 
 T = TypeVar("T")
-Mode = Literal["hybrid", "text", "vector"]
-Backend = Literal["builtin", "qmd"]
-
-
-@dataclass(frozen=True, slots=True)
-class SyncReport:
-    """What bringing an index up to date came to. `reason` says why texts have no vectors, where that is so.
-
-    `waiting` texts are in batches under way, and `notes` tell what went otherwise than asked for.
-    """
-
-    totals: Totals
-    changed: int = 0
-    removed: int = 0
-    embedded: int = 0
-    problems: tuple[Problem, ...] = ()
-    reason: str | None = None
-    busy: bool = False
-    waiting: int = 0
-    notes: tuple[str, ...] = ()
-    backend: Backend = "builtin"
-    instead_of: Backend | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """Hits, who found them, and what was not possible; `instead_of` is who should have found them."""
-
-    hits: tuple[Hit, ...]
-    mode: Mode
-    provider: str
-    model: str
-    reason: str | None = None
-    backend: Backend = "builtin"
-    instead_of: Backend | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """An index at a glance."""
-
-    totals: Totals
-    provider: str
-    model: str
-    dirty: bool
-    synced_at: str | None
-    problems: tuple[Problem, ...]
-    backend: Backend = "builtin"
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
 
 
 class MemoryIndex:
@@ -102,15 +49,15 @@ class MemoryIndex:
 
     def __init__(
         self,
-        store: MemoryStore,
+        store: IndexStore,
         corpus: Corpus,
         clock: Clock,
         *,
         embedders: Sequence[Embedder] = (),
-        rules: Rules | None = None,
+        rules: SearchRules | None = None,
     ) -> None:
         self.store = store
-        self.rules = rules or Rules()
+        self.rules = rules or SearchRules()
         self._corpus = corpus
         self._clock = clock
         self._embedders = list(embedders)
@@ -122,7 +69,7 @@ class MemoryIndex:
         """What a search came upon and bringing the index up to date need not come upon."""
         self._watched = False
         self._looked: float | None = None
-        self._problems: tuple[Problem, ...] = ()
+        self._problems: tuple[NoteProblem, ...] = ()
         self._reason: str | None = None
         self._waiting = 0
         self._chunks: int | None = None
@@ -159,13 +106,13 @@ class MemoryIndex:
         """Look at files only after `mark_dirty`, because somebody watches them."""
         self._watched = watched
 
-    async def prepare(self) -> Sequence[Problem]:
+    async def prepare(self) -> Sequence[NoteProblem]:
         """Write the notes that are derived from something else; what could not be written is told."""
         async with self._preparing:
-            return () if self._corpus.prepare is nothing_derived else await _blocking(self._corpus.prepare)
+            return () if self._corpus.prepare is no_derived_notes else await _blocking(self._corpus.prepare)
 
     async def sync(
-        self, *, force: bool = False, wait: bool = True, use: Use = Use.LEAVE, progress: Progress = silent
+        self, *, force: bool = False, wait: bool = True, use: BatchUse = BatchUse.SKIP, progress: Progress = no_progress
     ) -> SyncReport:
         """Bring the index up to date. With `force` every file is read again and the index made anew.
 
@@ -190,10 +137,10 @@ class MemoryIndex:
             self._waiting = report.waiting
             return report
 
-    async def _sync(self, force: bool, use: Use, progress: Progress) -> SyncReport:  # noqa: FBT001
+    async def _sync(self, force: bool, use: BatchUse, progress: Progress) -> SyncReport:  # noqa: FBT001
         looked, self._dirty = self._clock.monotonic(), False
         try:
-            tally = Tally(problems=list(await self.prepare()))
+            tally = SyncTally(problems=list(await self.prepare()))
             identity, present = self._identity(), await _blocking(self.store.identity)
             if present is None:
                 await _blocking(self.store.adopt, identity)
@@ -222,13 +169,13 @@ class MemoryIndex:
             notes=tuple(tally.notes),
         )
 
-    async def _fill(self, store: MemoryStore, tally: Tally, use: Use, progress: Progress) -> str | None:
+    async def _fill(self, store: IndexStore, tally: SyncTally, use: BatchUse, progress: Progress) -> str | None:
         now_ns = int(self._clock.now().timestamp() * 1e9)
-        plan = await _blocking(make_plan, store, self.library, now_ns)
+        plan = await _blocking(plan_sync, store, self.library, now_ns)
         tally.problems += plan.problems
         done = 0
-        for batch in batches(plan):
-            await _blocking(put_batch, store, self._corpus, batch, plan.known, tally)
+        for batch in group_files(plan):
+            await _blocking(index_files, store, self._corpus, batch, plan.known, tally)
             done += len(batch)
             progress("reading notes", done, len(plan.suspects))
         await _blocking(finish_scan, store, plan, tally)
@@ -238,7 +185,7 @@ class MemoryIndex:
         return await embed_missing(embedder, store, self.store, self._clock, use, tally=tally, progress=progress)
 
     async def search(
-        self, text: str, *, rules: Rules | None = None, seconds: float = SEARCH_SECONDS, refresh: bool = True
+        self, text: str, *, rules: SearchRules | None = None, seconds: float = SEARCH_SECONDS, refresh: bool = True
     ) -> SearchResult:
         """Find what the notes say about a question.
 
@@ -267,12 +214,12 @@ class MemoryIndex:
             reason = "the index is being made again for another embedding model"
         return self._result(found.hits, "hybrid" if by_meaning else "text", reason or found.problem or self._reason)
 
-    def _result(self, hits: tuple[Hit, ...], mode: Mode, reason: str | None) -> SearchResult:
+    def _result(self, hits: tuple[MemoryHit, ...], mode: MatchMode, reason: str | None) -> SearchResult:
         embedder = self.embedder
         who = (embedder.provider, embedder.model) if embedder else (_NO_EMBEDDER, "")
         return SearchResult(hits, mode, *who, reason)
 
-    async def recall(self, text: str, *, rules: Rules, seconds: float) -> SearchResult:
+    async def recall(self, text: str, *, rules: SearchRules, seconds: float) -> SearchResult:
         """Find what the notes say about a message that waits for it: as they were indexed last, and at once."""
         if self._chunks == 0:  # as long as that is so, a message need not even be embedded
             with self.store.reading() as view:
@@ -281,11 +228,13 @@ class MemoryIndex:
                 return self._result((), "text", self._reason)
         return await self.search(text, rules=rules, seconds=seconds, refresh=False)
 
-    async def _search_now(self, query: Query, vector: Vector | None, rules: Rules, end: float) -> tuple[Found, bool]:
+    async def _search_now(
+        self, query: MemoryQuery, vector: Vector | None, rules: SearchRules, end: float
+    ) -> tuple[FoundHits, bool]:
         """What is found, and whether by meaning too: vectors of another model's making are not compared."""
         today = self._clock.now().date()
 
-        def search() -> tuple[Found, bool]:
+        def search() -> tuple[FoundHits, bool]:
             with self.store.reading(end) as view:
                 comparable = vector is not None and view.identity() == self._identity()
                 self._chunks = view.totals().chunks
@@ -315,9 +264,9 @@ class MemoryIndex:
         document = await _blocking(self.library.read, path)
         return cut_excerpt(path, document.text, start, lines, self.provenance, max_chars)
 
-    async def status(self) -> Status:
+    async def status(self) -> IndexStatus:
         embedder = self.embedder
-        return Status(
+        return IndexStatus(
             await self._totals(),
             embedder.provider if embedder else _NO_EMBEDDER,
             embedder.model if embedder else "",
@@ -332,8 +281,8 @@ class MemoryIndex:
         self._stemmer.close()
         self.store.close()
 
-    async def _totals(self) -> Totals:
-        def count() -> Totals:
+    async def _totals(self) -> IndexTotals:
+        def count() -> IndexTotals:
             with self.store.reading() as view:
                 return view.totals()
 
@@ -344,16 +293,6 @@ class MemoryIndex:
         chunking = self._corpus.chunking
         who = (embedder.provider, embedder.model, embedder.key) if embedder else (_NO_EMBEDDER, "", "")
         return IndexIdentity(*who, chunking.tokens, chunking.overlap)
-
-
-def narrowed(rules: Rules, *, max_results: int | None = None, min_score: float | None = None) -> Rules:
-    """The rules with what one search asks for."""
-    limits = rules.limits
-    if max_results is not None:
-        limits = replace(limits, max_results=max_results)
-    if min_score is not None:
-        limits = replace(limits, min_score=min_score)
-    return replace(rules, limits=limits)
 
 
 async def _blocking(work: Callable[..., T], *arguments: object) -> T:

@@ -25,7 +25,7 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.presence import is_beneath
-from retinue.workspace.trust import Vouched, read_vouched
+from retinue.workspace.trust import TrustedFolder, read_trusted
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Home:
     programs: Programs = field(default_factory=Programs)
     inherited: Mapping[str, str] = field(default_factory=dict)
     """The environment that this process was started with; `environment` also has what the configuration adds."""
-    vouched: frozenset[Vouched] = frozenset()
+    vouched: frozenset[TrustedFolder] = frozenset()
     """Workspaces that somebody else made and the owner vouches for."""
 
     @property
@@ -140,7 +140,7 @@ def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None,
         load_registry(plugins, [_locate(paths, inherited, path) for path in plugins.load.paths]),
         clock or SystemClock(),
         inherited=inherited,
-        vouched=read_vouched(paths.path),
+        vouched=read_trusted(paths.path),
     )
 
 

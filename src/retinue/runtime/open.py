@@ -46,8 +46,8 @@ from retinue.runtime.telemetry.tracing import UNTRACED, Tracer, open_tracer
 from retinue.runtime.turns.plan import AgentParts
 from retinue.runtime.turns.runner import SessionRunner
 from retinue.security.secrets import Secrets
-from retinue.sessions.maintenance import maintain
 from retinue.sessions.store import SessionStore
+from retinue.sessions.upkeep.maintenance import run_maintenance
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.files.private import sweep_temporaries
@@ -271,7 +271,7 @@ class Runtime:
     def tidy(self, agent: AgentId) -> None:
         """Archive and delete what an agent's sessions need no more, as configured."""
         home = self.home
-        plan, _ = maintain(
+        plan, _ = run_maintenance(
             self.agent(agent).store,
             home.config.session.maintenance,
             home.clock.now(),

@@ -9,7 +9,7 @@ from datetime import datetime
 from retinue.core.envelope import Source
 from retinue.core.messages import Usage
 from retinue.sessions.settings import BudgetSettings, Limit
-from retinue.sessions.usage import UsageRecord, total
+from retinue.sessions.usage import UsageRecord, sum_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ def find_exceeded(budget: BudgetSettings, spending: Spending, source: Source) ->
     """Why a turn of this source must not begin or go on, in words for a person; None where it may."""
     checks = (
         ("this conversation", "perSession", budget.per_session, spending.session + spending.turn),
-        ("today", "perDay", budget.per_day, total(spending.today) + spending.turn),
+        ("today", "perDay", budget.per_day, sum_usage(spending.today) + spending.turn),
         (
             f"{source} turns today",
             f"perSource.{source}",
             budget.per_source.get(source),
-            total(record for record in spending.today if record.source is source) + spending.turn,
+            sum_usage(record for record in spending.today if record.source is source) + spending.turn,
         ),
     )
     for what, name, limit, usage in checks:
@@ -50,7 +50,7 @@ def find_exceeded(budget: BudgetSettings, spending: Spending, source: Source) ->
     return None
 
 
-def find_overdrawn(limit: Limit, spent: Usage) -> str | None:
+def find_subagent_exceeded(limit: Limit, spent: Usage) -> str | None:
     """Why a sub-agent must not go on, in words for its parent; None where it may."""
     reached = _reached(limit, spent)
     return f"The budget of this sub-agent is used up ({reached}; `subagents.budget`)." if reached else None

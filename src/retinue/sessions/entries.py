@@ -127,7 +127,7 @@ Body = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TranscriptEntry:
     """One line after the header; `parent` is the entry it follows, so that a transcript can have branches."""
 
     id: EntryId

@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
-from retinue.sessions.codec import encode_line
 from retinue.sessions.entries import (
     UNANSWERED,
     CallStarted,
     Compacted,
-    Entry,
     Header,
     Interrupted,
     MessageAdded,
@@ -21,13 +19,17 @@ from retinue.sessions.entries import (
     Noted,
     SettingChanged,
     ThinkingChanged,
+    TranscriptEntry,
     Unknown,
 )
+from retinue.sessions.jsonl.codec import encode_line
 
 Redact = Callable[[str], str]
 
 
-def export_markdown(header: Header | None, entries: Iterable[Entry], *, redact: Redact, thinking: bool = False) -> str:
+def export_markdown(
+    header: Header | None, entries: Iterable[TranscriptEntry], *, redact: Redact, thinking: bool = False
+) -> str:
     """The conversation to read. `redact` takes secrets out; `thinking` keeps the model's reasoning."""
     blocks = [_title(header)]
     for entry in entries:
@@ -37,7 +39,7 @@ def export_markdown(header: Header | None, entries: Iterable[Entry], *, redact: 
     return redact("\n\n".join(blocks) + "\n")
 
 
-def export_json(header: Header | None, entries: Iterable[Entry], *, redact: Redact) -> str:
+def export_json(header: Header | None, entries: Iterable[TranscriptEntry], *, redact: Redact) -> str:
     """Everything, in the shape of the transcript's own lines."""
     data = {
         "session": json.loads(encode_line(header)) if header else None,
@@ -53,7 +55,7 @@ def _title(header: Header | None) -> str:
     return f"# Session `{name}`\n\nStarted {header.timestamp:%Y-%m-%d %H:%M} UTC, id `{header.id}`"
 
 
-def _describe(entry: Entry, *, thinking: bool) -> str:
+def _describe(entry: TranscriptEntry, *, thinking: bool) -> str:
     body = entry.body
     match body:
         case MessageAdded(message):

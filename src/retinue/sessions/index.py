@@ -16,9 +16,9 @@ from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionId, SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
-from retinue.sessions.codec import EPOCH, parse_time
-from retinue.sessions.lines import opened
-from retinue.sessions.message_codec import mapping_of
+from retinue.sessions.jsonl.codec import EPOCH, parse_time
+from retinue.sessions.jsonl.lines import open_regular
+from retinue.sessions.jsonl.message_codec import mapping_of
 from retinue.sessions.session import Session
 from retinue.storage.files import NotThere, write_atomic
 
@@ -33,7 +33,7 @@ Rows = dict[SessionKey, Session]
 def read_index(path: Path) -> Rows | None:
     """The rows, or None where the index is missing; raises `ValueError` or `StorageError` where it cannot be used."""
     try:
-        with opened(path) as descriptor:
+        with open_regular(path) as descriptor:
             data = json.loads(os.read(descriptor, os.fstat(descriptor).st_size + 1))
     except NotThere:
         return None
@@ -65,7 +65,7 @@ class IndexWriter:
         return kept[1] if kept is not None and kept[0] is row else _encode_line(row)
 
 
-def put_aside(path: Path) -> Path:
+def move_aside(path: Path) -> Path:
     """Rename whatever stands where the index should be; it may be a folder."""
     aside = next(name for n in count(1) if not os.path.lexists(name := path.with_name(f"{path.name}.corrupt.{n}")))
     try:

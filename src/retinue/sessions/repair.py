@@ -6,16 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from retinue.core.messages import (
-    AssistantMessage,
-    Message,
-    StopReason,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    UserMessage,
-)
+from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall, ToolResult, UserMessage
+from retinue.sessions.entries import Interrupted, MessageAdded, TranscriptEntry
+from retinue.sessions.transcript import Transcript
 
 RESULT_LOST = (
     "interrupted: this call was started, but its result was lost. It may have taken effect; "
@@ -120,3 +113,26 @@ def _interrupted(call: ToolCall, started: Collection[str] | None) -> ToolResult:
     else:
         text = RESULT_LOST if call.id in started else NEVER_STARTED
     return ToolResult(call.id, call.name, (Text(text),), is_error=True)
+
+
+def close_interrupted_turn(transcript: Transcript, reason: str) -> TranscriptEntry | None:
+    """Give every tool call without a result one that says `interrupted`, so that none is silently run twice.
+
+    To be called by the process that holds the session's lease, before the next turn. Returns the entry that records it,
+    or None where the last turn was closed.
+    """
+    tree = transcript.tree
+    if tree.messages and _is_answer(tree.messages[-1]):
+        return None  # a turn that ended with an answer left nothing open, and looking for it costs with every message
+    missing = find_unanswered(tree.messages, tree.started_calls)
+    if not missing:
+        return None
+    last = tree.kept[-1].body
+    assert isinstance(last, MessageAdded)
+    for result in missing:
+        transcript.append(replace(last, message=result))
+    return transcript.append(Interrupted(reason, tuple(result.call_id for result in missing), last.run))
+
+
+def _is_answer(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and not message.calls

@@ -14,7 +14,6 @@ from retinue.sessions.entries import (
     Body,
     CallStarted,
     Compacted,
-    Entry,
     Header,
     Interrupted,
     MessageAdded,
@@ -22,6 +21,7 @@ from retinue.sessions.entries import (
     Noted,
     SettingChanged,
     ThinkingChanged,
+    TranscriptEntry,
     Unknown,
 )
 
@@ -79,17 +79,17 @@ class Session:
         return self.setting(REASONING)
 
 
-def folder_of(session: Session | None) -> str:
+def working_folder(session: Session | None) -> str:
     """The folder of the workspace that a session's tools are kept to; empty for all of it."""
     return (session.setting(WORKS_IN) if session else None) or ""
 
 
-def begin(header: Header, key: SessionKey) -> Session:
+def session_from_header(header: Header, key: SessionKey) -> Session:
     """A session of which only the header is known."""
     return Session(key, header.id, header.timestamp, header.timestamp, parent=header.parent)
 
 
-def advance(session: Session, entry: Entry) -> Session:
+def apply_entry(session: Session, entry: TranscriptEntry) -> Session:
     """The session after one more entry."""
     session = replace(session, updated_at=max(session.updated_at, entry.timestamp))
     body = entry.body
@@ -110,7 +110,7 @@ def advance(session: Session, entry: Entry) -> Session:
     assert_never(body)
 
 
-def carried_over(session: Session) -> tuple[Body, ...]:
+def carried_choices(session: Session) -> tuple[Body, ...]:
     """What a new session of the same key starts with: the choices a person made.
 
     Neither the name of the old one nor the rights that were given to it go on.

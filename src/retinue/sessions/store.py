@@ -16,12 +16,18 @@ from pathlib import Path
 from retinue.core.clock import Clock, IdFactory, random_id, random_uuid
 from retinue.core.errors import SessionError, StorageError
 from retinue.core.keys import SessionId, SessionKey
-from retinue.sessions.codec import format_time
-from retinue.sessions.entries import Body, Entry, Header
-from retinue.sessions.folding import SUFFIX, Folded, fold, fold_folder, fold_usage
-from retinue.sessions.index import INDEX_NAME, IndexWriter, Rows, put_aside, read_index
-from retinue.sessions.session import Session, advance, carried_over
-from retinue.sessions.transcript import Stamps, Transcript
+from retinue.sessions.entries import Body, Header, TranscriptEntry
+from retinue.sessions.index import INDEX_NAME, IndexWriter, Rows, move_aside, read_index
+from retinue.sessions.jsonl.codec import format_time
+from retinue.sessions.session import Session, apply_entry, carried_choices
+from retinue.sessions.summarise_transcript import (
+    SUFFIX,
+    SummaryLog,
+    collect_usage,
+    summarise_folder,
+    summarise_transcript,
+)
+from retinue.sessions.transcript import EntryStamps, Transcript
 from retinue.sessions.usage import UsageRecord, append_usage, read_usage, write_usage
 from retinue.storage.files import DiskFull, make_private_dir
 from retinue.storage.files.errors import explained
@@ -43,7 +49,7 @@ class _Change:
     searched: bool = False
     """Whether it is known that no transcript in the folder could add a row."""
     dirty: bool = False
-    folded: Folded = field(default_factory=Folded)
+    folded: SummaryLog = field(default_factory=SummaryLog)
 
     def current(self, key: SessionKey) -> Session | None:
         """The session of a key, with everything in its transcript counted; None where it has no transcript."""
@@ -55,7 +61,7 @@ class _Change:
             row = self.rows.get(key)
             if row is None or not self.path_of(row.id).is_file():
                 return None
-        session = fold(self.path_of(row.id), row, self.folded)
+        session = summarise_transcript(self.path_of(row.id), row, self.folded)
         if session is not None and session != row:
             self.put(session)
         return session
@@ -78,7 +84,7 @@ class _Change:
 
         A row without a transcript stays: its choices go to the key's next session.
         """
-        found = fold_folder(self.folder, self.rows, self.folded)
+        found = summarise_folder(self.folder, self.rows, self.folded)
         self.searched = True
         lost = {key: row for key, row in self.rows.items() if key not in found and not self.path_of(row.id).is_file()}
         if lost | found != self.rows:
@@ -115,7 +121,7 @@ class SessionStore:
     ) -> None:
         self.folder = folder
         self.notes: list[str] = []
-        self._stamps = Stamps(clock, ids, durable)
+        self._stamps = EntryStamps(clock, ids, durable)
         self._session_ids = session_ids
         self._cwd = cwd
         self._transcripts: OrderedDict[SessionId, Transcript] = OrderedDict()
@@ -169,11 +175,11 @@ class SessionStore:
             return None
         return seen if size == seen.size else None
 
-    def _count_in(self, key: SessionKey, session: SessionId, entry: Entry, start: int, end: int) -> None:
+    def _count_in(self, key: SessionKey, session: SessionId, entry: TranscriptEntry, start: int, end: int) -> None:
         """Bring what was seen of a session up to date with an entry of our own, which need not be read again."""
         seen = self._ahead.get(key)
         if seen is not None and seen.id == session and seen.size == start:
-            self._ahead[key] = replace(advance(seen, entry), size=end)
+            self._ahead[key] = replace(apply_entry(seen, entry), size=end)
 
     def settle(self, key: SessionKey) -> None:
         """Note the end of a turn. Replacing the index costs more than a turn, so it is done now and then."""
@@ -266,9 +272,9 @@ class SessionStore:
             parent=before.id if before else None,
         )
         path = change.path_of(header.id)
-        kept = carried_over(before) if before else ()
+        kept = carried_choices(before) if before else ()
         transcript = Transcript.create(path, header, (*kept, *bodies), self._stamps)
-        session = fold(path, None, Folded())
+        session = summarise_transcript(path, None, SummaryLog())
         assert session is not None
         change.put(session)
         return self._remember(session, transcript)
@@ -320,7 +326,7 @@ class SessionStore:
             rows = read_index(path)
         except (ValueError, StorageError) as error:
             rows = None
-            self._note(f"The session index could not be used ({error}). It was kept as {put_aside(path).name}.")
+            self._note(f"The session index could not be used ({error}). It was kept as {move_aside(path).name}.")
         self._read = (stamp, rows) if rows is not None else None
         change = _Change(self.folder, dict(rows or {}))
         if rows is None:
@@ -341,11 +347,11 @@ class SessionStore:
             self._read = None
             self._note(f"The session index was not written and will be made again from the transcripts: {error}")
             return
-        change.dirty, change.folded = False, Folded()
+        change.dirty, change.folded = False, SummaryLog()
         stamp = self._index_stamp()
         self._read = (stamp, change.rows) if stamp is not None else None
 
-    def _save_usage(self, folded: Folded) -> None:
+    def _save_usage(self, folded: SummaryLog) -> None:
         folder = self._usage_folder
         if os.path.lexists(folder) and folded.usage:
             known = set()
@@ -359,12 +365,12 @@ class SessionStore:
             except StorageError as error:
                 self._give_up_usage(error)
         if not os.path.lexists(folder):
-            write_usage(folder, fold_usage(self.folder))
+            write_usage(folder, collect_usage(self.folder))
 
     def _give_up_usage(self, error: StorageError) -> None:
         """Move the usage folder away, so that saving makes it anew from the transcripts."""
         self._note(
-            f"The usage folder could not be used ({error}). It was kept as {put_aside(self._usage_folder).name}."
+            f"The usage folder could not be used ({error}). It was kept as {move_aside(self._usage_folder).name}."
         )
 
     def _index_stamp(self) -> Stamp:

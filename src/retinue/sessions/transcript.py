@@ -13,11 +13,19 @@ from pathlib import Path
 from retinue.core.clock import Clock, IdFactory, random_id
 from retinue.core.errors import SessionError
 from retinue.core.messages import Message
-from retinue.sessions.codec import Unreadable, encode_line
-from retinue.sessions.entries import Body, Entry, EntryId, Header
-from retinue.sessions.lines import Place, append_lines, create_lines, mend_end, opened, opened_alone, place_of
-from retinue.sessions.tail import Record, add_all, decode_all, read_tail
-from retinue.sessions.tree import Tree
+from retinue.sessions.entries import Body, EntryId, Header, TranscriptEntry
+from retinue.sessions.jsonl.codec import UnreadableLine, encode_line
+from retinue.sessions.jsonl.lines import (
+    FilePosition,
+    append_lines,
+    create_lines,
+    fix_torn_end,
+    open_exclusive,
+    open_regular,
+    position_of,
+)
+from retinue.sessions.jsonl.tail import DecodedLine, add_lines, decode_lines, read_tail
+from retinue.sessions.tree import TranscriptTree
 from retinue.storage.files import NotThere
 
 READ_LIMIT = 32 * 1024 * 1024
@@ -27,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Stamps:
+class EntryStamps:
     """Where the times and ids of new entries come from, and whether each entry waits for the disk."""
 
     clock: Clock
@@ -51,19 +59,19 @@ class Transcript:
     has cost. `on_append` is told of every entry that this view wrote, and from where to where it stands in the file.
     """
 
-    def __init__(self, path: Path, stamps: Stamps, *, limit: int = READ_LIMIT) -> None:
+    def __init__(self, path: Path, stamps: EntryStamps, *, limit: int = READ_LIMIT) -> None:
         self.path = path
         self.header: Header | None = None
-        self.tree = Tree(whole=True)
+        self.tree = TranscriptTree(whole=True)
         self.notes: list[str] = []
         self.bytes_read = 0
-        self.on_append: Callable[[Entry, int, int], None] | None = None
+        self.on_append: Callable[[TranscriptEntry, int, int], None] | None = None
         self._stamps = stamps
         self._limit = limit
-        self._place = Place((0, 0), 0)
+        self._place = FilePosition((0, 0), 0)
 
     @classmethod
-    def create(cls, path: Path, header: Header, bodies: Iterable[Body], stamps: Stamps) -> Transcript:
+    def create(cls, path: Path, header: Header, bodies: Iterable[Body], stamps: EntryStamps) -> Transcript:
         """Start a transcript with its header and first entries, all in one write."""
         transcript = cls(path, stamps)
         transcript.header = header
@@ -76,13 +84,13 @@ class Transcript:
         return transcript
 
     @classmethod
-    def open(cls, path: Path, stamps: Stamps, *, limit: int = READ_LIMIT) -> Transcript:
+    def open(cls, path: Path, stamps: EntryStamps, *, limit: int = READ_LIMIT) -> Transcript:
         """Open a transcript; a line torn by a crash is cut off and kept beside it."""
         transcript = cls(path, stamps, limit=limit)
-        aside = mend_end(path)
+        aside = fix_torn_end(path)
         if aside is not None:
             transcript._note(f"The last line of {path.name} was torn by a crash; its remains are in {aside.name}.")
-        with opened(path) as descriptor:
+        with open_regular(path) as descriptor:
             transcript._load(descriptor, limit)
         return transcript
 
@@ -91,9 +99,9 @@ class Transcript:
         """What was said since the last compaction."""
         return self.tree.messages
 
-    def append(self, body: Body, *, parent: EntryId | None = None) -> Entry:
+    def append(self, body: Body, *, parent: EntryId | None = None) -> TranscriptEntry:
         """Write an entry after the last one, or after `parent` to start another branch there."""
-        with self._still_there(), opened_alone(self.path) as descriptor:
+        with self._still_there(), open_exclusive(self.path) as descriptor:
             self._catch_up(descriptor)
             self._require(parent, descriptor)
             entry, start = self._stamp(body, parent or self.tree.leaf), self._place.end
@@ -103,12 +111,12 @@ class Transcript:
             self.on_append(entry, start, self._place.end)
         return entry
 
-    def graft(self, entries: Iterable[Entry], parent: EntryId) -> None:
+    def graft(self, entries: Iterable[TranscriptEntry], parent: EntryId) -> None:
         """Write copies of entries after `parent`, one after the other and all in one write; they keep their times."""
-        with self._still_there(), opened_alone(self.path) as descriptor:
+        with self._still_there(), open_exclusive(self.path) as descriptor:
             self._catch_up(descriptor)
             self._require(parent, descriptor)
-            copies: list[Entry] = []
+            copies: list[TranscriptEntry] = []
             for entry in entries:
                 after = copies[-1].id if copies else parent
                 copies.append(replace(entry, id=EntryId(self._stamps.ids()), parent=after))
@@ -118,7 +126,7 @@ class Transcript:
 
     def refresh(self) -> None:
         """Take in what other processes appended since."""
-        with self._still_there(), opened(self.path) as descriptor:
+        with self._still_there(), open_regular(self.path) as descriptor:
             self._catch_up(descriptor)
 
     def _require(self, parent: EntryId | None, descriptor: int) -> None:
@@ -128,11 +136,11 @@ class Transcript:
         if parent not in self.tree:
             raise SessionError(f"{self.path.name} has no entry '{parent}' to continue from.")
 
-    def _stamp(self, body: Body, parent: EntryId | None) -> Entry:
-        return Entry(EntryId(self._stamps.ids()), parent, self._stamps.now(), body)
+    def _stamp(self, body: Body, parent: EntryId | None) -> TranscriptEntry:
+        return TranscriptEntry(EntryId(self._stamps.ids()), parent, self._stamps.now(), body)
 
     def _catch_up(self, descriptor: int) -> None:
-        place = place_of(descriptor)
+        place = position_of(descriptor)
         if place == self._place:
             return
         if place.inode != self._place.inode or place.end < self._place.end:
@@ -141,9 +149,9 @@ class Transcript:
         data = os.pread(descriptor, place.end - self._place.end, self._place.end)
         self.bytes_read += len(data)
         whole = data[: data.rfind(b"\n") + 1]
-        records = list(decode_all(whole, self._place.end))
-        add_all(self.tree, records)
-        self._place = Place(place.inode, self._place.end + len(whole))
+        records = list(decode_lines(whole, self._place.end))
+        add_lines(self.tree, records)
+        self._place = FilePosition(place.inode, self._place.end + len(whole))
         self._report(records)
         if not self.tree.is_complete:
             self._load(descriptor, self._limit)
@@ -157,9 +165,9 @@ class Transcript:
             megabytes = tail.bytes_read / 1024 / 1024
             self._note(f"{self.path.name} is long and was never compacted: its last {megabytes:.0f} MB were read.")
 
-    def _report(self, records: Iterable[Record]) -> None:
-        bad = [record for record in records if isinstance(record.value, Unreadable)]
-        if bad and isinstance(bad[0].value, Unreadable):
+    def _report(self, records: Iterable[DecodedLine]) -> None:
+        bad = [record for record in records if isinstance(record.value, UnreadableLine)]
+        if bad and isinstance(bad[0].value, UnreadableLine):
             lines = "A line" if len(bad) == 1 else f"{len(bad)} lines"
             self._note(
                 f"{lines} of {self.path.name} could not be read, at byte {bad[0].start} ({bad[0].value.reason}); "

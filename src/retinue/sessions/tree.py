@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from retinue.core.messages import Message, UserMessage
-from retinue.sessions.entries import BESIDE, CallStarted, Compacted, Entry, EntryId, MessageAdded
+from retinue.core.messages import AssistantMessage, Message, ToolResult, Usage, UserMessage, said
+from retinue.core.trust import Trust
+from retinue.sessions.entries import BESIDE, Body, CallStarted, Compacted, EntryId, MessageAdded, TranscriptEntry
 
 
-class Tree:
+class TranscriptTree:
     """What is known of a transcript, kept up to date entry by entry.
 
     The active branch is the path from the root to the last entry. Answers to calls beside the conversation, such as a
@@ -23,15 +24,15 @@ class Tree:
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
         self._parents: dict[EntryId, EntryId | None] = {}
-        self._entries: dict[EntryId, Entry] = {}
+        self._entries: dict[EntryId, TranscriptEntry] = {}
         self._stand_ins: dict[EntryId, EntryId] = {}
         self._after_gap = False
-        self._path: list[Entry] = []
+        self._path: list[TranscriptEntry] = []
         self._started: set[str] = set()
-        self._kept: list[Entry] = []
+        self._kept: list[TranscriptEntry] = []
         self._messages: list[Message] = []
         self._snapshot: tuple[Message, ...] | None = None
-        self._compaction: Entry | None = None
+        self._compaction: TranscriptEntry | None = None
         self._reaches_start = whole
 
     def __contains__(self, entry: EntryId) -> bool:
@@ -43,12 +44,12 @@ class Tree:
         return self._path[-1].id if self._path else None
 
     @property
-    def path(self) -> tuple[Entry, ...]:
+    def path(self) -> tuple[TranscriptEntry, ...]:
         """The active branch, oldest entry first, as far as it was read."""
         return tuple(self._path)
 
     @property
-    def compaction(self) -> Entry | None:
+    def compaction(self) -> TranscriptEntry | None:
         """The compaction whose summary stands for what came before, if there is one."""
         return self._compaction
 
@@ -58,7 +59,7 @@ class Tree:
         return body if isinstance(body, Compacted) else None
 
     @property
-    def kept(self) -> tuple[Entry, ...]:
+    def kept(self) -> tuple[TranscriptEntry, ...]:
         """The entries behind `messages`, one for one."""
         return tuple(self._kept)
 
@@ -79,7 +80,7 @@ class Tree:
         """The ids of the tool calls in what the model reads that were about to take effect."""
         return frozenset(self._started)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: TranscriptEntry) -> None:
         """Take the next entry in the order of the file."""
         if not entry.id:
             # Old transcripts are plain lists: each line follows the one before.
@@ -106,7 +107,7 @@ class Tree:
         """Take note of a line that could not be read."""
         self._after_gap = True
 
-    def _find_parent(self, entry: Entry) -> EntryId | None:
+    def _find_parent(self, entry: TranscriptEntry) -> EntryId | None:
         """The entry that this one hangs on.
 
         Where its parent was on an unreadable line, the last readable entry stands in, so that one bad line does not cut
@@ -119,7 +120,7 @@ class Tree:
             self._stand_ins[entry.parent] = previous
         return self._stand_ins.get(entry.parent)
 
-    def _walk(self, leaf: EntryId) -> list[Entry]:
+    def _walk(self, leaf: EntryId) -> list[TranscriptEntry]:
         path = []
         at: EntryId | None = leaf
         while at is not None:
@@ -128,7 +129,7 @@ class Tree:
         path.reverse()
         return path
 
-    def _extend(self, entries: Iterable[Entry]) -> None:
+    def _extend(self, entries: Iterable[TranscriptEntry]) -> None:
         for entry in entries:
             match entry.body:
                 case MessageAdded(message) if self._may_begin_with(message):
@@ -154,3 +155,45 @@ class Tree:
     def _may_begin_with(self, message: Message) -> bool:
         """Where only part of the history was read, it begins where a person speaks, not in the middle of a turn."""
         return bool(self._messages) or self._reaches_start or isinstance(message, UserMessage)
+
+
+def fork_entries(tree: TranscriptTree) -> tuple[Body, ...]:
+    """What a model would read of a conversation now, as the first entries of another one.
+
+    The last summary stands for what it sums up. An answer whose calls have no results yet is left out with everything
+    after it, and nothing costs anything a second time.
+    """
+    added = [entry.body for entry in tree.kept if isinstance(entry.body, MessageAdded)]
+    whole = added[: _settled([body.message for body in added])]
+    summary: list[Body] = [replace(tree.summary, first_kept=None)] if tree.summary is not None else []
+    return (*summary, *(_without_cost(body) for body in whole))
+
+
+def has_untrusted_content(tree: TranscriptTree) -> bool:
+    """Whether anything that a model would read of a conversation came from outside."""
+    labels = [message.trust for message in tree.messages if not isinstance(message, AssistantMessage)]
+    return Trust.UNTRUSTED in (*labels, tree.summary.trust if tree.summary is not None else Trust.AGENT)
+
+
+def messages_in(bodies: tuple[Body, ...]) -> tuple[Message, ...]:
+    """The words among the entries, a summary included."""
+    return tuple(
+        body.message if isinstance(body, MessageAdded) else said(body.summary)
+        for body in bodies
+        if isinstance(body, MessageAdded | Compacted)
+    )
+
+
+def _settled(messages: list[Message]) -> int:
+    """How many of the messages stand before the first call that has no result."""
+    answered = {message.call_id for message in messages if isinstance(message, ToolResult)}
+    for at, message in enumerate(messages):
+        if isinstance(message, AssistantMessage) and any(call.id not in answered for call in message.calls):
+            return at
+    return len(messages)
+
+
+def _without_cost(body: MessageAdded) -> MessageAdded:
+    if not isinstance(body.message, AssistantMessage):
+        return body
+    return replace(body, message=replace(body.message, usage=Usage()))

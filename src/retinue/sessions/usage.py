@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId, SessionId
 from retinue.core.messages import AssistantMessage, Usage
-from retinue.sessions.codec import format_time, parse_time
-from retinue.sessions.entries import Entry, EntryId, MessageAdded
-from retinue.sessions.lines import append_lines, create_lines, opened_alone, read_forward
-from retinue.sessions.message_codec import decode_usage, mapping_of, parse_enum
+from retinue.sessions.entries import EntryId, MessageAdded, TranscriptEntry
+from retinue.sessions.jsonl.codec import format_time, parse_time
+from retinue.sessions.jsonl.lines import append_lines, create_lines, open_exclusive, read_forward
+from retinue.sessions.jsonl.message_codec import decode_usage, mapping_of, parse_enum
 from retinue.sessions.session import Session
 from retinue.storage.files import NotThere, make_private_dir, write_atomic
 
@@ -39,7 +39,7 @@ class UsageRecord:
     usage: Usage
 
 
-def record_usage(session: Session, entry: Entry) -> UsageRecord | None:
+def record_usage(session: Session, entry: TranscriptEntry) -> UsageRecord | None:
     """The record of an entry that is an answer and cost something."""
     match entry.body:
         case MessageAdded(AssistantMessage(model=model, usage=usage), run, source) if usage.total:
@@ -47,12 +47,12 @@ def record_usage(session: Session, entry: Entry) -> UsageRecord | None:
     return None
 
 
-def total(records: Iterable[UsageRecord]) -> Usage:
+def sum_usage(records: Iterable[UsageRecord]) -> Usage:
     """All of it together."""
     return sum((record.usage for record in records), Usage())
 
 
-def group(records: Iterable[UsageRecord], by: Callable[[UsageRecord], K]) -> dict[K, Usage]:
+def group_usage(records: Iterable[UsageRecord], by: Callable[[UsageRecord], K]) -> dict[K, Usage]:
     """The sums per model, source, session, day or whatever `by` names."""
     sums: dict[K, Usage] = {}
     for record in records:
@@ -67,7 +67,7 @@ def append_usage(folder: Path, records: Iterable[UsageRecord]) -> None:
         path = folder / name
         data = b"".join(lines)
         try:
-            with opened_alone(path) as descriptor:
+            with open_exclusive(path) as descriptor:
                 append_lines(descriptor, data, durable=False)
         except NotThere:
             make_private_dir(folder)

@@ -21,9 +21,9 @@ from retinue.toolkit.paths import is_control_path, told
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 if TYPE_CHECKING:
-    from retinue.memory.index import SearchResult
-    from retinue.memory.ranking import Hit
-    from retinue.memory.reading import Excerpt
+    from retinue.memory.backend import SearchResult
+    from retinue.memory.search.ranking import MemoryHit
+    from retinue.memory.search.snippets import Excerpt
     from retinue.toolkit.parts import ToolParts
 
 MOST_WRITTEN_CHARS = 20_000
@@ -160,7 +160,7 @@ def _read_note(context: ToolContext, path: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def describe_hit(hit: Hit, *, cites: bool = False) -> dict[str, Any]:
+def describe_hit(hit: MemoryHit, *, cites: bool = False) -> dict[str, Any]:
     """A hit in the shape that people and programs know."""
     shown = f"{hit.snippet}\n\nSource: {hit.citation}" if cites else hit.snippet
     return {

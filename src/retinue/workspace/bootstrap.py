@@ -5,7 +5,7 @@ Reading never fails: what is missing, broken or forbidden becomes a short marker
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
@@ -24,9 +24,48 @@ from retinue.storage.files import (
     TooLarge,
 )
 from retinue.storage.frontmatter import split_front_matter
-from retinue.workspace.continuation import Injection
-from retinue.workspace.identity import IDENTITY_FILE, spell_out_front_matter
-from retinue.workspace.settings import WorkspaceSettings
+from retinue.workspace.identity import IDENTITY_FILE, format_front_matter
+from retinue.workspace.settings import ContextInjection, WorkspaceSettings
+
+FULL_CONTEXT_MARKER = "retinue:bootstrap-context:full"
+"""The transcript entry written after a turn whose prompt had all the files and which was answered."""
+
+COMPACTION = "compaction"
+
+CONTINUATION_FILES = frozenset({"SOUL.md", "IDENTITY.md", "USER.md"})
+"""What stays in a continuation's prompt: who the agent is and whom it talks to."""
+
+
+class Injection(StrEnum):
+    """How much of the workspace a turn's prompt carries."""
+
+    FULL = "full"
+    CONTINUATION = "continuation"
+    NONE = "none"
+
+    def admits(self, name: str) -> bool:
+        """Whether the file of that name belongs in such a prompt."""
+        return self is Injection.FULL or (self is Injection.CONTINUATION and name in CONTINUATION_FILES)
+
+
+def decide_injection(mode: ContextInjection, entries: Iterable[str]) -> Injection:
+    """How much this turn carries, from the kinds of the session's transcript entries, oldest first.
+
+    A compaction forgets what the model once read, so only a marker after the last one counts.
+    """
+    match mode:
+        case "always":
+            return Injection.FULL
+        case "never":
+            return Injection.NONE
+        case "continuation-skip":
+            read = False
+            for kind in entries:
+                read = kind == FULL_CONTEXT_MARKER or (read and kind != COMPACTION)
+            return Injection.CONTINUATION if read else Injection.FULL
+        case _:
+            assert_never(mode)
+
 
 MAX_FILE_BYTES = 2_097_152
 
@@ -92,7 +131,7 @@ BOOTSTRAP_FILES = (
     BootstrapFile("BOOT.md", 90, frozenset({Audience.BOOT}), per_turn=True),
 )
 
-RITUAL_FILE = "BOOTSTRAP.md"
+FIRST_RUN_FILE = "BOOTSTRAP.md"
 _BY_NAME = {file.name: file for file in BOOTSTRAP_FILES}
 
 
@@ -147,7 +186,7 @@ class BootstrapReader:
         audience: Audience,
         settings: WorkspaceSettings,
         *,
-        ritual_pending: bool,
+        first_run_pending: bool,
         injection: Injection = Injection.FULL,
     ) -> tuple[WorkspaceFile, ...]:
         """The files of the system prompt in their order."""
@@ -159,7 +198,7 @@ class BootstrapReader:
             if audience in row.audience
             and not row.per_turn
             and injection.admits(row.name)
-            and (ritual_pending or row.name != RITUAL_FILE)
+            and (first_run_pending or row.name != FIRST_RUN_FILE)
         ]
         expected = {row.name for row in BOOTSTRAP_FILES if row.expected} - set(settings.skip_optional_bootstrap_files)
         return tuple(self._read_each(names, expected))
@@ -224,7 +263,7 @@ def _prepare(name: str, found: FileRead) -> WorkspaceFile:
         problem = f"'{name}' is not valid UTF-8 at byte {error.start}. Save it as UTF-8."
     front, body = split_front_matter(text.replace("\r\n", "\n").replace("\r", "\n"))
     if front is not None and name == IDENTITY_FILE:
-        body = spell_out_front_matter(front) + body
+        body = format_front_matter(front) + body
     return WorkspaceFile(name, body.strip(), FileStatus.OK, problem, found.identity)
 
 

@@ -19,15 +19,15 @@ from retinue.workspace.settings import TruncationWarning
 HEAD_SHARE, TAIL_SHARE = 0.7, 0.2
 NEAR_LIMIT = 0.85
 
-_SMALLEST_MARKED = 320
+_MIN_MARKED = 320
 _SLACK = 0.2
 _HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$")
-_LONGEST_HEADING = 80
-_LONGEST_NAME = 60
+_MAX_HEADING_CHARS = 80
+_MAX_NAME_CHARS = 60
 _LISTED_FILES = 3
 
 
-class Cause(StrEnum):
+class TruncationCause(StrEnum):
     """Which limit shortened a file."""
 
     PER_FILE = "per-file-limit"
@@ -42,7 +42,7 @@ class InjectedFile:
     text: str
     raw_chars: int
     status: FileStatus = FileStatus.OK
-    cause: Cause | None = None
+    cause: TruncationCause | None = None
     problem: str | None = None
 
     @property
@@ -61,10 +61,10 @@ def fit_files(files: Sequence[WorkspaceFile], per_file: int, total: int) -> tupl
     keeps at least an even share, wherever it stands.
     """
     wanted = [min(len(file.text), per_file) for file in files]
-    return tuple(_fit(file, share, per_file) for file, share in zip(files, share_out(wanted, total), strict=True))
+    return tuple(_fit(file, share, per_file) for file, share in zip(files, divide_chars(wanted, total), strict=True))
 
 
-def share_out(wanted: Sequence[int], total: int) -> list[int]:
+def divide_chars(wanted: Sequence[int], total: int) -> list[int]:
     """Divide `total`: nobody gets more than wanted, and nobody less than the smaller of that and an even share."""
     shares = [0] * len(wanted)
     left = max(total, 0)
@@ -78,7 +78,7 @@ def _fit(file: WorkspaceFile, share: int, per_file: int) -> InjectedFile:
     raw = len(file.text)
     if raw <= share:
         return InjectedFile(file.name, file.text, raw, file.status, None, file.problem)
-    cause = Cause.PER_FILE if share >= per_file else Cause.TOTAL
+    cause = TruncationCause.PER_FILE if share >= per_file else TruncationCause.TOTAL
     return InjectedFile(file.name, truncate(file.text, share, file.name), raw, file.status, cause, file.problem)
 
 
@@ -87,7 +87,7 @@ def truncate(text: str, limit: int, name: str) -> str:
     """The beginning and end of `text` with a marker between them, never longer than `limit`."""
     if len(text) <= limit:
         return text
-    if limit < _SMALLEST_MARKED:
+    if limit < _MIN_MARKED:
         return text[: limit - 1].rstrip() + "…" if limit > 0 else ""
     # The numbers in the marker are at most as long as the file's own length.
     smallest = len(_marker(name, len(text), len(text), [], limit))
@@ -105,7 +105,7 @@ def truncate(text: str, limit: int, name: str) -> str:
 
 def _marker(name: str, lost: int, raw: int, left_out: list[str], room: int) -> str:
     """The text between beginning and end, with as many headings as fit in `room`."""
-    name = name[-_LONGEST_NAME:]
+    name = name[-_MAX_NAME_CHARS:]
 
     def spell(count: int) -> str:
         more = len(left_out) - count
@@ -127,7 +127,7 @@ def _headings(text: str) -> list[tuple[int, str]]:
     for line in text.split("\n"):
         fence = fence_after(line, fence)
         if not fence and _HEADING.match(line):
-            found.append((place, line.lstrip("#").strip()[:_LONGEST_HEADING]))
+            found.append((place, line.lstrip("#").strip()[:_MAX_HEADING_CHARS]))
         place += len(line) + 1
     return found
 

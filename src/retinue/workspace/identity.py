@@ -17,14 +17,14 @@ IDENTITY_FILE = "IDENTITY.md"
 
 _MAX_BYTES = 2_097_152
 _LIMITS = {"name": 64, "emoji": 16, "creature": 120, "vibe": 200, "theme": 64, "avatar": 2_000}
-_LONGEST_PICTURE = 65_536
+_MAX_PICTURE_CHARS = 65_536
 _FACT_LINE = re.compile(r"^\s*[-*+]\s+(?:\*\*|__)?(?P<name>[A-Za-z]+)\s*(?::(?:\*\*|__)?|(?:\*\*|__):)(?P<value>.*)$")
 _PLACEHOLDER = re.compile(r"\(.*\)|\[.*\]|[-–—…?]*")
 _JOINERS = "\u200d\ufe0e\ufe0f"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class AgentIdentity:
     """The facts somebody gave; an absent one is None. `problem` says why front matter was not read."""
 
     name: str | None = None
@@ -36,21 +36,21 @@ class Identity:
     problem: str | None = None
 
 
-FACTS = tuple(field.name for field in fields(Identity) if field.name != "problem")
+FACTS = tuple(field.name for field in fields(AgentIdentity) if field.name != "problem")
 
 
-def read_identity(root: Root) -> Identity:
+def read_identity(root: Root) -> AgentIdentity:
     """The identity in a workspace; an absent file says nothing, an unusable one is a problem."""
     try:
         found = root.read(IDENTITY_FILE, max_bytes=_MAX_BYTES, links=Links.INSIDE)
     except NotThere:
-        return Identity()
+        return AgentIdentity()
     except StorageError as error:
-        return Identity(problem=str(error))
+        return AgentIdentity(problem=str(error))
     return parse_identity(found.data.decode("utf-8-sig", "replace"), workspace=root.path)
 
 
-def parse_identity(text: str, *, workspace: Path | None = None) -> Identity:
+def parse_identity(text: str, *, workspace: Path | None = None) -> AgentIdentity:
     """The facts of an IDENTITY.md: from its front matter, else from lines such as `- **Name:** Ada`."""
     front, body = split_front_matter(text)
     problem = None
@@ -64,10 +64,10 @@ def parse_identity(text: str, *, workspace: Path | None = None) -> Identity:
         name: spelled for name in FACTS if (spelled := _spell(given.get(name))) is not None
     }
     clean = {name: _clean_fact(name, value, workspace) for name, value in facts.items()}
-    return Identity(**clean, problem=problem)
+    return AgentIdentity(**clean, problem=problem)
 
 
-def spell_out_front_matter(front: str) -> str:
+def format_front_matter(front: str) -> str:
     """The facts of the front matter as Markdown lines, since the front matter itself is not put into the prompt."""
     identity = parse_identity(f"---\n{front}\n---\n")
     facts = ((name, getattr(identity, name)) for name in FACTS if name != "avatar")
@@ -114,7 +114,7 @@ def _check_avatar(text: str, workspace: Path | None) -> str | None:
     """A picture on the web, in the text itself, or in the workspace; anything else is dropped."""
     lowered = text.lower()
     if lowered.startswith("data:image/"):
-        return text if len(text) <= _LONGEST_PICTURE else None
+        return text if len(text) <= _MAX_PICTURE_CHARS else None
     if len(text) > _LIMITS["avatar"]:
         return None
     if lowered.startswith(("http://", "https://")):

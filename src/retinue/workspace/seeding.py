@@ -9,15 +9,15 @@ from datetime import datetime
 from pathlib import Path
 
 from retinue.storage.files import AlreadyThere, Root
-from retinue.workspace.bootstrap import BOOTSTRAP_FILES, RITUAL_FILE
-from retinue.workspace.ritual import (
+from retinue.workspace.bootstrap import BOOTSTRAP_FILES, FIRST_RUN_FILE
+from retinue.workspace.first_run import (
     CREATOR,
-    RitualState,
+    FirstRunState,
     WorkspaceState,
-    format_moment,
+    first_run_state,
+    format_timestamp,
     load_state,
     load_template,
-    ritual_state,
     save_state,
 )
 from retinue.workspace.settings import WorkspaceSettings
@@ -51,8 +51,8 @@ def seed_workspace(path: Path, settings: WorkspaceSettings, now: datetime) -> Se
         else:
             wanted = _wanted_files(state, settings, brand_new=brand_new)
             report = _write_files(root, wanted)
-            if RITUAL_FILE in report.created:
-                state = replace(state, bootstrap_seeded_at=format_moment(now))
+            if FIRST_RUN_FILE in report.created:
+                state = replace(state, bootstrap_seeded_at=format_timestamp(now))
             if brand_new:
                 report = _start_history(path, report)
         _remember(root, _note_completion(root, state, now))
@@ -67,8 +67,8 @@ def _note_creation(state: WorkspaceState, root: Root, names: set[str]) -> Worksp
 def _note_completion(root: Root, state: WorkspaceState, now: datetime) -> WorkspaceState:
     if state.bootstrap_seeded_at is None or state.setup_completed_at is not None:
         return state
-    over = ritual_state(root) is not RitualState.PENDING
-    return replace(state, setup_completed_at=format_moment(now)) if over else state
+    over = first_run_state(root) is not FirstRunState.PENDING
+    return replace(state, setup_completed_at=format_timestamp(now)) if over else state
 
 
 def _remember(root: Root, state: WorkspaceState) -> None:
@@ -80,7 +80,7 @@ def _wanted_files(state: WorkspaceState, settings: WorkspaceSettings, *, brand_n
     settled = state.setup_completed_at is not None
     skipped = set(settings.skip_optional_bootstrap_files)
     wanted = [name for name in SEEDED_FILES if name in ESSENTIAL_FILES or not (settled or name in skipped)]
-    return [*wanted, RITUAL_FILE] if brand_new and state.bootstrap_seeded_at is None else wanted
+    return [*wanted, FIRST_RUN_FILE] if brand_new and state.bootstrap_seeded_at is None else wanted
 
 
 def _write_files(root: Root, names: list[str]) -> SeedReport:

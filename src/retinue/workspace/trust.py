@@ -13,7 +13,7 @@ from pathlib import Path
 
 from retinue.storage.files import Root
 from retinue.storage.files.private import make_private_dir, write_atomic
-from retinue.workspace.ritual import load_state
+from retinue.workspace.first_run import load_state
 
 FILE_NAME = "trusted-workspaces.json"
 
@@ -21,23 +21,23 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Vouched:
+class TrustedFolder:
     """A folder that the owner vouched for; another one that takes its place is not it."""
 
     path: str
     inode: int
 
 
-def is_own(root: Root, vouched: frozenset[Vouched]) -> bool:
+def is_own_workspace(root: Root, vouched: frozenset[TrustedFolder]) -> bool:
     """Whether a workspace is the agent's own."""
     return _name(root) in vouched or load_state(root).was_made_here(root)
 
 
-def read_vouched(home: Path) -> frozenset[Vouched]:
+def read_trusted(home: Path) -> frozenset[TrustedFolder]:
     """The folders that the owner vouched for; none where that cannot be read."""
     try:
         found = json.loads((home / FILE_NAME).read_bytes())
-        return frozenset(Vouched(str(row["path"]), int(row["inode"])) for row in found["folders"])
+        return frozenset(TrustedFolder(str(row["path"]), int(row["inode"])) for row in found["folders"])
     except FileNotFoundError:
         return frozenset()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -45,24 +45,24 @@ def read_vouched(home: Path) -> frozenset[Vouched]:
         return frozenset()
 
 
-def vouch(home: Path, root: Root) -> None:
+def trust_folder(home: Path, root: Root) -> None:
     """Keep that the owner vouches for a folder, as it is now."""
-    others = {each for each in read_vouched(home) if each.path != str(root.path)}
+    others = {each for each in read_trusted(home) if each.path != str(root.path)}
     _write(home, others | {_name(root)})
 
 
-def withdraw(home: Path, root: Root) -> bool:
+def revoke_trust(home: Path, root: Root) -> bool:
     """Take that back; false where nobody had vouched for the folder."""
-    vouched = read_vouched(home)
+    vouched = read_trusted(home)
     _write(home, vouched - {_name(root)})
     return _name(root) in vouched
 
 
-def _name(root: Root) -> Vouched:
-    return Vouched(str(root.path), root.place.inode)
+def _name(root: Root) -> TrustedFolder:
+    return TrustedFolder(str(root.path), root.place.inode)
 
 
-def _write(home: Path, vouched: frozenset[Vouched] | set[Vouched]) -> None:
+def _write(home: Path, vouched: frozenset[TrustedFolder] | set[TrustedFolder]) -> None:
     rows = [{"path": each.path, "inode": each.inode} for each in sorted(vouched)]
     make_private_dir(home)
     write_atomic(home / FILE_NAME, json.dumps({"version": 1, "folders": rows}, indent=2).encode() + b"\n")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from retinue.context.prompt.inputs import ContextFile, Contribution, Mode, SessionInputs, StableInputs, TurnInputs
+from retinue.context.prompt.inputs import ContextFile, Contribution, PromptMode, SessionInputs, StableInputs, TurnInputs
 from retinue.context.prompt.sections import SESSION, STABLE, TURN, I, Section
 from retinue.core.tokens import estimate_tokens
 from retinue.security.escaping import literal, passage
@@ -21,7 +21,7 @@ _CACHED_PROMPTS = 64
 _HASH_DIGITS = 16
 
 
-class Part(StrEnum):
+class PromptPart(StrEnum):
     """How long a section stays the same."""
 
     STABLE = "stable"
@@ -30,11 +30,11 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True)
-class Record:
+class SectionRecord:
     """A section as it is sent, and where it came from; `file` where it is one. It is measured when somebody asks."""
 
     name: str
-    part: Part
+    part: PromptPart
     source: str
     text: str
     file: ContextFile | None = None
@@ -53,10 +53,10 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Block:
+class PromptBlock:
     """Records that are sent together."""
 
-    records: tuple[Record, ...] = ()
+    records: tuple[SectionRecord, ...] = ()
 
     @cached_property
     def text(self) -> str:
@@ -64,7 +64,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class TurnBlock(Block):
+class TurnBlock(PromptBlock):
     """What stands in front of the current message."""
 
 
@@ -72,11 +72,11 @@ class TurnBlock(Block):
 class SystemPrompt:
     """The two system blocks: the first changes with the workspace, the second with the session."""
 
-    stable_block: Block
-    session_block: Block
+    stable_block: PromptBlock
+    session_block: PromptBlock
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[SectionRecord, ...]:
         return self.stable_block.records + self.session_block.records
 
     @property
@@ -92,24 +92,26 @@ class SystemPrompt:
         return "\n\n".join(filter(None, (self.stable, self.session)))
 
 
-def build_system_prompt(stable: StableInputs, session: SessionInputs, mode: Mode = Mode.FULL) -> SystemPrompt:
+def build_system_prompt(
+    stable: StableInputs, session: SessionInputs, mode: PromptMode = PromptMode.FULL
+) -> SystemPrompt:
     """The system prompt of a session."""
     return SystemPrompt(_stable_block(stable, mode), _session_block(session, mode))
 
 
 def build_turn_block(turn: TurnInputs) -> TurnBlock:
     """What goes in front of one message; its text is empty when there is nothing to say."""
-    return TurnBlock(tuple(_render(TURN, turn, Part.TURN, Mode.FULL)))
+    return TurnBlock(tuple(_render(TURN, turn, PromptPart.TURN, PromptMode.FULL)))
 
 
 @lru_cache(maxsize=_CACHED_PROMPTS)
-def _stable_block(inputs: StableInputs, mode: Mode) -> Block:
-    return Block(tuple(_render(_without(STABLE, inputs.contribution), inputs, Part.STABLE, mode)))
+def _stable_block(inputs: StableInputs, mode: PromptMode) -> PromptBlock:
+    return PromptBlock(tuple(_render(_without(STABLE, inputs.contribution), inputs, PromptPart.STABLE, mode)))
 
 
 @lru_cache(maxsize=_CACHED_PROMPTS)
-def _session_block(inputs: SessionInputs, mode: Mode) -> Block:
-    return Block(tuple(_render(_without(SESSION, inputs.contribution), inputs, Part.SESSION, mode)))
+def _session_block(inputs: SessionInputs, mode: PromptMode) -> PromptBlock:
+    return PromptBlock(tuple(_render(_without(SESSION, inputs.contribution), inputs, PromptPart.SESSION, mode)))
 
 
 def _without(sections: Iterable[Section[I]], contribution: Contribution | None) -> Iterator[Section[I]]:
@@ -117,22 +119,54 @@ def _without(sections: Iterable[Section[I]], contribution: Contribution | None) 
     return (section for section in sections if section.name not in omit)
 
 
-def _render(sections: Iterable[Section[I]], inputs: I, part: Part, mode: Mode) -> Iterator[Record]:
+def _render(sections: Iterable[Section[I]], inputs: I, part: PromptPart, mode: PromptMode) -> Iterator[SectionRecord]:
     for section in sections:
         if mode not in section.modes:
             continue
         text = _normalise(section.render(inputs) or "")
         if text:
-            yield Record(section.name, part, section.source(inputs), text)
+            yield SectionRecord(section.name, part, section.source(inputs), text)
         for file in section.files(inputs):
             yield _record_file(file, part)
 
 
-def _record_file(file: ContextFile, part: Part) -> Record:
+def _record_file(file: ContextFile, part: PromptPart) -> SectionRecord:
     path = literal(file.path)
-    return Record(f"file:{literal(file.name)}", part, path, _normalise(f"## {path}\n\n{file.text}"), file)
+    return SectionRecord(f"file:{literal(file.name)}", part, path, _normalise(f"## {path}\n\n{file.text}"), file)
 
 
 def _normalise(text: str) -> str:
     """The same bytes for the same words: one kind of line end, no trailing spaces, nothing hidden."""
     return "\n".join(line.rstrip(" \t") for line in passage(text).split("\n")).strip()
+
+
+SOURCE = "plugins"
+
+
+def change_system(prompt: SystemPrompt, *, stable: str = "", before: str = "", after: str = "") -> SystemPrompt:
+    """The prompt with its stable block replaced, or with texts before and after its session block.
+
+    Additions never stand in the stable block: a plugin that says something new each turn must not cost its cache.
+    """
+    first = PromptBlock((_record("replacement", PromptPart.STABLE, stable),)) if stable else prompt.stable_block
+    session = prompt.session_block.records
+    if before:
+        session = (_record("addition_before", PromptPart.SESSION, before), *session)
+    if after:
+        session = (*session, _record("addition_after", PromptPart.SESSION, after))
+    return SystemPrompt(first, PromptBlock(session))
+
+
+def change_turn(turn: TurnBlock, *, before: str = "", after: str = "") -> TurnBlock:
+    """The block in front of a message with texts before and after it, told apart from what the sender wrote."""
+    head = (_record("addition_before_message", PromptPart.TURN, _labelled(before)),) if before else ()
+    tail = (_record("addition_after_message", PromptPart.TURN, _labelled(after)),) if after else ()
+    return TurnBlock((*head, *turn.records, *tail))
+
+
+def _labelled(text: str) -> str:
+    return f"[Added by a plugin, not written by the sender]\n{text}\n[End of the addition]"
+
+
+def _record(name: str, part: PromptPart, text: str) -> SectionRecord:
+    return SectionRecord(name, part, SOURCE, passage(text))

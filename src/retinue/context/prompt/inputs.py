@@ -6,12 +6,17 @@ section. All values are frozen and hashable: equal inputs are the same prompt.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from retinue.core.errors import ConfigError
 
-class Mode(StrEnum):
+
+class PromptMode(StrEnum):
     """How much of the prompt an agent gets: all of it, what a sub-agent needs, or the first line."""
 
     FULL = "full"
@@ -87,7 +92,7 @@ class ContextFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxFacts:
+class PromptSandbox:
     """The confinement of commands: where they see the workspace, how, and whether a sender may lift it."""
 
     workspace: str
@@ -145,7 +150,7 @@ class StableInputs:
     workspace_notes: tuple[str, ...] = ()
     workspace_only: bool = False
     workspace_trusted: bool = True
-    sandbox: SandboxFacts | None = None
+    sandbox: PromptSandbox | None = None
     owners: OwnerFacts | None = None
     delegation: Delegation = Delegation.SUGGEST
     citations: Citations = Citations.AUTO
@@ -225,7 +230,7 @@ class SessionInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Recollection:
+class RecalledPassage:
     """A passage found in memory and where it stands, as in `memory/2026-01-02.md#L3-L9`."""
 
     source: str
@@ -248,6 +253,34 @@ class TurnInputs:
 
     heartbeat_file: ContextFile | None = None
     """The list that a wake-up brings: HEARTBEAT.md, or at a start of the gateway BOOT.md."""
-    recollections: tuple[Recollection, ...] = ()
+    recollections: tuple[RecalledPassage, ...] = ()
     background: tuple[BackgroundCommand, ...] = ()
     notices: tuple[str, ...] = ()
+
+
+_TAG_DIGITS = 12
+
+
+class OwnerDisplay(StrEnum):
+    """How an id is shown."""
+
+    RAW = "raw"
+    HASH = "hash"
+
+
+def show_owners(ids: Iterable[str], display: OwnerDisplay, secret: str = "") -> OwnerFacts:
+    """The ids as the prompt shows them, each once, in their order.
+
+    A hash needs a secret: phone numbers are few enough to try them all, so a plain hash would hide nothing.
+    """
+    unique = tuple(dict.fromkeys(trimmed for each in ids if (trimmed := each.strip())))
+    if display is OwnerDisplay.RAW:
+        return OwnerFacts(unique)
+    if not secret:
+        raise ConfigError("Owners cannot be shown as hashes without a secret. Set `commands.ownerDisplaySecret`.")
+    return OwnerFacts(tuple(tag_sender(each, secret) for each in unique))
+
+
+def tag_sender(sender: str, secret: str) -> str:
+    """The tag that stands for a sender's id, in the prompt and on that sender's messages alike."""
+    return hmac.new(secret.encode(), sender.encode(), hashlib.sha256).hexdigest()[:_TAG_DIGITS]

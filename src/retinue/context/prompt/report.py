@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from retinue.context.prompt.build import Part, Record, SystemPrompt, TurnBlock
+from retinue.context.prompt.build import PromptPart, SectionRecord, SystemPrompt, TurnBlock
 from retinue.core.model import ToolSpec
 from retinue.core.tokens import estimate_tokens
 
@@ -22,7 +22,7 @@ _HASH_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class PromptTotal:
     """The size of everything in the prompt, tool schemas aside."""
 
     chars: int
@@ -75,7 +75,7 @@ class ToolSize:
 class PromptReport:
     """The sizes of a prompt; sections in the order in which they are sent."""
 
-    total: Total
+    total: PromptTotal
     sections: tuple[SectionSize, ...]
     files: tuple[FileSize, ...] = ()
     skills: tuple[SkillSize, ...] = ()
@@ -95,7 +95,7 @@ class PromptReport:
     def from_json(cls, data: Mapping[str, Any]) -> PromptReport:
         """Read back what `to_json` wrote."""
         return cls(
-            Total(**data["total"]),
+            PromptTotal(**data["total"]),
             tuple(SectionSize(**row) for row in data["sections"]),
             tuple(FileSize(**row) for row in data["files"]),
             tuple(SkillSize(**row) for row in data["skills"]),
@@ -110,7 +110,7 @@ def report_prompt(
     records = prompt.records + (turn.records if turn else ())
     chars = len(prompt.text) + (len(turn.text) if turn else 0)
     return PromptReport(
-        Total(chars, sum(record.tokens for record in records)),
+        PromptTotal(chars, sum(record.tokens for record in records)),
         tuple(_measure_section(record) for record in records),
         tuple(_measure_files(records)),
         tuple(size for record in records if record.name == "skills" for size in _measure_skills(record.text)),
@@ -118,11 +118,11 @@ def report_prompt(
     )
 
 
-def _measure_section(record: Record) -> SectionSize:
+def _measure_section(record: SectionRecord) -> SectionSize:
     return SectionSize(record.name, record.part.value, record.chars, record.tokens, record.hash, record.source)
 
 
-def _measure_files(records: Iterable[Record]) -> Iterator[FileSize]:
+def _measure_files(records: Iterable[SectionRecord]) -> Iterator[FileSize]:
     for record in records:
         if record.file is not None:
             injected = max(0, record.chars - len(f"## {record.source}\n\n"))
@@ -142,7 +142,7 @@ def _measure_tool(tool: ToolSpec) -> ToolSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class CacheMove:
     """The first thing that differs in what a provider caches: everything after it was read anew."""
 
     name: str
@@ -156,7 +156,7 @@ class ReportDiff:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
-    moved: Moved | None
+    moved: CacheMove | None
 
 
 def diff_reports(before: PromptReport, after: PromptReport) -> ReportDiff:
@@ -182,26 +182,26 @@ def _by_name(sections: Iterable[SectionSize]) -> dict[str, SectionSize]:
 def _cached(report: PromptReport) -> dict[str, SectionSize | ToolSize]:
     """What a provider caches, in the order in which it reads it: tools, then the system blocks."""
     tools: dict[str, SectionSize | ToolSize] = {f"tool:{tool.name}": tool for tool in report.tools}
-    return tools | _by_name(section for section in report.sections if section.part != Part.TURN)
+    return tools | _by_name(section for section in report.sections if section.part != PromptPart.TURN)
 
 
 def _first_moved(
     before: Mapping[str, SectionSize | ToolSize], after: Mapping[str, SectionSize | ToolSize]
-) -> Moved | None:
+) -> CacheMove | None:
     for old, new in zip(before, after, strict=False):
         if old != new:
             return _explain_order(old, new, before, after)
         if before[old].hash != after[new].hash:
-            return Moved(new, f"its text changed ({before[old].chars:,} to {after[new].chars:,} characters)")
+            return CacheMove(new, f"its text changed ({before[old].chars:,} to {after[new].chars:,} characters)")
     if len(before) == len(after):
         return None
     longer, word = (before, "removed") if len(before) > len(after) else (after, "added")
-    return Moved(list(longer)[min(len(before), len(after))], f"it was {word}")
+    return CacheMove(list(longer)[min(len(before), len(after))], f"it was {word}")
 
 
-def _explain_order(old: str, new: str, before: Mapping[str, object], after: Mapping[str, object]) -> Moved:
+def _explain_order(old: str, new: str, before: Mapping[str, object], after: Mapping[str, object]) -> CacheMove:
     if new not in before:
-        return Moved(new, "it was added")
+        return CacheMove(new, "it was added")
     if old not in after:
-        return Moved(old, "it was removed")
-    return Moved(new, "it changed places")
+        return CacheMove(old, "it was removed")
+    return CacheMove(new, "it changed places")

@@ -13,13 +13,13 @@ from typing import Generic, TypeVar
 from retinue.context.prompt import session as s
 from retinue.context.prompt import stable as b
 from retinue.context.prompt import turn as t
-from retinue.context.prompt.inputs import ContextFile, Mode, SessionInputs, StableInputs, TurnInputs
+from retinue.context.prompt.inputs import ContextFile, PromptMode, SessionInputs, StableInputs, TurnInputs
 
 I = TypeVar("I", StableInputs, SessionInputs, TurnInputs)  # noqa: E741
 
-FULL_ONLY = frozenset({Mode.FULL})
-FULL_AND_MINIMAL = frozenset({Mode.FULL, Mode.MINIMAL})
-EVERY_MODE = frozenset(Mode)
+FULL_ONLY = frozenset({PromptMode.FULL})
+FULL_AND_MINIMAL = frozenset({PromptMode.FULL, PromptMode.MINIMAL})
+EVERY_MODE = frozenset(PromptMode)
 
 
 def _from_retinue(inputs: StableInputs | SessionInputs | TurnInputs) -> str:
@@ -43,7 +43,7 @@ class Section(Generic[I]):
 
     name: str
     render: Callable[[I], str | None]
-    modes: frozenset[Mode] = FULL_ONLY
+    modes: frozenset[PromptMode] = FULL_ONLY
     source: Callable[[I], str] = _from_retinue
     files: Callable[[I], tuple[ContextFile, ...]] = _no_files
 

@@ -23,7 +23,7 @@ from retinue.gateway.compat.names import find_agent
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.agent import require_command_scope
 from retinue.runtime.turns.user_message import INSTRUCTIONS
-from retinue.sessions.entries import Body, Entry, MessageAdded
+from retinue.sessions.entries import Body, MessageAdded, TranscriptEntry
 from retinue.tools.names import CALL, SEARCH, canonical
 from retinue.wire.protocol import ErrorCode
 
@@ -167,7 +167,7 @@ def _copy(body: Body) -> Body:
     return body
 
 
-def _run_of(entry: Entry) -> RunId | None:
+def _run_of(entry: TranscriptEntry) -> RunId | None:
     return entry.body.run if isinstance(entry.body, MessageAdded) else None
 
 

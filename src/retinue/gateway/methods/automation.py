@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from retinue.automation.drafting import draft_job, read_fields, revise_job
-from retinue.automation.heartbeat import Wake
+from retinue.automation.heartbeat import WakeReason
 from retinue.automation.job_codec import describe_job, describe_run
-from retinue.automation.wake_log import describe_beat
+from retinue.automation.job_fields import draft_job, read_job_fields, revise_job
+from retinue.automation.wake_log import describe_beat, describe_wake
 from retinue.core.background import run_logged
 from retinue.dispatch.subagent_store import describe_child
 from retinue.gateway.gateway import Call
@@ -32,7 +32,7 @@ async def list_jobs(call: Call, params: OfAgent) -> wire.Jobs:
 async def add_job(call: Call, params: wire.AddJob) -> wire.Job:
     home = call.runtime.home
     agent = home.agent_id(params.agent)
-    draft = draft_job(read_fields(params.fields), agent, home.clock.now(), zone_of(home))
+    draft = draft_job(read_job_fields(params.fields), agent, home.clock.now(), zone_of(home))
     added = call.gateway.jobs.book.add(draft)
     call.gateway.jobs.poke()
     return wire.Job(job=describe_job(added))
@@ -41,7 +41,7 @@ async def add_job(call: Call, params: wire.AddJob) -> wire.Job:
 @registry.carries_out(wire.CRON_EDIT)
 async def edit_job(call: Call, params: wire.EditJob) -> wire.Job:
     home, book = call.runtime.home, call.gateway.jobs.book
-    job = revise_job(book.get(params.job), read_fields(params.fields), home.clock.now(), zone_of(home))
+    job = revise_job(book.get(params.job), read_job_fields(params.fields), home.clock.now(), zone_of(home))
     changed = book.change(job if params.enabled is None else replace(job, enabled=params.enabled))
     call.gateway.jobs.poke()
     return wire.Job(job=describe_job(changed))
@@ -71,13 +71,13 @@ async def list_runs(call: Call, params: wire.OfJob) -> wire.JobRuns:
 @registry.carries_out(wire.HEARTBEAT_LOG)
 async def list_beats(call: Call, params: OfAgent) -> wire.Beats:
     agent = call.runtime.home.agent_id(params.agent) if params.agent else None
-    return wire.Beats(beats=[describe_beat(beat) for beat in call.gateway.heart.book.log(agent, MOST_BEATS)])
+    return wire.Beats(beats=[describe_wake(beat) for beat in call.gateway.heart.book.log(agent, MOST_BEATS)])
 
 
 @registry.carries_out(wire.HEARTBEAT_RUN)
 async def run_heartbeat(call: Call, params: OfAgent) -> wire.Beat:
     agent = call.runtime.home.agent_id(params.agent)
-    return wire.Beat(beat=describe_beat(await call.gateway.heart.beat(agent, Wake.MANUAL)))
+    return wire.Beat(beat=describe_wake(await call.gateway.heart.beat(agent, WakeReason.MANUAL)))
 
 
 @registry.carries_out(wire.SUBAGENTS_LIST)

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import anyio
 
-from retinue.context.prompt.inputs import Mode
+from retinue.context.prompt.inputs import PromptMode
 from retinue.context.prompt.report import report_prompt
 from retinue.gateway.gateway import Call
 from retinue.gateway.registry import Registry
-from retinue.sessions.usage import UsageRecord, group, total
+from retinue.sessions.usage import UsageRecord, group_usage, sum_usage
 from retinue.wire import records as wire
 from retinue.wire.agents import OfAgent
 from retinue.wire.values import WireUsage
@@ -54,16 +54,16 @@ async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     since = home.clock.now() - timedelta(days=params.days)
     records = [record for agent in agents for record in call.runtime.agent(agent).store.usage(since)]
-    sums = group(records, _GROUPS[params.by])
+    sums = group_usage(records, _GROUPS[params.by])
     return wire.UsageSums(
-        total=WireUsage.of(total(records)), groups={name: WireUsage.of(spent) for name, spent in sums.items()}
+        total=WireUsage.of(sum_usage(records)), groups={name: WireUsage.of(spent) for name, spent in sums.items()}
     )
 
 
 @registry.carries_out(wire.PROMPT_SHOW)
 async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
     key = call.session(params.session_key, params.agent)
-    prompt, tools = await call.runtime.conversation(key).planner.preview(Mode(params.mode))
+    prompt, tools = await call.runtime.conversation(key).planner.preview(PromptMode(params.mode))
     report = report_prompt(prompt.system, turn=prompt.turn, tools=tools)
     return wire.Prompt(
         sections=[

@@ -20,7 +20,7 @@ from retinue.gateway.registry import Entry
 from retinue.wire.protocol import Scope
 
 if TYPE_CHECKING:
-    from retinue.memory.store import Vector
+    from retinue.memory.store.protocol import Vector
 
 MOST_TEXTS = 2_048
 
@@ -61,7 +61,7 @@ def _find_owner(gateway: Gateway, model: str) -> AgentId:
 
 
 def _read_texts(body: EmbeddingRequest) -> list[str]:
-    from retinue.memory.embed import LONGEST_TEXT
+    from retinue.memory.embedding import MAX_TEXT_CHARS
 
     texts = [body.input] if isinstance(body.input, str) else body.input
     if not 0 < len(texts) <= MOST_TEXTS:
@@ -69,8 +69,8 @@ def _read_texts(body: EmbeddingRequest) -> list[str]:
     for at, text in enumerate(texts):
         if not text.strip():
             raise BadField(f"input.{at}", "A text to embed cannot be empty.")
-        if len(text) > LONGEST_TEXT:
-            raise BadField(f"input.{at}", f"A text to embed has at most {LONGEST_TEXT} characters.")
+        if len(text) > MAX_TEXT_CHARS:
+            raise BadField(f"input.{at}", f"A text to embed has at most {MAX_TEXT_CHARS} characters.")
     return texts
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from retinue.memory.documents import WORKSPACE_FILES, WORKSPACE_FOLDER, Shelf
 from retinue.memory.errors import QmdFailed
+from retinue.memory.notes import WORKSPACE_FILES, WORKSPACE_FOLDER, NoteFolder
 
 EVERY_NOTE = "**/*.md"
-_LONGEST_NAME = 48
+_MAX_NAME_CHARS = 48
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _SPECIAL = re.compile(r"[^\w .~-]")
 _KNOWN = {WORKSPACE_FILES[0]: "memory-root", WORKSPACE_FILES[1]: "memory-alt", WORKSPACE_FOLDER: "memory-dir"}
@@ -34,7 +34,7 @@ class Collection:
         return self.prefix + relative
 
 
-def plan_collections(shelves: Sequence[Shelf], agent: str) -> tuple[Collection, ...]:
+def plan_collections(shelves: Sequence[NoteFolder], agent: str) -> tuple[Collection, ...]:
     """The collections for shelves, as far as there are such files; no two have the same name, or the same files."""
     planned: dict[tuple[str, str], Collection] = {}
     names: set[str] = set()
@@ -48,7 +48,7 @@ def plan_collections(shelves: Sequence[Shelf], agent: str) -> tuple[Collection, 
     return tuple(planned.values())
 
 
-def _places(shelf: Shelf) -> Iterator[tuple[str, str, str, str]]:
+def _places(shelf: NoteFolder) -> Iterator[tuple[str, str, str, str]]:
     """What the collection is called, its folder, its pattern, and how paths in it start."""
     base = Path(os.path.realpath(shelf.root.path))
     for file in shelf.files:
@@ -65,7 +65,7 @@ def _places(shelf: Shelf) -> Iterator[tuple[str, str, str, str]]:
         yield _stem(shelf, folder), os.path.realpath(base / folder), shelf.pattern or EVERY_NOTE, prefix
 
 
-def _stem(shelf: Shelf, place: str) -> str:
+def _stem(shelf: NoteFolder, place: str) -> str:
     if shelf.source == "sessions":
         return "sessions"
     if not shelf.prefix:
@@ -75,7 +75,7 @@ def _stem(shelf: Shelf, place: str) -> str:
 
 def clean_name(text: str) -> str:
     """A name of small letters, digits and hyphens."""
-    return _NOT_IN_NAMES.sub("-", text.lower()).strip("-")[:_LONGEST_NAME].strip("-") or "notes"
+    return _NOT_IN_NAMES.sub("-", text.lower()).strip("-")[:_MAX_NAME_CHARS].strip("-") or "notes"
 
 
 def _unique(name: str, taken: set[str]) -> str:

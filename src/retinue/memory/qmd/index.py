@@ -9,20 +9,27 @@ from typing import Literal
 import anyio
 import anyio.to_thread
 
-from retinue.memory.documents import Library
 from retinue.memory.errors import QmdFailed
-from retinue.memory.qmd.answers import Lead, UpdateCounts, parse_counts, parse_leads
+from retinue.memory.notes import Library
 from retinue.memory.qmd.collections import Collection, is_registered, plan_collections, read_registered
+from retinue.memory.qmd.messages import (
+    QmdMatch,
+    UpdateCounts,
+    parse_counts,
+    parse_matches,
+    query_by_meaning,
+    query_for_all,
+    query_for_any,
+)
 from retinue.memory.qmd.program import QmdProgram
-from retinue.memory.qmd.questions import ask_by_meaning, ask_for_all, ask_for_any
-from retinue.memory.qmd.results import merge_leads
-from retinue.memory.query import Query
+from retinue.memory.qmd.results import merge_matches
+from retinue.memory.search.query import MemoryQuery
 from retinue.memory.settings import QmdUpdate
 
 log = logging.getLogger(__name__)
 
 SearchMode = Literal["search", "vsearch", "query"]
-MOST_LEADS = 100
+MAX_MATCHES = 100
 _SIDE_FILES = ("", "-wal", "-shm")
 
 
@@ -67,24 +74,24 @@ class QmdIndex:
         """Make the vectors that are missing; this is what needs a model."""
         await self.program.run("embed", seconds=self.times.embed_timeout_ms / 1000)
 
-    async def search(self, query: Query, most: int, seconds: float) -> tuple[Lead, ...]:
+    async def search(self, query: MemoryQuery, most: int, seconds: float) -> tuple[QmdMatch, ...]:
         """Files about a question, best first. By words: those with all of them, then those with some."""
         names = [name for name in await self.collections() for name in ("-c", name)]
         if not names:
             return ()
-        options = ("--json", "-n", str(min(MOST_LEADS, most)), *names, "--")
+        options = ("--json", "-n", str(min(MAX_MATCHES, most)), *names, "--")
         end = anyio.current_time() + seconds
         if not self.by_words:
-            answer = await self.program.run(self.mode, *options, ask_by_meaning(query), seconds=seconds)
-            return parse_leads(answer)
-        every = ask_for_all(query)
-        found = parse_leads(await self.program.run("search", *options, every, seconds=seconds))
-        one_by_one = ask_for_any(query)
+            answer = await self.program.run(self.mode, *options, query_by_meaning(query), seconds=seconds)
+            return parse_matches(answer)
+        every = query_for_all(query)
+        found = parse_matches(await self.program.run("search", *options, every, seconds=seconds))
+        one_by_one = query_for_any(query)
         if len(found) >= most or "\n" not in one_by_one:
             return found
         left = max(0.01, end - anyio.current_time())
         more = await self.program.run("query", "--no-rerank", *options, one_by_one, seconds=left)
-        return merge_leads(found, parse_leads(more))
+        return merge_matches(found, parse_matches(more))
 
     async def discard(self) -> None:
         """Throw the program's index and configuration away; both are derived."""

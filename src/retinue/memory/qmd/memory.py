@@ -13,20 +13,21 @@ import anyio.to_thread
 
 from retinue.core.clock import Clock
 from retinue.core.errors import StorageError
-from retinue.memory.bulk import Use
-from retinue.memory.documents import Library, Listing, Problem, Provenance, written_by_agent
+from retinue.memory.backend import SEARCH_SECONDS, Backend, MatchMode, SearchResult, SyncReport, no_progress
 from retinue.memory.errors import QmdFailed
-from retinue.memory.index import SEARCH_SECONDS, Backend, MemoryIndex, Mode, SearchResult, SyncReport, silent
+from retinue.memory.index import MemoryIndex
+from retinue.memory.notes import Library, NoteListing, NoteProblem, Provenance, written_by_agent
 from retinue.memory.qmd.index import QmdIndex, SearchMode
 from retinue.memory.qmd.results import make_hits
-from retinue.memory.query import parse_query
-from retinue.memory.ranking import Hit, Limits
-from retinue.memory.reading import MAX_CHARS, Excerpt
-from retinue.memory.search import Rules
+from retinue.memory.search.query import parse_query
+from retinue.memory.search.ranking import MemoryHit
+from retinue.memory.search.rules import SearchLimits, SearchRules
+from retinue.memory.search.snippets import MAX_CHARS, Excerpt
+from retinue.memory.search.words import Stemmer
 from retinue.memory.settings import QmdLimits, QmdSettings
-from retinue.memory.stems import Stemmer
-from retinue.memory.store import Totals
-from retinue.memory.sync import Progress
+from retinue.memory.store.protocol import IndexTotals
+from retinue.memory.sync.batches import BatchUse
+from retinue.memory.sync.scan import Progress
 from retinue.storage.files.private import write_atomic
 
 log = logging.getLogger(__name__)
@@ -34,10 +35,10 @@ log = logging.getLogger(__name__)
 RECALL_SECONDS = 1.0
 """The least time for which a message must wait that the program is asked: it takes a moment merely to start."""
 
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 REST_SECONDS = 60.0
 _SPARE = 2
-_MODES: dict[SearchMode, Mode] = {"search": "text", "vsearch": "vector", "query": "hybrid"}
+_MODES: dict[SearchMode, MatchMode] = {"search": "text", "vsearch": "vector", "query": "hybrid"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class QmdStatus:
     files: int
     dirty: bool
     synced_at: str | None
-    problems: tuple[Problem, ...]
+    problems: tuple[NoteProblem, ...]
 
 
 class _Rests(QmdFailed):
@@ -71,14 +72,14 @@ class _Health:
         if now < self.rests_until:
             raise _Rests(f"QMD failed {self.failures} times in a row and is left alone for a while: {self.reason}")
 
-    def note_success(self) -> None:
+    def record_success(self) -> None:
         self.reason, self.failures, self.rests_until = None, 0, 0.0
 
-    def note_failure(self, failure: QmdFailed, now: float) -> None:
+    def record_failure(self, failure: QmdFailed, now: float) -> None:
         if isinstance(failure, _Rests):
             return
         self.reason, self.failures = str(failure), self.failures + 1
-        if self.failures >= MOST_FAILURES:
+        if self.failures >= MAX_FAILURES:
             self.rests_until = now + REST_SECONDS
 
 
@@ -138,7 +139,7 @@ class QmdMemory:
         self._watched = watched
         self.builtin.rely_on_watcher(watched and self.keeps_builtin)
 
-    def tell_changes(self, listener: Callable[[], None] | None) -> None:
+    def set_change_listener(self, listener: Callable[[], None] | None) -> None:
         """Call somebody whenever a note changed."""
         self._on_dirty = listener
 
@@ -158,7 +159,7 @@ class QmdMemory:
             self._not_updated = None
             self._updated = self._clock.monotonic()
             await anyio.to_thread.run_sync(self._remember, counts.files)
-        totals = Totals(counts.files, 0, 0, 0)
+        totals = IndexTotals(counts.files, 0, 0, 0)
         return SyncReport(totals, counts.changed, counts.removed, problems=problems, backend="qmd")
 
     async def embed(self) -> None:
@@ -168,7 +169,7 @@ class QmdMemory:
                 await self.index.embed()
 
     async def sync(
-        self, *, force: bool = False, wait: bool = True, use: Use = Use.LEAVE, progress: Progress = silent
+        self, *, force: bool = False, wait: bool = True, use: BatchUse = BatchUse.SKIP, progress: Progress = no_progress
     ) -> SyncReport:
         """Bring the memory up to date; where the program cannot, the built-in index is, and the report says why.
 
@@ -180,7 +181,7 @@ class QmdMemory:
                 tasks.start_soon(self.sync_builtin)
             try:
                 report = await self.update(force=force)
-                if use is not Use.LEAVE:
+                if use is not BatchUse.SKIP:
                     await self.embed()
             except QmdFailed as failure:
                 reason = str(failure)
@@ -197,34 +198,36 @@ class QmdMemory:
             log.warning("the built-in index that stands by could not be brought up to date: %s", error)
 
     async def search(
-        self, text: str, *, rules: Rules | None = None, seconds: float = SEARCH_SECONDS, refresh: bool = True
+        self, text: str, *, rules: SearchRules | None = None, seconds: float = SEARCH_SECONDS, refresh: bool = True
     ) -> SearchResult:
         """Find what the notes say about a question. `seconds` are for the built-in index where it has to stand in."""
         limit = self._settings.limits.timeout_ms / 1000
         return await self._search(text, rules or self.rules, limit, seconds, refresh=refresh)
 
-    async def recall(self, text: str, *, rules: Rules, seconds: float) -> SearchResult:
+    async def recall(self, text: str, *, rules: SearchRules, seconds: float) -> SearchResult:
         """Find what the notes say about a message that waits: in the built-in index, unless it waits long enough."""
         if seconds < RECALL_SECONDS:
             return await self.builtin.search(text, rules=self._for_builtin(rules), seconds=seconds, refresh=False)
         return await self._search(text, rules, seconds / 2, seconds / 2, refresh=False)
 
-    async def _search(self, text: str, rules: Rules, limit: float, spare: float, *, refresh: bool) -> SearchResult:
+    async def _search(
+        self, text: str, rules: SearchRules, limit: float, spare: float, *, refresh: bool
+    ) -> SearchResult:
         now = self._clock.monotonic()
         try:
             self._health.refuse_rest(now)
             hits = await self._ask(text, rules, limit, refresh=refresh)
         except QmdFailed as failure:
-            self._health.note_failure(failure, now)
+            self._health.record_failure(failure, now)
             # Whatever is wrong with the collections, the next update puts right.
             self._dirty = True
             found = await self.builtin.search(text, rules=self._for_builtin(rules), seconds=spare)
             return replace(found, reason=_stands_in(str(failure), found.reason), instead_of="qmd")
-        self._health.note_success()
+        self._health.record_success()
         mode = self.index.mode
         return SearchResult(hits, _MODES[mode], "qmd", mode, backend="qmd")
 
-    async def _ask(self, text: str, rules: Rules, limit: float, *, refresh: bool) -> tuple[Hit, ...]:
+    async def _ask(self, text: str, rules: SearchRules, limit: float, *, refresh: bool) -> tuple[MemoryHit, ...]:
         end = anyio.current_time() + limit
         query = parse_query(text)
         if query.is_empty:
@@ -279,7 +282,7 @@ class QmdMemory:
     async def aclose(self) -> None:
         self._stemmer.close()
 
-    def _for_builtin(self, rules: Rules) -> Rules:
+    def _for_builtin(self, rules: SearchRules) -> SearchRules:
         """The same question put to the built-in index, whose scores have another least one."""
         own = self.builtin.rules
         limits = replace(rules.limits, min_score=rules.limits.min_score or own.limits.min_score)
@@ -298,9 +301,9 @@ class QmdMemory:
             return None, 0
 
 
-def make_limits(limits: QmdLimits) -> Limits:
+def make_limits(limits: QmdLimits) -> SearchLimits:
     """How much a search gives back. The program's scores have no least one that would suit every question."""
-    return Limits(limits.max_results, 0.0, limits.max_snippet_chars, limits.max_injected_chars)
+    return SearchLimits(limits.max_results, 0.0, limits.max_snippet_chars, limits.max_injected_chars)
 
 
 def _stands_in(failure: str, also: str | None) -> str:
@@ -308,7 +311,7 @@ def _stands_in(failure: str, also: str | None) -> str:
     return f"{told} {also}" if also else told
 
 
-def _has_changed(listing: Listing, since: datetime | None, files: int) -> bool:
+def _has_changed(listing: NoteListing, since: datetime | None, files: int) -> bool:
     if since is None or len(listing.files) != files:
         return True
     return any(file.mtime_ns > since.timestamp() * 1e9 for file in listing.files)

@@ -18,7 +18,7 @@ from anyio.abc import ByteReceiveStream, Process
 from retinue.memory.errors import QmdFailed
 from retinue.storage.files.private import make_private_dir
 
-MOST_OUTPUT_BYTES = 400_000
+MAX_OUTPUT_BYTES = 400_000
 INDEX_NAME = "index"
 _KEPT_COMPLAINT_BYTES = 8_000
 _SHOWN_COMPLAINT_CHARS = 200
@@ -108,7 +108,7 @@ class QmdProgram:
         # Started or not, never in between: a process that nobody holds would be killed by nobody.
         with anyio.CancelScope(shield=True):
             process = await self._start(argv, title)
-        output, complaint = _Kept(MOST_OUTPUT_BYTES), _Kept(_KEPT_COMPLAINT_BYTES, drops=True)
+        output, complaint = _Kept(MAX_OUTPUT_BYTES), _Kept(_KEPT_COMPLAINT_BYTES, drops=True)
         ended = False
         try:
             with anyio.move_on_after(seconds):
@@ -120,7 +120,7 @@ class QmdProgram:
                     kill_group(process.pid)
                 await process.aclose()
         if output.is_full:
-            raise QmdFailed(f"{title} printed more than {MOST_OUTPUT_BYTES:,} bytes and was stopped.")
+            raise QmdFailed(f"{title} printed more than {MAX_OUTPUT_BYTES:,} bytes and was stopped.")
         if not ended:
             raise QmdFailed(f"{title} did not end within {seconds:g} s and was stopped.")
         if process.returncode:

@@ -9,23 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from retinue.core.errors import StorageError
-from retinue.memory.documents import (
-    WORKSPACE_FILES,
-    WORKSPACE_FOLDER,
-    Document,
-    Library,
-    Provenance,
-    context_of,
-)
-from retinue.memory.fusion import Parts
-from retinue.memory.lexical import Match, Terms, fold, match_chunk, weigh_lines, weigh_terms
-from retinue.memory.qmd.answers import Lead
+from retinue.memory.notes import WORKSPACE_FILES, WORKSPACE_FOLDER, Library, NoteDocument, Provenance, chunk_context
 from retinue.memory.qmd.collections import Collection
-from retinue.memory.query import Query
-from retinue.memory.ranking import Candidate, Hit, show
-from retinue.memory.search import Rules
-from retinue.memory.stems import Stemmer
-from retinue.memory.store import StoredChunk, Totals
+from retinue.memory.qmd.messages import QmdMatch
+from retinue.memory.search.fusion import ScoreParts
+from retinue.memory.search.lexical import QueryTerms, TermMatch, fold_text, match_chunk, weigh_lines, weigh_terms
+from retinue.memory.search.query import MemoryQuery
+from retinue.memory.search.ranking import MemoryHit, ScoredChunk, build_hits
+from retinue.memory.search.rules import SearchRules
+from retinue.memory.search.words import Stemmer
+from retinue.memory.store.protocol import IndexTotals, StoredChunk
 
 LINES_BEFORE = 30
 LINES_AFTER = 60
@@ -33,19 +26,19 @@ _FEW_WORDS = 100
 
 
 def make_hits(
-    leads: Sequence[Lead],
-    query: Query,
-    rules: Rules,
+    leads: Sequence[QmdMatch],
+    query: MemoryQuery,
+    rules: SearchRules,
     collections: Mapping[str, Collection],
     library: Library,
     *,
     provenance: Provenance,
     stemmer: Stemmer,
     by_words: bool,
-) -> tuple[Hit, ...]:
+) -> tuple[MemoryHit, ...]:
     """The hits for leads, in their order and under the same rules as those of the built-in index."""
     terms = _terms(query, len(leads), stemmer)
-    candidates: dict[str, Candidate] = {}
+    candidates: dict[str, ScoredChunk] = {}
     for lead, score in zip(leads, _scores(leads, by_words=by_words), strict=True):
         collection = collections.get(lead.collection)
         path = collection.note(lead.relative) if collection else ""
@@ -62,27 +55,28 @@ def make_hits(
             # The program also looks at the names of collections, which say nothing about a note.
             continue
         if chunk.origin in rules.origins and chunk.source in rules.sources:
-            candidates[path] = Candidate(
+            candidates[path] = ScoredChunk(
                 chunk, match, _parts(match, terms, score, by_words=by_words), _near(chunk, lead)
             )
-    return show(
+    return build_hits(
         list(candidates.values()), rules.limits, lambda lines: weigh_lines(lines, terms, stemmer), terms.heaviest
     )
 
 
-def merge_leads(first: Sequence[Lead], more: Iterable[Lead]) -> tuple[Lead, ...]:
+def merge_matches(first: Sequence[QmdMatch], more: Iterable[QmdMatch]) -> tuple[QmdMatch, ...]:
     """The first leads, then those of the others that name other files; no later one scores above an earlier one."""
     merged = {(lead.collection, lead.relative): lead for lead in first}
     lowest = first[-1].score if first else 1.0
     for lead in more:
         lowest = min(lowest, lead.score)
         merged.setdefault(
-            (lead.collection, lead.relative), Lead(lead.collection, lead.relative, lead.line, min(lowest, lead.score))
+            (lead.collection, lead.relative),
+            QmdMatch(lead.collection, lead.relative, lead.line, min(lowest, lead.score)),
         )
     return tuple(merged.values())
 
 
-def _scores(leads: Sequence[Lead], *, by_words: bool) -> list[float]:
+def _scores(leads: Sequence[QmdMatch], *, by_words: bool) -> list[float]:
     """Scores by words as shares of the best, as the built-in index gives them; where all are 0, by their place."""
     best = max((lead.score for lead in leads), default=0.0)
     if not by_words:
@@ -92,7 +86,7 @@ def _scores(leads: Sequence[Lead], *, by_words: bool) -> list[float]:
     return [lead.score / best for lead in leads]
 
 
-def _terms(query: Query, files: int, stemmer: Stemmer) -> Terms:
+def _terms(query: MemoryQuery, files: int, stemmer: Stemmer) -> QueryTerms:
     """What to look for on the lines. How rare a word is the program does not tell, so all are worth the same."""
     stems = stemmer.learn(query.words)
     count = max(1, files)
@@ -100,11 +94,11 @@ def _terms(query: Query, files: int, stemmer: Stemmer) -> Terms:
         query,
         stems,
         dict.fromkeys((stems[word] for word in query.words), 1),
-        Totals(count, count, count * _FEW_WORDS, 0),
+        IndexTotals(count, count, count * _FEW_WORDS, 0),
     )
 
 
-def _around(document: Document, line: int, number: int, provenance: Provenance) -> StoredChunk:
+def _around(document: NoteDocument, line: int, number: int, provenance: Provenance) -> StoredChunk:
     """The lines around the one that the program would show, as a chunk."""
     record = document.record
     every = document.text.replace("\r\n", "\n").rstrip("\n").split("\n")
@@ -119,28 +113,28 @@ def _around(document: Document, line: int, number: int, provenance: Provenance) 
         first + 1,
         first + len(lines),
         "\n".join(lines),
-        context_of(record.path, (), record.day),
+        chunk_context(record.path, (), record.day),
         _FEW_WORDS,
         provenance(record.path, lines),
         record.day,
     )
 
 
-def _near(chunk: StoredChunk, lead: Lead) -> tuple[float, ...]:
+def _near(chunk: StoredChunk, lead: QmdMatch) -> tuple[float, ...]:
     numbers = range(chunk.start_line, chunk.end_line + 1)
     return tuple(1.0 if number == lead.line else 0.0 for number in numbers)
 
 
-def _holds_any(document: Document, match: Match, query: Query) -> bool:
+def _holds_any(document: NoteDocument, match: TermMatch, query: MemoryQuery) -> bool:
     if match.found or match.exact:
         return True
     # The program matches beginnings of words as well, and what a file is called.
     path = document.record.path
     name = "" if path in WORKSPACE_FILES else path.removeprefix(f"{WORKSPACE_FOLDER}/")
-    text = fold(f"{name}\n{document.text}")
-    return any(fold(term) in text for term in (*query.words, *query.exact, *query.pairs))
+    text = fold_text(f"{name}\n{document.text}")
+    return any(fold_text(term) in text for term in (*query.words, *query.exact, *query.pairs))
 
 
-def _parts(match: Match, terms: Terms, score: float, *, by_words: bool) -> Parts:
+def _parts(match: TermMatch, terms: QueryTerms, score: float, *, by_words: bool) -> ScoreParts:
     exact = match.exact / len(terms.exact) if terms.exact else 0.0
-    return Parts(0.0 if by_words else score, score if by_words else 0.0, exact, 1.0, score)
+    return ScoreParts(0.0 if by_words else score, score if by_words else 0.0, exact, 1.0, score)

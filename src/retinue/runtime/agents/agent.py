@@ -22,10 +22,10 @@ from retinue.skills.sources import Places, list_sources
 from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BootstrapReader
-from retinue.workspace.identity import FACTS, Identity, read_identity
+from retinue.workspace.identity import FACTS, AgentIdentity, read_identity
+from retinue.workspace.location import workspace_dir
 from retinue.workspace.seeding import SeedReport, seed_workspace
-from retinue.workspace.trust import is_own, vouch, withdraw
-from retinue.workspace.workspace import workspace_dir
+from retinue.workspace.trust import is_own_workspace, revoke_trust, trust_folder
 
 KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
 """What looks like files and is none: reading here tells secrets of processes, writing changes the machine."""
@@ -136,13 +136,13 @@ class AgentWorkspace:
         needed = [judged.skill.requirements for judged in self.skills() if judged.gate.eligible]
         return frozenset(name for needs in needed for name in (*needs.bins, *needs.any_bins))
 
-    def identity(self) -> Identity:
+    def identity(self) -> AgentIdentity:
         """Who the agent is: what the configuration says, else IDENTITY.md."""
         written = read_identity(self.root)
         configured = self.settings.identity
         chosen = {name: getattr(configured, name) or getattr(written, name) for name in FACTS}
         chosen["name"] = configured.name or self.settings.name or written.name
-        return Identity(**chosen, problem=written.problem)
+        return AgentIdentity(**chosen, problem=written.problem)
 
     def close(self) -> None:
         for root in (self.root, *self.readable, self.outside, *self.stand_ins.values()):
@@ -171,7 +171,7 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
         raise WorkspaceError(
             f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
         ) from None
-    trusted = is_own(root, home.vouched)
+    trusted = is_own_workspace(root, home.vouched)
     places = Places(
         user_home=_user_home(home),
         managed=home.paths.skills,
@@ -200,8 +200,8 @@ def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bo
     folder = home.paths.path
     with open_workspace(home, agent) as workspace:
         if trusted and not workspace.trusted:
-            vouch(folder, workspace.root)
-        elif not trusted and not withdraw(folder, workspace.root) and workspace.trusted:
+            trust_folder(folder, workspace.root)
+        elif not trusted and not revoke_trust(folder, workspace.root) and workspace.trusted:
             raise UsageError(f"Retinue made {workspace.root.path} itself, so there is nothing to take back.")
         home.audit.record("workspace_trust", CLI, {"path": str(workspace.root.path), "trusted": trusted})
         return workspace.root.path, trusted
@@ -211,7 +211,7 @@ def is_trusted(home: Home, agent: AgentId) -> bool:
     """Whether an agent's workspace is its own; one that is not there yet will be."""
     try:
         with Root.open(locate_workspace(home, agent)) as root:
-            return is_own(root, home.vouched)
+            return is_own_workspace(root, home.vouched)
     except NotThere:
         return True
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from retinue.context.prompt.inputs import SandboxFacts
+from retinue.context.prompt.inputs import PromptSandbox
 from retinue.core.errors import StorageError, WorkspaceError
 from retinue.core.keys import SessionKey
 from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
@@ -83,7 +83,7 @@ def _is_there(root: Root, path: Path) -> bool:
 
 def describe_sandbox(
     workspace: AgentWorkspace, session: SessionKey, below: str = ""
-) -> tuple[str, SandboxFacts | None]:
+) -> tuple[str, PromptSandbox | None]:
     """The folder that the prompt calls the working directory, and what it says of the sandbox.
 
     `below` is the folder of the workspace that the session is kept to.
@@ -93,7 +93,7 @@ def describe_sandbox(
         return str(workspace.root.path / below), None
     home, settings = workspace.home, workspace.settings.sandbox
     in_container = settings.backend in ("docker", "podman")
-    facts = SandboxFacts(
+    facts = PromptSandbox(
         workspace=str((Path(settings.docker.workdir) if in_container else confinement.folder) / below),
         access=confinement.access.value,
         network=settings.docker.network != "none" if in_container else confinement.network is Network.PROXY,

@@ -20,17 +20,18 @@ from retinue.context.prompt.inputs import (
     Contribution,
     Delegation,
     HeartbeatFacts,
-    Mode,
     ModelAlias,
     Occasion,
+    OwnerDisplay,
     OwnerFacts,
+    PromptMode,
     RuntimeFacts,
     SessionInputs,
     StableInputs,
     ToolLine,
     TurnInputs,
+    show_owners,
 )
-from retinue.context.prompt.owners import OwnerDisplay, show_owners
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
@@ -42,11 +43,10 @@ from retinue.security.untrusted_text import sanitise
 from retinue.skills.catalog import Catalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
-from retinue.workspace.bootstrap import Audience, audience_of
+from retinue.workspace.bootstrap import Audience, Injection, audience_of
 from retinue.workspace.budget import InjectedFile, fit_files
-from retinue.workspace.continuation import Injection
+from retinue.workspace.first_run import FirstRunState, first_run_state
 from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
-from retinue.workspace.ritual import RitualState, ritual_state
 
 HEARTBEAT_PROMPT = (
     "A wake-up by the clock. Do what HEARTBEAT.md, shown above, asks for; leave what earlier talk was about alone. "
@@ -59,7 +59,7 @@ class PromptOrder:
     """Which prompt is wanted: for which session, in which mode, with which tools and model."""
 
     session: SessionKey
-    mode: Mode = Mode.FULL
+    mode: PromptMode = PromptMode.FULL
     tools: tuple[Tool[Any], ...] = ()
     model: ModelInfo | None = None
     channel: str = "terminal"
@@ -99,12 +99,12 @@ async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: Bus) 
 
 
 async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: Bus) -> tuple[InjectedFile, ...]:
-    if order.mode is Mode.NONE:
+    if order.mode is PromptMode.NONE:
         return ()
-    audience = audience_of(order.session.kind, minimal=order.mode is Mode.MINIMAL)
-    pending = ritual_state(workspace.root) is RitualState.PENDING
+    audience = audience_of(order.session.kind, minimal=order.mode is PromptMode.MINIMAL)
+    pending = first_run_state(workspace.root) is FirstRunState.PENDING
     files = workspace.reader.stable_files(
-        audience, workspace.settings, ritual_pending=pending, injection=order.injection
+        audience, workspace.settings, first_run_pending=pending, injection=order.injection
     )
     event, _ = await bus.fire(BOOTSTRAP, BootstrapFiles(order.session, files))
     known = {file.name for file in event.files}
@@ -179,7 +179,7 @@ def _heartbeat_facts(workspace: AgentWorkspace, session: SessionKey) -> Heartbea
 
 
 def _occasion(order: PromptOrder) -> Occasion | None:
-    if order.mode is Mode.MINIMAL:
+    if order.mode is PromptMode.MINIMAL:
         return Occasion.SUBAGENT
     match order.session.kind:
         case SessionKind.GROUP | SessionKind.CHANNEL:
@@ -225,7 +225,7 @@ def _find_repository(workspace: AgentWorkspace) -> Path | None:
 
 
 def _turn_inputs(workspace: AgentWorkspace, order: PromptOrder) -> TurnInputs:
-    audience = audience_of(order.session.kind, minimal=order.mode is Mode.MINIMAL)
+    audience = audience_of(order.session.kind, minimal=order.mode is PromptMode.MINIMAL)
     file = workspace.reader.turn_file(Audience.HEARTBEAT if order.is_beat else audience, workspace.settings)
     if file is None or not workspace.trusted:  # it asks for something to be done, which a stranger's must not
         return order.turn

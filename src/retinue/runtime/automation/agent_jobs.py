@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from retinue.automation.drafting import JobFields, draft_job, read_fields, revise_job
 from retinue.automation.job_codec import describe_job, describe_run
+from retinue.automation.job_fields import JobFields, draft_job, read_job_fields, revise_job
 from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import Job, WakeMode
 from retinue.automation.schedule import At
@@ -34,7 +34,7 @@ def require_heartbeat(home: Home, agent: AgentId) -> None:
 
 def _read_own(fields: Mapping[str, Any]) -> JobFields:
     """What an agent says about a job; where answers are posted, with the owner's token, is not its to say."""
-    read = read_fields(fields)
+    read = read_job_fields(fields)
     if read.deliver == "webhook" or read.url is not None:
         raise UsageError("Only the owner can let a job report to an address, with `retinue cron`. Use `announce`.")
     return read

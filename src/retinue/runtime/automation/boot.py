@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from retinue.automation.heartbeat import asks_for_nothing
+from retinue.automation.heartbeat import is_empty_checklist
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
@@ -27,7 +27,7 @@ async def boot_agents(runtime: Runtime, switchboard: Switchboard) -> None:
     """Let every agent with a BOOT.md follow it; one that fails is logged and stops no other."""
     for agent in runtime.home.config.agents.ids:
         try:
-            if not asks_for_nothing(_instructions(runtime, agent)):
+            if not is_empty_checklist(_instructions(runtime, agent)):
                 await _boot(runtime, switchboard, agent)
         except RetinueError as error:
             log.warning("BOOT.md of %s was not followed: %s", agent, error)

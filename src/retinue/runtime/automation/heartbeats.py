@@ -11,20 +11,20 @@ from zoneinfo import ZoneInfo
 
 import anyio
 
-from retinue.automation.agenda import Agenda, Note
 from retinue.automation.heartbeat import (
-    Situation,
-    Skip,
-    Wake,
+    HeartbeatSituation,
+    SkipReason,
+    WakeReason,
     digest_of,
     find_skip,
+    heartbeat_session,
     is_repeat,
-    next_beat,
+    next_heartbeat,
     read_window,
-    session_of_beats,
 )
+from retinue.automation.pending_notes import PendingNote, PendingNoteStore
 from retinue.automation.schedule import find_zone
-from retinue.automation.wake_log import Beat, WakeLog
+from retinue.automation.wake_log import Beat, WakeLog, WakeRecord
 from retinue.config.sections.agents import AgentSettings
 from retinue.config.sections.automation import HeartbeatSettings
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -64,7 +64,7 @@ class _Plan:
     settings: AgentSettings
     session: SessionKey
     checklist: str | None
-    notes: tuple[Note, ...]
+    notes: tuple[PendingNote, ...]
     chat: OwnerChat | None
     """None where nobody hears of it."""
     no_route: str = ""
@@ -80,7 +80,7 @@ class Heart:
 
     runtime: Runtime
     book: WakeLog
-    agenda: Agenda
+    agenda: PendingNoteStore
     submit: Submit
     outcome: Outcome
     busy: Callable[[SessionKey], bool]
@@ -109,7 +109,7 @@ class Heart:
         settings = self._settings(agent).heartbeat
         last = self.book.last(agent)
         every = settings.every if settings.enabled else timedelta()
-        return next_beat(last.at if last else self._began, every, self.runtime.home.clock.now())
+        return next_heartbeat(last.at if last else self._began, every, self.runtime.home.clock.now())
 
     async def _beat_if_due(self, agent: AgentId) -> float:
         due = self.due(agent)
@@ -118,17 +118,19 @@ class Heart:
             return LONGEST_SLEEP
         if due > now:
             return (due - now).total_seconds()
-        beat = await self.beat(agent, Wake.INTERVAL)
-        return BUSY_SECONDS if beat.detail == Skip.BUSY else 0.0
+        beat = await self.beat(agent, WakeReason.INTERVAL)
+        return BUSY_SECONDS if beat.detail == SkipReason.BUSY else 0.0
 
-    async def beat(self, agent: AgentId, wake: Wake) -> Beat:
+    async def beat(self, agent: AgentId, wake: WakeReason) -> WakeRecord:
         """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
         plan = self._plan(agent)
         skip = find_skip(self._situation(plan, wake))
-        beat = Beat(agent, self.runtime.home.clock.now(), wake, "failed", "it broke off; the log has the details")
+        beat = WakeRecord(
+            agent, self.runtime.home.clock.now(), wake, "failed", "it broke off; the log has the details"
+        )
         if skip is not None:
             beat = replace(beat, outcome="skipped", detail=skip)
-            if skip is Skip.NO_ROUTE:
+            if skip is SkipReason.NO_ROUTE:
                 beat = replace(beat, detail=f"{skip}: {plan.no_route}")
         try:
             if skip is None:
@@ -136,11 +138,11 @@ class Heart:
         except RetinueError as error:
             beat = replace(beat, detail=str(error))
         finally:
-            if beat.detail != Skip.BUSY:
+            if beat.detail != SkipReason.BUSY:
                 self.book.record(beat)
         return beat
 
-    async def _ask(self, beat: Beat, plan: _Plan) -> Beat:
+    async def _ask(self, beat: WakeRecord, plan: _Plan) -> WakeRecord:
         heartbeat, foreign = plan.heartbeat, any(note.foreign for note in plan.notes)
         if heartbeat.isolated_session:
             await self._start_afresh(plan.session)
@@ -171,7 +173,7 @@ class Heart:
         if before is not None and before.messages:
             await self.runtime.conversation(session).restart(FRESH)
 
-    async def _tell(self, beat: Beat, plan: _Plan, answer: Outbound) -> Beat:
+    async def _tell(self, beat: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
         beat = self._judge(beat, plan, answer)
         reasoning = self._reasoning(answer) if plan.heartbeat.include_reasoning else ""
         stays = plan.chat == OwnerChat(answer.session) and not reasoning
@@ -183,7 +185,7 @@ class Heart:
             tell(self.runtime, plan.chat, replace(answer, text=text), "[Heartbeat]", Source.HEARTBEAT)
         return beat
 
-    def _judge(self, beat: Beat, plan: _Plan, answer: Outbound) -> Beat:
+    def _judge(self, beat: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
         """What becomes of an answer, and why."""
         if answer.silent or not answer.text.strip():
             return replace(beat, outcome="quiet", detail="")
@@ -213,7 +215,7 @@ class Heart:
             chat = self._chat(agent, heartbeat)
         except UsageError as error:
             no_route = str(error)
-        session = session_of_beats(agent, heartbeat.session, isolated=heartbeat.isolated_session)
+        session = heartbeat_session(agent, heartbeat.session, isolated=heartbeat.isolated_session)
         return _Plan(agent, settings, session, self._checklist(agent), self.agenda.waiting(agent), chat, no_route)
 
     def _chat(self, agent: AgentId, heartbeat: HeartbeatSettings) -> OwnerChat | None:
@@ -225,12 +227,12 @@ class Heart:
             case channel:
                 return find_chat(self.runtime, agent, channel, heartbeat.to, heartbeat.account_id)
 
-    def _situation(self, plan: _Plan, wake: Wake) -> Situation:
+    def _situation(self, plan: _Plan, wake: WakeReason) -> HeartbeatSituation:
         heartbeat, now = plan.heartbeat, self.runtime.home.clock.now()
         hours = heartbeat.active_hours
         last = self.book.last(plan.agent)
         spent = SessionRunner(self.runtime.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
-        return Situation(
+        return HeartbeatSituation(
             local=now.astimezone(self._zone(hours.timezone)),
             every=heartbeat.every if heartbeat.enabled else timedelta(),
             window=read_window(hours.start, hours.end),
@@ -257,7 +259,7 @@ class Heart:
             return None
 
 
-def _question(heartbeat: HeartbeatSettings, notes: Sequence[Note]) -> str:
+def _question(heartbeat: HeartbeatSettings, notes: Sequence[PendingNote]) -> str:
     """What the agent is asked, which always says how to stay quiet.
 
     HEARTBEAT.md is no part of it: like all that changes, it stands in front of the message.
@@ -277,7 +279,7 @@ def make_heart(runtime: Runtime, switchboard: Switchboard) -> Heart:
         return (await switchboard.submit(inbound)).run
 
     clock = runtime.home.clock
-    book, agenda = WakeLog(runtime.database, clock), Agenda(runtime.database, clock)
+    book, agenda = WakeLog(runtime.database, clock), PendingNoteStore(runtime.database, clock)
     return Heart(runtime, book, agenda, submit, switchboard.wait, switchboard.is_active)
 
 

@@ -15,13 +15,7 @@ from retinue.agent.points import TURN_END, TurnEnd
 from retinue.automation.hook_folders import (
     BOOTSTRAP as BOOTSTRAP_EVENT,
 )
-from retinue.automation.hook_folders import (
-    HookFolder,
-    HookReply,
-    find_folders,
-    read_folder,
-    tell_hook,
-)
+from retinue.automation.hook_folders import HookFolder, HookReply, find_folders, read_folder, run_hook
 from retinue.config.sections.automation import HookEntry
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
 from retinue.core.envelope import Inbound, Outbound
@@ -169,7 +163,7 @@ class HookFolders:
         }
         environment = next(variables for known, variables in self.hooks if known is hook)
         try:
-            return await tell_hook(hook, told, environment)
+            return await run_hook(hook, told, environment)
         except RetinueError as error:  # a hook that fails harms nobody
             log.warning("%s", error)
             return HookReply()

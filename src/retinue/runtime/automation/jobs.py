@@ -11,10 +11,10 @@ from functools import partial
 
 import anyio.to_thread
 
-from retinue.automation.agenda import Agenda
-from retinue.automation.cron import JobRunner
+from retinue.automation.job_runner import JobRunner
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import Job, Mode
+from retinue.automation.jobs import DeliveryMode, Job
+from retinue.automation.pending_notes import PendingNoteStore
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError
@@ -26,7 +26,7 @@ from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime
 from retinue.security.network import OPERATOR, Outgoing, fetch
-from retinue.sessions.maintenance import Plan, apply
+from retinue.sessions.upkeep.maintenance import MaintenancePlan, apply_plan
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
 
@@ -66,7 +66,9 @@ def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
         agent = inbound.session.agent
         require_heartbeat(home, agent)
         # A heartbeat has the owner's rights, which a job that an agent planned has not.
-        Agenda(runtime.database, home.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
+        PendingNoteStore(runtime.database, home.clock).put(
+            agent, inbound.text, foreign=not inbound.owner, token=token
+        )
 
     return JobRunner(
         JobStore(runtime.job_database, home.clock, random_id),
@@ -104,7 +106,7 @@ def put_away_runs(runtime: Runtime, book: JobStore) -> None:
             and now - session.updated_at > retention
             and session.key.text.partition(":run:")[2] not in ("", *running)
         )
-        done = apply(Plan(old), store, partial(SessionLease, runtime.home.paths))
+        done = apply_plan(MaintenancePlan(old), store, partial(SessionLease, runtime.home.paths))
         for key, kept in done.archived.items():
             log.info("put away %s as %s", key, kept.name)
 
@@ -116,7 +118,7 @@ class Announcer:
     runtime: Runtime
 
     async def deliver(self, job: Job, answer: Outbound) -> None:
-        if job.delivery.mode is Mode.WEBHOOK:
+        if job.delivery.mode is DeliveryMode.WEBHOOK:
             await self._report(job, answer)
             return
         text = answer.text or f"The job '{job.name}' failed: {answer.error}"

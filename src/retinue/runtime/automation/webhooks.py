@@ -11,21 +11,21 @@ from typing import Any
 
 from anyio.abc import TaskGroup
 
-from retinue.automation.agenda import Agenda
+from retinue.automation.pending_notes import PendingNoteStore
 from retinue.automation.transforms import find_transform, transform
-from retinue.automation.webhook_store import Errand, HookRun, WebhookStore
+from retinue.automation.webhook_store import Errand, HookRun, WebhookDelivery, WebhookRun, WebhookStore
 from retinue.automation.webhooks import (
     PRESETS,
     HookFields,
     HookRefused,
     HookRules,
     HookTask,
-    Mapped,
     TransformCall,
+    WebhookMapping,
     find_mapping,
     map_hook,
-    read_fields,
     read_hook,
+    read_hook_fields,
 )
 from retinue.config.sections.automation import HookMapping, HooksSettings
 from retinue.core.background import run_logged
@@ -59,8 +59,8 @@ def hook_rules(settings: HooksSettings) -> HookRules:
     )
 
 
-def _read_mapping(row: HookMapping) -> Mapped:
-    return Mapped(
+def _read_mapping(row: HookMapping) -> WebhookMapping:
+    return WebhookMapping(
         path=row.match.path,
         source=row.match.source,
         action=row.action,
@@ -109,7 +109,7 @@ async def _run_transform(home: Home, call: TransformCall, told: Mapping[str, Any
         return None
     if not isinstance(made, dict):
         raise UsageError(f"The transform {path.name} must give an object, or null where nothing is to be done.")
-    return read_fields(made)
+    return read_hook_fields(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class WebhookReceiver:
         token = f"hook:{task.key}" if task.key else None
         errand = self._errand(task, agent)
         if task.wake_mode == "next-heartbeat":
-            agenda = Agenda(self.runtime.database, self.runtime.home.clock)
+            agenda = PendingNoteStore(self.runtime.database, self.runtime.home.clock)
             agenda.put(agent, task.text, foreign=not task.trusted, token=token)
             return None
         inbound = Inbound(
@@ -157,13 +157,13 @@ class WebhookReceiver:
             self.tasks.start_soon(run_logged, "a webhook", self._see_through, kept)
         return accepted.run
 
-    def _errand(self, task: HookTask, agent: AgentId) -> Errand:
+    def _errand(self, task: HookTask, agent: AgentId) -> WebhookDelivery:
         """What is to be done with the answer; a chat that is not there is refused before anything is done."""
         channel = None if task.channel == LAST else task.channel
         if task.deliver:
             find_chat(self.runtime, agent, channel, task.to)
         session = self._session(task, agent)
-        return Errand(agent, session.text, task.deliver, channel, task.to, task.timeout_seconds)
+        return WebhookDelivery(agent, session.text, task.deliver, channel, task.to, task.timeout_seconds)
 
     def _session(self, task: HookTask, agent: AgentId) -> SessionKey:
         if task.session is not None:
@@ -175,7 +175,7 @@ class WebhookReceiver:
             return SessionKey.main(agent)
         return SessionKey.parse(f"agent:{agent}:hook:{random_uuid()}")
 
-    async def _see_through(self, hook: HookRun) -> None:
+    async def _see_through(self, hook: WebhookRun) -> None:
         errand = hook.errand
         session = SessionKey.parse(errand.session, default_agent=errand.agent)
         try:
@@ -185,7 +185,7 @@ class WebhookReceiver:
             log.warning("the answer to a webhook in %s was not delivered: %s", session, error)
         self.book.forget(hook.run)
 
-    async def _wait(self, hook: HookRun, session: SessionKey) -> Outbound:
+    async def _wait(self, hook: WebhookRun, session: SessionKey) -> Outbound:
         """The answer, however long it takes, or what there is of it after the time that it may take."""
         limit = hook.errand.timeout_seconds
         if limit is not None:
@@ -201,7 +201,7 @@ class WebhookReceiver:
             pass
         return answer
 
-    async def _deliver(self, errand: Errand, session: SessionKey, answer: Outbound) -> None:
+    async def _deliver(self, errand: WebhookDelivery, session: SessionKey, answer: Outbound) -> None:
         """Bring an answer to its chat; one that is at home in the session it was given in stays there."""
         chat = find_chat(self.runtime, errand.agent, errand.channel, errand.to) if errand.deliver else None
         if chat == OwnerChat(session):

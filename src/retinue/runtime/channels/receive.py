@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from retinue.context.prompt.owners import tag_sender
+from retinue.context.prompt.inputs import tag_sender
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound
 from retinue.core.errors import WorkspaceError

@@ -28,9 +28,9 @@ from retinue.runtime.turns.plan import local_time
 from retinue.runtime.turns.runner import QUEUE
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
-from retinue.sessions.tail import read_whole
+from retinue.sessions.jsonl.tail import read_whole
 from retinue.sessions.transcript import Transcript
-from retinue.sessions.usage import group, total
+from retinue.sessions.usage import group_usage, sum_usage
 from retinue.skills.commands import SkillCommand, name_commands
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.approval_store import Approval
@@ -185,10 +185,13 @@ class SessionApi:
         session = store.peek(self.session)
         return [
             UsageRow("This conversation", session.usage if session else Usage()),
-            UsageRow("Today", total(record for record in records if record.at >= today)),
-            UsageRow("30 days", total(records)),
-            *(UsageRow(f"  {model}", usage) for model, usage in group(records, lambda record: record.model).items()),
-            *(UsageRow(f"  by {source}", usage) for source, usage in group(records, lambda r: r.source).items()),
+            UsageRow("Today", sum_usage(record for record in records if record.at >= today)),
+            UsageRow("30 days", sum_usage(records)),
+            *(
+                UsageRow(f"  {model}", usage)
+                for model, usage in group_usage(records, lambda record: record.model).items()
+            ),
+            *(UsageRow(f"  by {source}", usage) for source, usage in group_usage(records, lambda r: r.source).items()),
         ]
 
     async def use_skill(self, name: str, rest: str) -> Answer:

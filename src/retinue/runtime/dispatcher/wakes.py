@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from retinue.automation.heartbeat import Wake
-from retinue.automation.wake_log import WOKEN, Beat, WakeLog
+from retinue.automation.heartbeat import WakeReason
+from retinue.automation.wake_log import Beat, WOKEN, WakeLog, WakeRecord
 from retinue.core.envelope import Inbound, Source
 from retinue.runtime.open import Runtime
 
 MOST_CHARS = 200
 
 _WAKES = {
-    Source.BACKGROUND: Wake.COMMAND,
-    Source.CRON: Wake.CRON,
-    Source.HOOK: Wake.HOOK,
-    Source.BOOT: Wake.BOOT,
-    Source.SUBAGENT: Wake.SUBAGENT,
+    Source.BACKGROUND: WakeReason.COMMAND,
+    Source.CRON: WakeReason.CRON,
+    Source.HOOK: WakeReason.HOOK,
+    Source.BOOT: WakeReason.BOOT,
+    Source.SUBAGENT: WakeReason.SUBAGENT,
 }
 
 
@@ -26,5 +26,5 @@ def record_wake(runtime: Runtime, inbound: Inbound) -> None:
     home = runtime.home
     first = inbound.text.lstrip().partition("\n")[0][:MOST_CHARS]
     detail = home.redactor.redact(f"{inbound.session}: {first}")
-    beat = Beat(inbound.session.agent, home.clock.now(), wake, WOKEN, detail)
+    beat = WakeRecord(inbound.session.agent, home.clock.now(), wake, WOKEN, detail)
     WakeLog(runtime.database, home.clock).record(beat)

@@ -29,7 +29,7 @@ from retinue.audit.summary import is_whole
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.memory.index import MemoryIndex
-from retinue.memory.sync import make_plan
+from retinue.memory.sync.scan import plan_sync
 from retinue.runtime.agents.agent import AgentWorkspace, locate_workspace, open_workspace
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
@@ -40,11 +40,11 @@ from retinue.runtime.memory.notebook import index_path
 from retinue.runtime.models.access import ModelAccess
 from retinue.runtime.models.probe import open_access, try_models
 from retinue.security.secrets import ExecSecret, KeyringSecret
-from retinue.sessions.checking import check_folder
+from retinue.sessions.upkeep.check import check_folder
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.presence import find_dead
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES
-from retinue.workspace.ritual import RitualState
+from retinue.workspace.first_run import FirstRunState
 
 OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "logs", "memory", "presence")
 """What Retinue alone writes. Workspaces and skills are the person's, models are no secret."""
@@ -146,7 +146,7 @@ def _see_workspace(workspace: AgentWorkspace) -> WorkspaceFacts:
             Truncation(row["name"], row["raw"], row["injected"]) for row in found["files"] if row["truncated"]
         ),
         faults=tuple(fault for fault in (*faults, workspace.identity().problem) if fault),
-        leftover_ritual=found["ritual"] == str(RitualState.LEFTOVER),
+        leftover_ritual=found["ritual"] == str(FirstRunState.LEFTOVER),
         trusted=workspace.trusted,
     )
 
@@ -211,7 +211,7 @@ async def _see_memory(workspace: AgentWorkspace) -> MemoryFacts:
                 told = tuple(f"{problem.path}: {problem.message}" for problem in qmd.problems)
                 return MemoryFacts(path, True, qmd.dirty, qmd.files, "qmd", False, qmd.reason, told)
             found = await memory.status()
-            plan = await anyio.to_thread.run_sync(make_plan, memory.store, memory.library, 0)
+            plan = await anyio.to_thread.run_sync(plan_sync, memory.store, memory.library, 0)
             told = tuple(f"{problem.path}: {problem.message}" for problem in plan.problems)
             provider = found.provider if memory.embedder is not None else None
             dirty = bool(plan.suspects or plan.removed)

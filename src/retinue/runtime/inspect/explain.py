@@ -28,7 +28,7 @@ from retinue.runtime.turns.permissions import make_context
 from retinue.sandbox.confinement import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
 from retinue.security.secrets import Secrets
-from retinue.sessions.session import Session, folder_of
+from retinue.sessions.session import Session, working_folder
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
 from retinue.toolkit.consent import assess
@@ -199,7 +199,7 @@ def take_stand(
     elevated = elevation_of(home.config, settings, kept, inbound)
     layers = session_layers(home.config, settings, session, model)
     layers = replace(layers, caller=Caller(inbound.owner, elevated))
-    return Standing(home, session, model, layers, elevated, folder_of(kept))
+    return Standing(home, session, model, layers, elevated, working_folder(kept))
 
 
 def find_kept(home: Home, session: SessionKey) -> Session | None:

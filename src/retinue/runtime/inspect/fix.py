@@ -12,8 +12,8 @@ from retinue.core.errors import RetinueError
 from retinue.runtime.agents.agent import locate_workspace, seed_agent
 from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.home import Home
-from retinue.sessions.checking import check_folder
-from retinue.sessions.mending import mend
+from retinue.sessions.upkeep.check import check_folder
+from retinue.sessions.upkeep.fix import apply_fixes
 from retinue.storage.files import make_private_dir
 from retinue.storage.lease import SessionLease
 from retinue.storage.presence import Presence
@@ -51,7 +51,7 @@ def _apply(home: Home, remedy: Remedy) -> Iterator[str]:
             yield f"Removed what killed processes left in {folder}."
         case FixSessions(agent):
             store = open_sessions(home, agent)
-            yield from mend(check_folder(store.folder), store, partial(SessionLease, home.paths))
+            yield from apply_fixes(check_folder(store.folder), store, partial(SessionLease, home.paths))
         case CreateWorkspace(agent):
             make_private_dir(home.paths.path)
             seed_agent(home, agent)

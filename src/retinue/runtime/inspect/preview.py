@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.context.prompt.inputs import Mode
+from retinue.context.prompt.inputs import PromptMode
 from retinue.core.keys import SessionKey
 from retinue.core.model import ToolSpec
 from retinue.runtime.agents.agent import open_workspace
@@ -11,7 +11,7 @@ from retinue.runtime.home import Home
 from retinue.runtime.open import open_runtime
 
 
-async def preview_prompt(home: Home, session: SessionKey, mode: Mode) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
+async def preview_prompt(home: Home, session: SessionKey, mode: PromptMode) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
     """Build the prompt and tool schemas of a session; raises `WorkspaceError` where there is no workspace yet."""
     with open_workspace(home, session.agent):
         pass

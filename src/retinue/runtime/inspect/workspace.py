@@ -7,14 +7,14 @@ from typing import Any
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, Audience, FileStatus
 from retinue.workspace.budget import fit_files
-from retinue.workspace.ritual import RitualState, ritual_state
+from retinue.workspace.first_run import FirstRunState, first_run_state
 
 
 def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
     """An agent's files and their state, as plain data."""
     settings = workspace.settings
-    ritual = ritual_state(workspace.root)
-    stable = workspace.reader.stable_files(Audience.OWNER, settings, ritual_pending=ritual is RitualState.PENDING)
+    ritual = first_run_state(workspace.root)
+    stable = workspace.reader.stable_files(Audience.OWNER, settings, first_run_pending=ritual is FirstRunState.PENDING)
     injected = {
         file.name: file for file in fit_files(stable, settings.bootstrap_max_chars, settings.bootstrap_total_max_chars)
     }
@@ -38,7 +38,7 @@ def inspect_workspace(workspace: AgentWorkspace) -> dict[str, Any]:
             problems.append(file.problem)
         if shown and shown.truncated:
             problems.append(f"{row.name} is shortened in the prompt from {shown.raw_chars} to {shown.injected_chars}.")
-    if ritual is RitualState.LEFTOVER:
+    if ritual is FirstRunState.LEFTOVER:
         problems.append("BOOTSTRAP.md is left over from the first conversation and no longer read; delete it.")
     if not workspace.trusted:
         problems.append("Retinue did not make this folder: its files are data until `retinue workspace trust`.")

@@ -12,18 +12,16 @@ import anyio
 
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
-from retinue.memory.backend import Memory
-from retinue.memory.corpus import Corpus, nothing_derived
-from retinue.memory.embed import BuiltInEmbedder, Embedder
-from retinue.memory.fusion import Weights
-from retinue.memory.index import MemoryIndex, SearchResult, narrowed
-from retinue.memory.ranking import Hit, Limits
-from retinue.memory.reading import USUAL_LIMITS, Excerpt, ReadLimits
-from retinue.memory.scope import may_search, should_cite
-from retinue.memory.search import Rules
+from retinue.memory.backend import Memory, SearchResult
+from retinue.memory.embedding import BuiltInEmbedder, Embedder
+from retinue.memory.index import MemoryIndex
+from retinue.memory.notes import Corpus, no_derived_notes
+from retinue.memory.search.ranking import MemoryHit
+from retinue.memory.search.rules import SearchLimits, SearchRules, SearchWeights, may_search, should_cite, with_limits
+from retinue.memory.search.snippets import USUAL_LIMITS, Excerpt, ReadLimits
 from retinue.memory.settings import BatchSettings, LocalEmbedding, MemorySearchSettings, MemorySettings, QuerySettings
-from retinue.memory.sqlite import SqliteStore
-from retinue.memory.watch import embed_in_background, sync_every, watch_notes
+from retinue.memory.store.sqlite import SqliteStore
+from retinue.memory.sync.watch import embed_in_background, sync_every, watch_notes
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.memory.provenance import open_writes, provenance_of
 from retinue.runtime.memory.sources import open_notes
@@ -63,7 +61,7 @@ async def open_index(
                 notes.library,
                 settings.chunking,
                 provenance_of(notes.library, workspace, writes),
-                notes.export if notes.exports is not None else nothing_derived,
+                notes.export if notes.exports is not None else no_derived_notes,
             ),
             workspace.home.clock,
             embedders=make_embedders(settings, secrets, workspace.home.paths.models),
@@ -93,12 +91,12 @@ async def keep_fresh(index: MemoryIndex, settings: MemorySearchSettings) -> Asyn
         tasks.cancel_scope.cancel()
 
 
-def make_rules(query: QuerySettings) -> Rules:
+def make_rules(query: QuerySettings) -> SearchRules:
     """How the settings want candidates found and scored."""
     hybrid = query.hybrid
-    weights = Weights.of(hybrid.vector_weight, hybrid.text_weight) if hybrid.enabled else Weights.of(1, 0)
-    return Rules(
-        limits=Limits(query.max_results, query.min_score, query.max_snippet_chars, query.max_injected_chars),
+    weights = SearchWeights.of(hybrid.vector_weight, hybrid.text_weight) if hybrid.enabled else SearchWeights.of(1, 0)
+    return SearchRules(
+        limits=SearchLimits(query.max_results, query.min_score, query.max_snippet_chars, query.max_injected_chars),
         weights=weights,
         fusion=hybrid.fusion,
         candidate_multiplier=hybrid.candidate_multiplier,
@@ -177,7 +175,7 @@ class SessionNotebook:
     async def search(
         self, text: str, *, max_results: int | None = None, min_score: float | None = None
     ) -> SearchResult:
-        rules = narrowed(self.index.rules, max_results=max_results, min_score=min_score)
+        rules = with_limits(self.index.rules, max_results=max_results, min_score=min_score)
         query = self.settings.query
         return await self.index.search(
             text, rules=rules, seconds=query.timeout_ms / 1000, refresh=self.settings.sync.on_search
@@ -189,7 +187,7 @@ class SessionNotebook:
     def note_change(self) -> None:
         self.index.mark_dirty()
 
-    async def recall(self, message: str) -> tuple[Hit, ...]:
+    async def recall(self, message: str) -> tuple[MemoryHit, ...]:
         """What memory knows about a message, found in a moment or not at all; nothing that came from outside."""
         if not self.settings.recall.enabled:
             return ()

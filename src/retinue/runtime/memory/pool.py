@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 import anyio
 
-from retinue.context.prompt.inputs import Recollection
+from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.errors import StorageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind
-from retinue.memory.scope import remembers_sessions
+from retinue.memory.search.rules import remembers_sessions
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
     from retinue.memory.backend import Memory
-    from retinue.memory.embed import Embedder
+    from retinue.memory.embedding import Embedder
     from retinue.memory.index import MemoryIndex
     from retinue.memory.qmd.memory import QmdMemory
-    from retinue.memory.store import Vector
+    from retinue.memory.store.protocol import Vector
     from retinue.runtime.memory.notebook import SessionNotebook
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class MemoryPool:
 
     async def notebook(self, workspace: AgentWorkspace, session: SessionKey) -> SessionNotebook | None:
         """An agent's memory as a session may use it; None where it may not."""
-        from retinue.memory.reading import ReadLimits
+        from retinue.memory.search.snippets import ReadLimits
         from retinue.runtime.memory.notebook import open_notebook
 
         settings = workspace.settings.memory_search
@@ -68,7 +68,7 @@ class MemoryPool:
         limits = ReadLimits(sizes.memory_get_default_lines, sizes.memory_get_max_chars)
         return open_notebook(memory, workspace.home.config.memory, settings, session, limits)
 
-    async def recall(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> tuple[Recollection, ...]:
+    async def recall(self, workspace: AgentWorkspace, session: SessionKey, message: str) -> tuple[RecalledPassage, ...]:
         """What memory knows about a message; nothing in chats where others read along, and never a failure."""
         settings = workspace.settings.memory_search
         if not (workspace.trusted and settings.enabled and settings.recall.enabled):
@@ -81,11 +81,11 @@ class MemoryPool:
         except (StorageError, TimeoutError) as error:
             log.warning("memory of %s could not be searched: %s", workspace.id, error)
             return ()
-        return tuple(Recollection(hit.citation, hit.snippet) for hit in hits)
+        return tuple(RecalledPassage(hit.citation, hit.snippet) for hit in hits)
 
     async def embed(self, workspace: AgentWorkspace, texts: Sequence[str]) -> tuple[str, Vector]:
         """Vectors of texts by whoever embeds an agent's notes, and who that is; raises `EmbeddingFailed`."""
-        from retinue.memory.embed import embed_in_portions
+        from retinue.memory.embedding import embed_in_portions
 
         return await embed_in_portions(self._embedders_of(workspace), texts)
 
@@ -159,9 +159,9 @@ class MemoryPool:
             async with keep_fresh(memory, settings):
                 await anyio.sleep_forever()
         else:
-            from retinue.memory.qmd.cycles import keep_qmd_fresh
+            from retinue.memory.qmd.update_loop import run_qmd_updates
 
-            await keep_qmd_fresh(memory, shared.qmd.update, settings.sync)
+            await run_qmd_updates(memory, shared.qmd.update, settings.sync)
 
     async def _wait_for_start(self, workspace: AgentWorkspace) -> None:
         """Until the program is to be started, or memory is used, whichever comes first."""

@@ -13,7 +13,7 @@ from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.provenance import AgentWrites, lines_of
 
 if TYPE_CHECKING:
-    from retinue.memory.documents import Library, Provenance
+    from retinue.memory.notes import Library, Provenance
 
 _MOST_READ_BYTES = 16 * 1024 * 1024
 

@@ -11,10 +11,10 @@ from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionKind
 from retinue.core.messages import AssistantMessage, ToolResult, UserMessage
 from retinue.core.trust import Trust, least
-from retinue.memory.documents import Library, Problem, Shelf, workspace_shelf
-from retinue.memory.scope import remembers_sessions
+from retinue.memory.notes import Library, NoteFolder, NoteProblem, workspace_notes
+from retinue.memory.search.rules import remembers_sessions
 from retinue.memory.settings import QmdPath
-from retinue.memory.transcripts import TranscriptFacts, export_sessions
+from retinue.memory.sync.session_export import TranscriptFacts, export_sessions
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.records import open_sessions
 from retinue.security.redaction import Redactor
@@ -42,7 +42,7 @@ class Notes:
     writes: AgentWrites
     due: set[str]
 
-    def export(self) -> tuple[Problem, ...]:
+    def export(self) -> tuple[NoteProblem, ...]:
         """Write the conversations that have gone on since."""
         if self.exports is None:
             return ()
@@ -80,7 +80,7 @@ def open_notes(workspace: AgentWorkspace, writes: AgentWrites, due: set[str]) ->
         for entry in memory.qmd.paths if with_qmd else ():
             shelves.add_named(entry)
         if exports is not None:
-            shelves.made.append(Shelf(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
+            shelves.made.append(NoteFolder(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
         yield Notes(workspace, Library(shelves.made, shelves.problems), exports, writes, due)
 
 
@@ -95,8 +95,8 @@ class _Shelves:
     """The shelves of an agent, put up one after the other."""
 
     def __init__(self, workspace: AgentWorkspace, stack: ExitStack) -> None:
-        self.made: list[Shelf] = []
-        self.problems: list[Problem] = []
+        self.made: list[NoteFolder] = []
+        self.problems: list[NoteProblem] = []
         self._stack = stack
         self._root = workspace.root
         self._workspace = workspace.root.path.absolute()
@@ -111,7 +111,7 @@ class _Shelves:
                 inside.append(path.relative_to(self._workspace).as_posix())
             else:
                 outside.append((text, path))
-        shelf = workspace_shelf(self._root, inside, defaults=defaults)
+        shelf = workspace_notes(self._root, inside, defaults=defaults)
         if shelf.files or shelf.folders:
             self.made.append(shelf)
         for text, path in outside:
@@ -141,12 +141,12 @@ class _Shelves:
     ) -> None:
         try:
             root = self._stack.enter_context(Root.open(folder))
-            shelf = Shelf(root, "memory", prefix, files, folders, pattern)
+            shelf = NoteFolder(root, "memory", prefix, files, folders, pattern)
             shelf.fits("")
         except StorageError as error:
-            self.problems.append(Problem(named, str(error)))
+            self.problems.append(NoteProblem(named, str(error)))
         except RetinueError as error:
-            self.problems.append(Problem(named, f"Its pattern cannot be used: {error}"))
+            self.problems.append(NoteProblem(named, f"Its pattern cannot be used: {error}"))
         else:
             self.made.append(shelf)
 

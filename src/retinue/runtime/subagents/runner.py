@@ -48,7 +48,7 @@ from retinue.runtime.subagents.setup import SpawnRefused, prepare_child
 from retinue.runtime.turns.runner import ARCHIVED, GAVE_UP
 from retinue.sandbox.confinement import find_loosening
 from retinue.security.untrusted_text import Source as ContentSource, wrap_untrusted
-from retinue.sessions.forking import is_foreign
+from retinue.sessions.tree import has_untrusted_content
 from retinue.storage.lease import SessionLease
 
 log = logging.getLogger(__name__)
@@ -333,7 +333,7 @@ class SubagentRunner:
         tree = store.open(child.session).tree
         spoken = (message.text for message in reversed(tree.messages) if isinstance(message, AssistantMessage))
         words = next((text for text in spoken if text.strip()), "")
-        return words, session.usage, child.foreign or is_foreign(tree)
+        return words, session.usage, child.foreign or has_untrusted_content(tree)
 
     async def _tell(self, child: Child) -> None:
         """Tell a parent what its child came to; nobody is told where there is nobody any more."""

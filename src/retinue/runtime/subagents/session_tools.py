@@ -18,7 +18,7 @@ from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
-from retinue.sessions.forking import is_foreign
+from retinue.sessions.tree import has_untrusted_content
 from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
 
 NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
@@ -198,7 +198,7 @@ class HomeCompany:
 
     def _is_foreign(self, key: SessionKey) -> bool:
         store = self.runtime.agent(key.agent).store
-        return store.find(key) is not None and is_foreign(store.open(key).tree)
+        return store.find(key) is not None and has_untrusted_content(store.open(key).tree)
 
     def _children(self) -> SubagentStore:
         return SubagentStore(self.runtime.database, self.runtime.home.clock)

@@ -15,8 +15,8 @@ from retinue.runtime.open import Runtime
 from retinue.sandbox.confinement import SandboxUnavailable
 from retinue.security.escaping import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
-from retinue.sessions.forking import fork, messages_of
-from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, folder_of
+from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, working_folder
+from retinue.sessions.tree import fork_entries, messages_in
 from retinue.toolkit.paths import is_control_path, locate
 
 _CONTROLLING = ("handler.py", "hook/handler.py")
@@ -41,7 +41,7 @@ def prepare_child(runtime: Runtime, order: SpawnOrder, parent: SessionKey, child
     agent, session = child.agent, runtime.agent(parent.agent).store.peek(parent)
     notes: list[str] = []
     bodies: list[Body] = [SettingChanged(SPAWNED_BY, parent.text)]
-    folder = _folder(runtime, order, folder_of(session) if agent == parent.agent else "", child)
+    folder = _folder(runtime, order, working_folder(session) if agent == parent.agent else "", child)
     if folder:
         bodies.append(SettingChanged(WORKS_IN, folder))
     if order.context == "fork":
@@ -75,8 +75,8 @@ def _folder(runtime: Runtime, order: SpawnOrder, inherited: str, child: SessionK
 
 def _conversation(runtime: Runtime, parent: SessionKey, notes: list[str]) -> tuple[Body, ...]:
     """The parent's conversation so far; nothing where it is too long to be handed over."""
-    copied = fork(runtime.agent(parent.agent).store.open(parent).tree)
-    most, tokens = runtime.home.config.session.parent_fork_max_tokens, estimate(messages_of(copied))
+    copied = fork_entries(runtime.agent(parent.agent).store.open(parent).tree)
+    most, tokens = runtime.home.config.session.parent_fork_max_tokens, estimate(messages_in(copied))
     if not most or tokens <= most:
         return copied
     notes.append(

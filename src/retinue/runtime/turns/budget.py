@@ -10,7 +10,7 @@ from retinue.core.envelope import Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.messages import Usage
 from retinue.runtime.turns.plan import AgentParts, local_time
-from retinue.sessions.budget import Spending, find_exceeded, find_overdrawn, has_limits, since_midnight
+from retinue.sessions.budget import Spending, find_exceeded, find_subagent_exceeded, has_limits, since_midnight
 
 Overdrawn = Callable[[Usage], str | None]
 """Why a turn must not go on after having used so much; None where it may."""
@@ -42,7 +42,7 @@ def _judge(parts: AgentParts, key: SessionKey, source: Source) -> Overdrawn:
         before = replace(before, today=since_midnight(parts.store.usage(since=now - timedelta(days=1)), now))
 
     def judge(used: Usage) -> str | None:
-        own = find_overdrawn(settings.subagents.budget, before.session + used) if is_child else None
+        own = find_subagent_exceeded(settings.subagents.budget, before.session + used) if is_child else None
         return own or (find_exceeded(settings.budget, replace(before, turn=used), source) if limited else None)
 
     return judge

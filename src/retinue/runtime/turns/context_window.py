@@ -8,11 +8,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from retinue.context.compaction import FlushState, should_compact, should_flush
+from retinue.context.compaction import CompactionRefused, FlushState, should_compact, should_flush
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
 from retinue.context.prompt.report import PromptReport
-from retinue.context.refusal import Refused
 from retinue.context.settings import CompactionSettings
 from retinue.core.envelope import Source
 from retinue.core.errors import ModelError, StorageError
@@ -114,7 +113,7 @@ class ContextWindow:
         ahead, _ = await self.bus.fire(BEFORE_COMPACTION, Compacting(self.key, before))
         await self._pass_on(ahead.messages)
         outcome = await self.engine.compact(request)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, CompactionRefused):
             await self.emit(Notice(outcome.reason))
             return outcome.reason
         self.transcript.append(outcome.entry)

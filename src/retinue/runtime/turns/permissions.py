@@ -19,7 +19,7 @@ from retinue.runtime.agents.confinement import enter_folder, working_root
 from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sandboxed, session_layers, wanted_elevation
 from retinue.runtime.turns.plan import AgentParts, TurnPlan
 from retinue.sessions.entries import SettingChanged
-from retinue.sessions.session import ELEVATED, folder_of
+from retinue.sessions.session import ELEVATED, working_folder
 from retinue.tools.elevated import Elevation, Gate, Sender, refuse_elevation
 from retinue.tools.policy import ELEVATED_TOOLS, Decision, Effect, Layers
 from retinue.tools.tool import ToolContext
@@ -39,7 +39,7 @@ class TurnPermissions:
 
     async def context(self, run: RunId, ask: Ask, plan: TurnPlan) -> ToolContext:
         """What tools get to know and use."""
-        below = folder_of(self.parts.store.peek(self.key))
+        below = working_folder(self.parts.store.peek(self.key))
         context = make_context(self.parts.workspace, self.key, self.elevated, below)
         variables = await self.parts.tools.variables(self.parts.workspace)
         return replace(

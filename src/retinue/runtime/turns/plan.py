@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from retinue.context.engine import ContextEngine
 from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
-from retinue.context.prompt.changes import change_system, change_turn
+from retinue.context.prompt.build import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
-from retinue.context.prompt.inputs import Mode, Recollection, TurnInputs
+from retinue.context.prompt.inputs import PromptMode, RecalledPassage, TurnInputs
 from retinue.context.prompt.report import PromptReport, report_prompt
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
@@ -36,12 +36,12 @@ from retinue.runtime.memory.provenance import trust_of_files
 from retinue.runtime.models.access import ModelAccess
 from retinue.runtime.telemetry.tracing import Tracer, UNTRACED
 from retinue.sessions.entries import Compacted, Noted
-from retinue.sessions.session import folder_of
+from retinue.sessions.session import working_folder
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.storage.auditlog import AuditLog
 from retinue.tools.tool import Tool
-from retinue.workspace.continuation import COMPACTION, Injection, decide_injection
+from retinue.workspace.bootstrap import COMPACTION, Injection, decide_injection
 
 log = logging.getLogger(__name__)
 
@@ -125,8 +125,8 @@ class Planner:
         self,
         transcript: Transcript | None,
         inbound: Inbound | None = None,
-        mode: Mode = Mode.FULL,
-        recollections: tuple[Recollection, ...] = (),
+        mode: PromptMode = PromptMode.FULL,
+        recollections: tuple[RecalledPassage, ...] = (),
     ) -> TurnPlan | None:
         """What the next turn would use; None where there is no model. Without a transcript nothing is created.
 
@@ -155,14 +155,14 @@ class Planner:
             injection = Injection.NONE
         order = PromptOrder(
             self.key,
-            Mode.MINIMAL if is_child and mode is Mode.FULL else mode,
+            PromptMode.MINIMAL if is_child and mode is PromptMode.FULL else mode,
             tools,
             info,
             session_id=str(session.id) if session else "",
             thinking=thinking,
             reasoning=(session.reasoning if session else None) or workspace.settings.reasoning_default,
             injection=injection,
-            below=folder_of(session),
+            below=working_folder(session),
             is_beat=is_beat,
             turn=TurnInputs(
                 recollections=recollections, background=self.parts.tools.background(workspace.id, self.key)
@@ -204,7 +204,7 @@ class Planner:
         self.parts.audit.record("prompt_change", who, details)
         return changed
 
-    async def preview(self, mode: Mode = Mode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
+    async def preview(self, mode: PromptMode = PromptMode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
         """The prompt and the tool schemas that the next turn would send; creates nothing."""
         plan = await self.plan(self._transcript_if_any(), mode=mode)
         if plan is not None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, ToolResult, UserMessage
 from retinue.dispatch.attend import Recalled
-from retinue.sessions.codec import decode_line
-from retinue.sessions.entries import BESIDE, Entry, MessageAdded, Noted
-from retinue.sessions.lines import read_forward
+from retinue.sessions.entries import BESIDE, MessageAdded, Noted, TranscriptEntry
+from retinue.sessions.jsonl.codec import decode_line
+from retinue.sessions.jsonl.lines import read_forward
 from retinue.sessions.store import SessionStore
 
 MERGED = "retinue:merged"
@@ -50,7 +50,7 @@ def recollect(store: SessionStore, key: SessionKey, run: RunId) -> Recollection:
     return found
 
 
-def _search(entries: Iterable[Entry], run: RunId) -> Recollection:
+def _search(entries: Iterable[TranscriptEntry], run: RunId) -> Recollection:
     said = answered = False
     merged_into: RunId | None = None
     answers: list[AssistantMessage] = []
@@ -70,11 +70,11 @@ def _search(entries: Iterable[Entry], run: RunId) -> Recollection:
     return Recollection(recalled, tuple(answers))
 
 
-def _read(path: Path) -> Iterator[Entry]:
+def _read(path: Path) -> Iterator[TranscriptEntry]:
     """All entries of a file that may be too large to hold."""
     for _, line in read_forward(path):
         value = decode_line(line)
-        if isinstance(value, Entry):
+        if isinstance(value, TranscriptEntry):
             yield value
 
 

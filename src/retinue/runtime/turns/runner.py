@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
-from retinue.context.prompt.inputs import Recollection
+from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -37,11 +37,11 @@ from retinue.runtime.turns.prompt_history import PromptHistory
 from retinue.runtime.turns.recovery import MERGED, recollect
 from retinue.runtime.turns.user_message import FRESH_START, as_message, open_message
 from retinue.sessions.entries import UNANSWERED, MessageAdded, Noted
-from retinue.sessions.recovery import close_interrupted_turn
+from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
 from retinue.storage.lease import SessionLease
-from retinue.workspace.continuation import FULL_CONTEXT_MARKER, Injection
+from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
 
 if TYPE_CHECKING:
     from retinue.dispatch.commands.command import Answer
@@ -174,7 +174,7 @@ class SessionRunner:
         message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
         return await self._turn(inbound, run, message, plan, transcript, show, ask)
 
-    async def _recall(self, inbound: Inbound) -> tuple[Recollection, ...]:
+    async def _recall(self, inbound: Inbound) -> tuple[RecalledPassage, ...]:
         """What memory knows about a message that the owner wrote in a direct chat."""
         if not inbound.owner or inbound.source is not Source.CHAT:
             return ()

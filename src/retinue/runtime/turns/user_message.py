@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from retinue.context.refresh import agents_sections
+from retinue.context.rules_reminder import agents_sections
 from retinue.core.envelope import Inbound, Source
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust, least
@@ -13,7 +13,7 @@ from retinue.runtime.memory.provenance import trust_of_files
 from retinue.runtime.turns.plan import AgentParts, TurnPlan, local_time
 from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
 from retinue.sessions.transcript import Transcript
-from retinue.workspace.daily import begins_with_notes, daily_notes, note_paths
+from retinue.workspace.daily_notes import daily_notes, note_paths, should_quote_notes
 
 FRESH_START = "retinue:fresh-start"
 INSTRUCTIONS = "[Instructions of the program that sends this message, for this conversation:]"
@@ -54,7 +54,7 @@ def _fresh_notes(parts: AgentParts, transcript: Transcript) -> tuple[str, Trust]
         match entry.body:
             case Noted(kind, {"by": "new" | "reset" as by}) if kind == FRESH_START:
                 startup = workspace.settings.startup_context
-                if begins_with_notes(by, startup):
+                if should_quote_notes(by, startup):
                     today = local_time(parts).date()
                     paths = list(note_paths(workspace.root, today, startup.daily_memory_days))
                     origin = trust_of_files(workspace, parts.memories.writes(workspace), paths)

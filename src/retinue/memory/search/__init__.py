@@ -1,0 +1,1 @@
+"""Searching an index: queries, scores, snippets."""

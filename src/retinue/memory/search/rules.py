@@ -1,0 +1,95 @@
+"""Which sessions may search memory and are searched, and whether recalled text names its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from retinue.core.keys import SessionKey
+from retinue.core.trust import Trust
+from retinue.memory.settings import MemorySearchSettings, ScopeMatch, ScopeSettings
+from retinue.memory.store.protocol import (
+    Source,
+)
+
+
+def may_search(scope: ScopeSettings, session: SessionKey) -> bool:
+    """Whether a session may: the first rule that fits decides."""
+    for rule in scope.rules:
+        if _fits(rule.match, session):
+            return rule.action == "allow"
+    return scope.default == "allow"
+
+
+def should_cite(mode: Literal["auto", "on", "off"], session: SessionKey) -> bool:
+    """Whether to name sources; `auto` does where nobody but the owner reads."""
+    return mode == "on" or (mode == "auto" and not session.kind.is_shared)
+
+
+def _fits(match: ScopeMatch, session: SessionKey) -> bool:
+    chat_type = session.kind.value if session.kind.is_shared else "direct"
+    bare = session.text.removeprefix(f"agent:{session.agent}:")
+    return (
+        match.channel in (None, session.channel)
+        and match.chat_type in (None, chat_type)
+        and (match.key_prefix is None or bare.startswith(match.key_prefix.lower()))
+        and (match.raw_key_prefix is None or session.text.startswith(match.raw_key_prefix.lower()))
+    )
+
+
+def remembers_sessions(settings: MemorySearchSettings) -> bool:
+    """Whether past sessions are indexed beside the notes."""
+    return "sessions" in settings.sources or settings.experimental.session_memory
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How much a search gives back."""
+
+    max_results: int = 6
+    min_score: float = 0.35
+    snippet_chars: int = 700
+    total_chars: int = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchWeights:
+    """How much meaning and words count; together 1."""
+
+    vector: float
+    text: float
+
+    @classmethod
+    def of(cls, vector: float, text: float) -> SearchWeights:
+        total = vector + text
+        return cls(vector / total, text / total) if total > 0 else cls(0.5, 0.5)
+
+
+EVERY_ORIGIN = frozenset(Trust)
+
+
+EVERY_SOURCE: frozenset[Source] = frozenset({"memory", "sessions"})
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRules:
+    """How candidates are found and scored."""
+
+    limits: SearchLimits = field(default_factory=SearchLimits)
+    weights: SearchWeights = field(default_factory=lambda: SearchWeights.of(0.7, 0.3))
+    fusion: Literal["weighted", "rrf"] = "weighted"
+    candidate_multiplier: int = 4
+    diversity: float | None = None
+    half_life_days: float | None = None
+    origins: frozenset[Trust] = EVERY_ORIGIN
+    sources: frozenset[Source] = EVERY_SOURCE
+
+
+def with_limits(rules: SearchRules, *, max_results: int | None = None, min_score: float | None = None) -> SearchRules:
+    """The rules with what one search asks for."""
+    limits = rules.limits
+    if max_results is not None:
+        limits = replace(limits, max_results=max_results)
+    if min_score is not None:
+        limits = replace(limits, min_score=min_score)
+    return replace(rules, limits=limits)

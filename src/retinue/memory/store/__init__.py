@@ -1,0 +1,1 @@
+"""The index of notes in SQLite: its protocol, its tables, its vectors."""

@@ -1,0 +1,116 @@
+"""The vectors of an index in SQLite as a process keeps them in memory, loaded when something is first searched."""
+
+# ruff: noqa: S608 -- what is put into statements are our own table names and question marks
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+
+from retinue.memory.store.schema import damage_reported
+from retinue.memory.store.vectors import FLOATS_UP_TO, LINES_UP_TO, FloatTable, Ids, LineTable, SignTable, decode_codes
+
+_MAX_MARKS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class VectorTables:
+    """The vectors of one revision of an index; no lines where they are too many to look through."""
+
+    epoch: str
+    revision: int
+    table: FloatTable | SignTable
+    lines: LineTable | None
+
+
+class VectorCache:
+    """The newest vectors that were loaded; those of the next revision are made from them and what is new."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._newest: VectorTables | None = None
+
+    def load(self, connection: sqlite3.Connection, epoch: str, revision: int, dims: int) -> VectorTables:
+        """The vectors of the revision that the connection's transaction sees."""
+        with self._lock:
+            known = self._newest if self._newest and self._newest.epoch == epoch else None
+            if known is not None and known.revision == revision:
+                return known
+            with damage_reported():
+                table = _load_table(connection, known.table if known else None, dims)
+                lines = _load_lines(connection, known.lines if known else None, table.ids, dims)
+            fresh = VectorTables(epoch, revision, table, lines)
+            # A reader that began before the last change must not take newer readers back.
+            if known is None or revision > known.revision:
+                self._newest = fresh
+            return fresh
+
+    def forget(self) -> None:
+        self._newest = None
+
+
+def _load_table(
+    connection: sqlite3.Connection, before: FloatTable | SignTable | None, dims: int
+) -> FloatTable | SignTable:
+    """The vectors that chunks use now; what `before` has already is not read again."""
+    rows = connection.execute("SELECT DISTINCT embedding FROM chunk_vectors ORDER BY embedding")
+    wanted = np.fromiter((row[0] for row in rows), dtype=np.int64)
+    few = len(wanted) <= FLOATS_UP_TO
+    if before is not None and (len(before.ids) == 0 or isinstance(before, FloatTable) is not few):
+        before = None
+    kept = np.isin(before.ids, wanted, assume_unique=True) if before is not None else None
+    if before is not None and kept is not None:
+        fresh = wanted[~np.isin(wanted, before.ids, assume_unique=True)]
+        if len(fresh) and fresh[0] < before.ids[-1]:
+            # A vector that was kept from earlier is in use again; ids would no longer be in order.
+            before, kept, fresh = None, None, wanted
+    else:
+        fresh = wanted
+    table, column, width = ("embedding_cache", "vector", dims) if few else ("signatures", "bits", (dims + 7) // 8)
+    key = "id" if few else "embedding"
+    low, high = (int(fresh[0]), int(fresh[-1])) if len(fresh) else (0, -1)
+    use = set(fresh.tolist())
+    found = connection.execute(
+        f"SELECT {key}, {column} FROM {table} WHERE {key} BETWEEN ? AND ? ORDER BY {key}", (low, high)
+    )
+    blobs = bytearray()
+    for row in found:
+        if row[0] in use:
+            blobs += row[1]
+    if few:
+        floats = np.frombuffer(blobs, dtype="<f4").reshape(len(fresh), width)
+        if isinstance(before, FloatTable) and kept is not None:
+            return before.merged(fresh, floats, kept)
+        return FloatTable(fresh, floats)
+    signs = np.frombuffer(blobs, dtype=np.uint8).reshape(len(fresh), width)
+    if isinstance(before, SignTable) and kept is not None:
+        return before.merged(fresh, signs, kept)
+    return SignTable.of(fresh, signs)
+
+
+def _load_lines(connection: sqlite3.Connection, before: LineTable | None, used: Ids, dims: int) -> LineTable | None:
+    """The lines of the texts in use; None where there are so many that looking through them would take too long."""
+    if len(used) > LINES_UP_TO:
+        return None
+    had = np.unique(before.owners) if before is not None else used[:0]
+    wanted = used[~np.isin(used, had, assume_unique=True)].tolist()
+    if before is not None and (not len(had) or (wanted and wanted[0] < had[-1])):
+        # A text that was kept from earlier is in use again; owners would no longer be in order.
+        before, wanted = None, used.tolist()
+    kept = np.isin(before.owners, used) if before is not None else None
+    owners: list[int] = []
+    codes = bytearray()
+    for at in range(0, len(wanted), _MAX_MARKS):
+        some = wanted[at : at + _MAX_MARKS]
+        marks = ",".join("?" * len(some))
+        rows = connection.execute(
+            f"SELECT embedding, codes FROM line_vectors WHERE embedding IN ({marks}) ORDER BY embedding", some
+        )
+        for embedding, blob in rows:
+            owners.extend([embedding] * (len(blob) // dims))
+            codes += blob
+    fresh = np.array(owners, dtype=np.int64), decode_codes(codes, dims)
+    return before.merged(*fresh, kept) if before is not None and kept is not None else LineTable.of(*fresh)

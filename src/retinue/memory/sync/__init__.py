@@ -1,0 +1,1 @@
+"""Bringing an index up to date: files, chunks, embeddings."""

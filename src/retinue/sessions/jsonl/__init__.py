@@ -1,0 +1,1 @@
+"""Transcript files: JSON lines on disk and how they are encoded."""

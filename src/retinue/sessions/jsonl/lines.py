@@ -1,0 +1,181 @@
+"""A file of JSON lines that only grows: whole lines are appended, a torn end is cut off and kept."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from retinue.core.errors import StorageError
+from retinue.storage.files import AlreadyThere, DiskFull, NotRegular
+from retinue.storage.files.descriptors import rename_to_free_name, sync_folder
+from retinue.storage.files.errors import explained
+
+BLOCK = 256 * 1024
+
+_COMMON = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class FilePosition:
+    """Where a file ends, and which file it is: a path can come to mean another one."""
+
+    inode: tuple[int, int]
+    end: int
+
+
+@contextmanager
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """The descriptor of a regular file; opening neither blocks nor follows a link."""
+    with explained(path.name, path.parent):
+        descriptor = os.open(path, flags | _COMMON)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise NotRegular(f"{path} is not a regular file. Move it away.")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def open_exclusive(path: Path) -> Iterator[int]:
+    """The same for appending, while no other process appends; the lock dies with the descriptor."""
+    with open_regular(path, os.O_RDWR | os.O_APPEND) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+
+
+def position_of(descriptor: int) -> FilePosition:
+    """Which file this is and where it ends."""
+    found = os.fstat(descriptor)
+    return FilePosition((found.st_dev, found.st_ino), found.st_size)
+
+
+def create_lines(path: Path, data: bytes, *, durable: bool) -> FilePosition:
+    """Make a new private file holding `data`, whole or not at all; raises `AlreadyThere` where one exists."""
+    temporary = f".retinue-{secrets.token_hex(8)}.tmp"
+    with explained(path.name, path.parent), _folder_of(path) as folder:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, _PRIVATE, dir_fd=folder)
+        try:
+            os.fchmod(descriptor, _PRIVATE)
+            _write_whole(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+            rename_to_free_name(folder, temporary, folder, path.name)
+            if durable:
+                sync_folder(folder)
+            return position_of(descriptor)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+def append_lines(descriptor: int, data: bytes, *, durable: bool) -> FilePosition:
+    """Add whole lines, in one write, to a file from `open_exclusive`.
+
+    A short write is taken back, so a full disk leaves the file as it was. After a line that a dead process left
+    unfinished a newline comes first: its remains stay one bad line and do not swallow ours.
+    """
+    size = os.fstat(descriptor).st_size
+    unfinished = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    _write_whole(descriptor, b"\n" + data if unfinished else data)
+    if durable:
+        os.fdatasync(descriptor)
+    return position_of(descriptor)
+
+
+def read_forward(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The whole lines from byte `start` on, each with the byte after it; an unfinished last line is left out."""
+    with open_regular(path) as descriptor:
+        at, rest = start, b""
+        while block := os.pread(descriptor, BLOCK, at + len(rest)):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                at += len(line) + 1
+                yield at, line
+
+
+def fix_torn_end(path: Path) -> Path | None:
+    """Make the file end with a whole line again after a crash.
+
+    A complete last line only gets its newline; what else stands after the last newline is moved to `<name>.torn.<n>`,
+    whose path is returned.
+    """
+    with open_exclusive(path) as descriptor:
+        found = os.fstat(descriptor)
+        if found.st_mode & 0o077:
+            os.fchmod(descriptor, _PRIVATE)
+        start = _after_last_newline(descriptor, found.st_size)
+        if start == found.st_size:
+            return None
+        torn = os.pread(descriptor, found.st_size - start, start)
+        if _is_object(torn):
+            _write_whole(descriptor, b"\n")
+            return None
+        aside = save_aside(path, torn, "torn")
+        os.ftruncate(descriptor, start)
+        return aside
+
+
+def save_aside(path: Path, data: bytes, why: str) -> Path:
+    """Save bytes under the first free name `<name>.<why>.<n>` beside the file they came from."""
+    for number in count(1):
+        aside = path.with_name(f"{path.name}.{why}.{number}")
+        try:
+            create_lines(aside, data, durable=True)
+        except AlreadyThere:
+            continue
+        return aside
+    raise StorageError(f"No name is left beside {path} to keep its bytes.")
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    """Write all of `data` at once or nothing of it."""
+    before = os.fstat(descriptor).st_size
+    written = 0
+    try:
+        written = os.write(descriptor, data)
+    finally:
+        if written < len(data):
+            os.ftruncate(descriptor, before)
+    if written < len(data):
+        raise DiskFull("A line could not be written: the disk is full. Free some space and try again.")
+
+
+def _after_last_newline(descriptor: int, size: int) -> int:
+    end = size
+    while end > 0:
+        begin = max(0, end - BLOCK)
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
+
+
+def _is_object(text: bytes) -> bool:
+    """Whether a line without its newline is all there: no beginning of a JSON object is one itself."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+@contextmanager
+def _folder_of(path: Path) -> Iterator[int]:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield folder
+    finally:
+        os.close(folder)

@@ -1,0 +1,67 @@
+"""Reading a file of lines from its beginning, in bounded memory whatever is in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from retinue.sessions.jsonl.lines import BLOCK, open_regular
+
+MAX_LINE_BYTES = 32 * 1024 * 1024
+"""More than a message with several pictures takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawLine:
+    """One line: where it begins, its bytes and whether a newline ends it.
+
+    `data` is None for a line longer than anybody could have meant.
+    """
+
+    start: int
+    length: int
+    data: bytes | None
+    ended: bool
+
+    @property
+    def end(self) -> int:
+        """The byte after the line and its newline."""
+        return self.start + self.length + self.ended
+
+
+@dataclass(slots=True)
+class _Growing:
+    start: int
+    longest: int
+    length: int = 0
+    pieces: list[bytes] = field(default_factory=list)
+
+    def add(self, piece: bytes) -> None:
+        self.length += len(piece)
+        if self.length <= self.longest:
+            self.pieces.append(piece)
+        else:
+            self.pieces.clear()
+
+    def close(self, *, ended: bool) -> RawLine:
+        data = b"".join(self.pieces) if self.length <= self.longest else None
+        return RawLine(self.start, self.length, data, ended)
+
+
+def scan_lines(path: Path, *, longest: int = MAX_LINE_BYTES) -> Iterator[RawLine]:
+    """Every line of a file, the unfinished last one included."""
+    with open_regular(path) as descriptor:
+        at, line = 0, _Growing(0, longest)
+        while block := os.pread(descriptor, BLOCK, at):
+            at += len(block)
+            *whole, rest = block.split(b"\n")
+            for piece in whole:
+                line.add(piece)
+                done = line.close(ended=True)
+                yield done
+                line = _Growing(done.end, longest)
+            line.add(rest)
+        if line.length:
+            yield line.close(ended=False)

@@ -1,0 +1,1 @@
+"""Importing the transcripts of OpenClaw."""

@@ -1,0 +1,1 @@
+"""Checking, fixing and archiving transcripts."""

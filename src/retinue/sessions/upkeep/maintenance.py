@@ -1,0 +1,197 @@
+"""Tidying: old sessions are archived, and where room is short the oldest archives are removed."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from retinue.core.errors import RetinueError
+from retinue.core.keys import SessionKey, SessionKind
+from retinue.sessions.session import Session
+from retinue.sessions.settings import MaintenanceSettings, share_of
+from retinue.sessions.store import SessionStore
+from retinue.settings import format_duration, size_in_bytes
+from retinue.storage.files.errors import explained
+from retinue.storage.lease import SessionLease
+
+log = logging.getLogger(__name__)
+
+RECENT = timedelta(days=1)
+"""What was used within this time is left alone, whatever the settings say."""
+
+LeaseOf = Callable[[SessionKey], SessionLease]
+
+_ARCHIVE = re.compile(r".+\.jsonl\.(?P<why>reset|deleted)\.(?P<day>\d{4}-\d\d-\d\d)T(?P<time>[\d.-]+)Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A transcript that no longer belongs to a session; `why` is `reset` or `deleted`, `at` when it was put away."""
+
+    path: Path
+    why: str
+    at: datetime
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePlan:
+    """What should be done; `reasons` are by session key and file name, `remarks` are about what cannot be done."""
+
+    archive: tuple[Session, ...] = ()
+    delete: tuple[Archive, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """What was done, and where the archived transcripts are; `skipped` tells what was left alone after all."""
+
+    archived: Mapping[SessionKey, Path] = field(default_factory=dict)
+    deleted: tuple[Path, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+def plan_maintenance(
+    sessions: Sequence[Session], archives: Sequence[Archive], settings: MaintenanceSettings, now: datetime
+) -> MaintenancePlan:
+    """What should be tidied away. Sessions are only ever archived; what is removed was archived before."""
+    reasons: dict[str, str] = {}
+    movable = [session for session in sessions if _may_move(session, settings, now)]
+    for session in movable:
+        limit = settings.archive_dashboard_after if _is_dashboard(session.key) else settings.prune_after
+        if now - session.updated_at > limit:
+            reasons[session.key.text] = f"not used for {format_duration(limit)}"
+    kept = len(sessions) - len(reasons)
+    for session in sorted(movable, key=lambda session: session.updated_at):
+        if kept <= settings.max_entries:
+            break
+        if session.key.text not in reasons:
+            reasons[session.key.text] = f"there are more than {settings.max_entries} sessions"
+            kept -= 1
+    archive = tuple(session for session in movable if session.key.text in reasons)
+    delete, remarks = _plan_removal(sessions, archives, settings, now, reasons)
+    return MaintenancePlan(archive, delete, reasons, remarks)
+
+
+def find_archives(folder: Path) -> tuple[Archive, ...]:
+    """The archived transcripts in a folder, the oldest first."""
+    found = []
+    with explained(folder.name, folder.parent):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            match = _ARCHIVE.fullmatch(path.name)
+            if match is None or path.is_symlink() or not path.is_file():
+                continue
+            status = path.stat()
+            at = _parse_stamp(match) or datetime.fromtimestamp(status.st_mtime, UTC)
+            found.append(Archive(path, match["why"], at, status.st_size))
+    return tuple(sorted(found, key=lambda archive: (archive.at, archive.path.name)))
+
+
+def apply_plan(plan: MaintenancePlan, store: SessionStore, lease_of: LeaseOf) -> MaintenanceResult:
+    """Do what was planned. A session that is in use, or was used since, is left alone."""
+    archived: dict[SessionKey, Path] = {}
+    deleted: list[Path] = []
+    skipped: list[str] = []
+    for planned in plan.archive:
+        try:
+            with lease_of(planned.key):
+                if store.find(planned.key) != planned:
+                    skipped.append(f"{planned.key} was used meanwhile and stays.")
+                    continue
+                archived[planned.key] = store.delete(planned.key)
+        except RetinueError as error:
+            skipped.append(f"{planned.key} stays: {error}")
+    for archive in plan.delete:
+        try:
+            with explained(archive.path.name, archive.path.parent):
+                archive.path.unlink(missing_ok=True)
+        except RetinueError as error:
+            skipped.append(f"{archive.path.name} stays: {error}")
+        else:
+            deleted.append(archive.path)
+    return MaintenanceResult(archived, tuple(deleted), tuple(skipped))
+
+
+def run_maintenance(
+    store: SessionStore, settings: MaintenanceSettings, now: datetime, lease_of: LeaseOf
+) -> tuple[MaintenancePlan, MaintenanceResult]:
+    """Plan and, unless the mode is `warn`, do it; the log tells what."""
+    if not store.folder.is_dir():
+        return MaintenancePlan(), MaintenanceResult()
+    plan = plan_maintenance(store.list(), find_archives(store.folder), settings, now)
+    tidied = apply_plan(plan, store, lease_of) if settings.mode == "enforce" else MaintenanceResult()
+    verb = "tidied away" if settings.mode == "enforce" else "would be tidied away"
+    for name, reason in plan.reasons.items():
+        log.info("%s %s: %s", name, verb, reason)
+    for text in (*plan.remarks, *tidied.skipped):
+        log.warning("%s", text)
+    return plan, tidied
+
+
+def _may_move(session: Session, settings: MaintenanceSettings, now: datetime) -> bool:
+    """An agent's main session is where people come back to, however long they were away."""
+    recent = RECENT if settings.preserve_recent == "off" else max(RECENT, settings.preserve_recent)
+    return session.key.kind is not SessionKind.MAIN and now - session.updated_at >= recent
+
+
+def _is_dashboard(key: SessionKey) -> bool:
+    return key.text.split(":")[2:3] == ["dashboard"]
+
+
+def _plan_removal(
+    sessions: Iterable[Session],
+    archives: Sequence[Archive],
+    settings: MaintenanceSettings,
+    now: datetime,
+    reasons: dict[str, str],
+) -> tuple[tuple[Archive, ...], tuple[str, ...]]:
+    """Which archives go, because their time is over or because room is short, and what room is missing still."""
+    removable = [archive for archive in archives if now - archive.at >= RECENT]
+    delete = list(_outlived(removable, settings, now, reasons))
+    limit = size_in_bytes(settings.max_disk_bytes)
+    share = share_of(settings.high_water_bytes)
+    goal = min(limit, int(limit * share) if share is not None else size_in_bytes(settings.high_water_bytes))
+    used = sum(session.size for session in sessions) + sum(archive.size for archive in archives)
+    used -= sum(archive.size for archive in delete)
+    if used <= limit:
+        return tuple(delete), ()
+    for archive in sorted(removable, key=lambda archive: archive.at):
+        if used <= goal:
+            break
+        if archive.path.name not in reasons:
+            reasons[archive.path.name] = f"transcripts take more than {settings.max_disk_bytes}"
+            delete.append(archive)
+            used -= archive.size
+    if used <= limit:
+        return tuple(delete), ()
+    remark = (
+        f"Transcripts take {used / 1024**2:,.0f} MB, more than session.maintenance.maxDiskBytes "
+        f"({settings.max_disk_bytes}). No archive is left to remove; sessions themselves never are."
+    )
+    return tuple(delete), (remark,)
+
+
+def _outlived(
+    archives: Iterable[Archive], settings: MaintenanceSettings, now: datetime, reasons: dict[str, str]
+) -> Iterator[Archive]:
+    retention = settings.reset_archive_retention
+    if retention == "keep":
+        return
+    for archive in archives:
+        if archive.why == "reset" and now - archive.at > retention:
+            reasons[archive.path.name] = f"archived by a reset more than {format_duration(retention)} ago"
+            yield archive
+
+
+def _parse_stamp(match: re.Match[str]) -> datetime | None:
+    """When an archive was made, from its name: its file keeps the time of the last message."""
+    try:
+        return datetime.fromisoformat(f"{match['day']}T{match['time'].replace('-', ':')}+00:00")
+    except ValueError:
+        return None
