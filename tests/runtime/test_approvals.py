@@ -1,4 +1,4 @@
-"""Approvals in conversations: asked by a turn, answered from wherever the owner is."""
+"""ApprovalBroker in conversations: asked by a turn, answered from wherever the owner is."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from retinue.storage.files import Root
 from retinue.toolkit import files, patch, shell
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.settings import ApplyPatchSettings, ExecSettings, ToolsSettings
-from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, FixedAllowRules, Security
+from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, FixedCommandRules, Security
 from retinue.tools.elevated import Elevation
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Person, call, failure, text_of
@@ -185,8 +185,8 @@ async def test_a_patch_moves_nothing_between_places(
     assert "same place" in await failure(tools["apply_patch"], context, input=moved)
 
 
-def rules(*patterns: str, security: Security = Security.ALLOWLIST, ask: AskWhen = AskWhen.ON_MISS) -> FixedAllowRules:
-    return FixedAllowRules(CommandRules(security=security, ask=ask, patterns=tuple(map(ArgvPattern.parse, patterns))))
+def rules(*patterns: str, security: Security = Security.ALLOWLIST, ask: AskWhen = AskWhen.ON_MISS) -> FixedCommandRules:
+    return FixedCommandRules(CommandRules(security=security, ask=ask, patterns=tuple(map(ArgvPattern.parse, patterns))))
 
 
 COMMANDS = (
@@ -205,7 +205,7 @@ COMMANDS = (
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("book", [rules("cp **"), rules(security=Security.FULL)], ids=["allowlist", "full"])
 async def test_an_allowed_command_that_names_a_control_file_is_asked_about(
-    parts: ToolParts, context: ToolContext, user: Path, person: Person, command: str, book: FixedAllowRules
+    parts: ToolParts, context: ToolContext, user: Path, person: Person, command: str, book: FixedCommandRules
 ) -> None:
     (user / "free.txt").write_text("a")
     (user / "link").symlink_to("state")

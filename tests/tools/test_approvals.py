@@ -1,4 +1,4 @@
-"""Approvals: asked once, answered once, by whoever may and comes first."""
+"""ApprovalBroker: asked once, answered once, by whoever may and comes first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.testing.clock import FrozenClock
 from retinue.tools.approval_store import CODE_CHARACTERS, CODE_DIGITS, Approval, ApprovalState
-from retinue.tools.approvals import AlreadySettled, Approvals, Approver, NotAnApprover, UnknownApproval
+from retinue.tools.approvals import AlreadySettled, ApprovalBroker, Approver, NotAnApprover, UnknownApproval
 
 pytestmark = pytest.mark.anyio
 
@@ -55,10 +55,10 @@ class Stand:
     clock: FrozenClock = field(default_factory=FrozenClock)
     events: list[TurnEvent] = field(default_factory=list)
 
-    def open(self, clock: Clock | None = None) -> Approvals:
+    def open(self, clock: Clock | None = None) -> ApprovalBroker:
         database = Database(self.path / "state.sqlite")
         self.stack.callback(database.close)
-        book = Approvals(database, self.audit, clock or self.clock, self.path / "presence")
+        book = ApprovalBroker(database, self.audit, clock or self.clock, self.path / "presence")
         self.stack.callback(book.close)
         return book
 
@@ -92,7 +92,7 @@ def says(verdict: Verdict) -> Ask:
     return answer
 
 
-async def wait_for_question(book: Approvals) -> Approval:
+async def wait_for_question(book: ApprovalBroker) -> Approval:
     with anyio.fail_after(30):
         while not (found := book.pending()):
             await anyio.sleep(0.01)

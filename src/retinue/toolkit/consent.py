@@ -22,7 +22,7 @@ from retinue.toolkit.launches import Launch
 from retinue.toolkit.programs import ProgramFolders, locate_programs
 from retinue.toolkit.repositories import distrust_repository
 from retinue.toolkit.scripts import read_scripts
-from retinue.tools.allowlist import AllowRules, ArgvPattern, AskWhen, CommandRules, Security
+from retinue.tools.allowlist import CommandRuleStore, ArgvPattern, AskWhen, CommandRules, Security
 from retinue.tools.commands import (
     Allow,
     Consult,
@@ -66,7 +66,7 @@ class Wish:
         return None if enclosure is None else enclosure.confinement.name
 
 
-async def permit(wish: Wish, context: ToolContext, rulebook: AllowRules, new_id: IdFactory) -> Launch:
+async def permit(wish: Wish, context: ToolContext, rulebook: CommandRuleStore, new_id: IdFactory) -> Launch:
     """The launch with its programs and variables, once the rules or a person allow it; raises where neither does."""
     rules = lift_rules(rulebook.rules(context.agent), context.elevated)
     reading, decision = await to_thread.run_sync(assess, wish, rules, context.workspace)
@@ -163,7 +163,7 @@ def _shell(text: str) -> tuple[str, ...]:
 async def _consult(
     wish: Wish,
     context: ToolContext,
-    rulebook: AllowRules,
+    rulebook: CommandRuleStore,
     new_id: IdFactory,
     reading: Analysed | NotAnalysable,
     decision: Consult,
@@ -193,7 +193,7 @@ async def _consult(
     return launch
 
 
-def _settle(answer: ApprovalDecision, decision: Consult, context: ToolContext, rulebook: AllowRules) -> None:
+def _settle(answer: ApprovalDecision, decision: Consult, context: ToolContext, rulebook: CommandRuleStore) -> None:
     """Go on where the answer lets it, by the rules as they are now; raises where it does not."""
     rules = lift_rules(rulebook.rules(context.agent), context.elevated)
     nobody = not answer.allowed and not answer.by
@@ -243,7 +243,7 @@ def bind(launch: Launch, folder: int, scripts: Mapping[str, str] | None = None) 
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
-def _note_use(decision: Allow, context: ToolContext, rulebook: AllowRules, text: str) -> None:
+def _note_use(decision: Allow, context: ToolContext, rulebook: CommandRuleStore, text: str) -> None:
     for pattern in _patterns(decision.grounds):
         rulebook.used(context.agent, pattern, text)
 

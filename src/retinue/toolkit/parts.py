@@ -15,7 +15,7 @@ from retinue.toolkit.jobdesk import OpenJobs
 from retinue.toolkit.memory import OpenNotebook
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.settings import ToolsSettings
-from retinue.tools.allowlist import AllowRules, FixedAllowRules
+from retinue.tools.allowlist import CommandRuleStore, FixedCommandRules
 
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import OpenSteward
@@ -42,5 +42,5 @@ class ToolParts:
     messenger: OpenMessenger | None = None
     steward: OpenSteward | None = None
     secrets: Secrets = field(default_factory=Secrets)
-    rulebook: AllowRules = field(default_factory=FixedAllowRules)
+    rulebook: CommandRuleStore = field(default_factory=FixedCommandRules)
     sandboxes: Sandboxes | None = None

@@ -30,7 +30,7 @@ from retinue.toolkit.paths import locate, told
 from retinue.toolkit.programs import ProgramFolders
 from retinue.toolkit.running import Command, CommandTable
 from retinue.toolkit.settings import ExecSettings
-from retinue.tools.allowlist import AllowRules, CommandRules, FixedAllowRules
+from retinue.tools.allowlist import CommandRuleStore, CommandRules, FixedCommandRules
 from retinue.tools.elevated import Elevation
 from retinue.tools.explanation import loads_from_network
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
@@ -61,12 +61,12 @@ def exec_tool(
     settings: ExecSettings,
     new_id: IdFactory,
     inherited: Mapping[str, str],
-    rulebook: AllowRules | None = None,
+    rulebook: CommandRuleStore | None = None,
     sandboxes: Sandboxes | None = None,
 ) -> Tool[ExecArguments]:
     """The tool that runs commands, with what this process inherited to choose variables from."""
     base = base_environment(inherited, settings.path_prepend)
-    book = rulebook or FixedAllowRules()
+    book = rulebook or FixedCommandRules()
 
     async def run(arguments: ExecArguments, context: ToolContext) -> ToolOutput:
         check_variables(arguments.env)

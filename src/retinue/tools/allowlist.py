@@ -177,7 +177,7 @@ class CommandRules:
     skill_bins: frozenset[str] = frozenset()
 
 
-class AllowRules(Protocol):
+class CommandRuleStore(Protocol):
     """Where the rules of agents are kept."""
 
     def rules(self, agent: AgentId) -> CommandRules:
@@ -194,7 +194,7 @@ class AllowRules(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FixedAllowRules:
+class FixedCommandRules:
     """A rulebook of one page that forgets what it is told."""
 
     page: CommandRules = field(default_factory=CommandRules)

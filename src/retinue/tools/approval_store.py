@@ -1,4 +1,4 @@
-"""Approvals as they are kept in `state.sqlite`: one row for each question, from asking to its end."""
+"""ApprovalBroker as they are kept in `state.sqlite`: one row for each question, from asking to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Approvals: a call asks, waits, and whoever may decide answers, from any process of the home.
+"""ApprovalBroker: a call asks, waits, and whoever may decide answers, from any process of the home.
 
 A question is a row in `state.sqlite`. The terminal that runs the turn, `/approve` in any chat and `retinue approvals`
 in any shell all settle the same row: the first answer counts, and the later ones are told so. A question that nobody
@@ -94,7 +94,7 @@ class Approver:
         return "A command that an agent runs cannot decide." if self.in_command else None
 
 
-class Approvals:
+class ApprovalBroker:
     """The questions of a home, as one process sees them; used from one thread."""
 
     def __init__(self, database: Database, audit: AuditLog, clock: Clock, folder: Path) -> None:

@@ -20,7 +20,7 @@ from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.search import search_tools
-from retinue.tools.allowlist import AllowRules
+from retinue.tools.allowlist import CommandRuleStore
 from retinue.tools.policy import Layers, decide
 from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
@@ -79,7 +79,7 @@ class SessionTools:
 
 
 def make_tools(
-    home: Home, commands: CommandTable, board: Board, secrets: Secrets, rulebook: AllowRules
+    home: Home, commands: CommandTable, board: Board, secrets: Secrets, rulebook: CommandRuleStore
 ) -> SessionTools:
     """Ask every registered family for its tools."""
     parts = ToolParts(

@@ -1,4 +1,4 @@
-"""Approvals and remembered rules of a home, reached with or without a running turn."""
+"""ApprovalBroker and remembered rules of a home, reached with or without a running turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retinue.core.events import Emit
 from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
 from retinue.runtime.home import Home
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.tools.approvals import Approvals, Approver
+from retinue.tools.approvals import ApprovalBroker, Approver
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Permissions:
     """What people are asked and what they allowed: open questions and the rules for commands."""
 
     home: Home
-    approvals: Approvals
+    approvals: ApprovalBroker
     rulebook: ConfiguredAllowRules
 
     def renewed(self, home: Home) -> Permissions:
@@ -57,7 +57,7 @@ def open_permissions(home: Home, database: Database | None = None) -> Iterator[P
             database.close()
         return
     audit, clock = home.audit, home.clock
-    book = Approvals(database, audit, clock, home.paths.path / "presence")
+    book = ApprovalBroker(database, audit, clock, home.paths.path / "presence")
     try:
         yield Permissions(home, book, ConfiguredAllowRules(home.config, database, audit, clock))
     finally:

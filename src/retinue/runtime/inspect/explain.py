@@ -36,7 +36,7 @@ from retinue.toolkit.environment import base_environment
 from retinue.toolkit.paths import locate_readable, locate_writable, told
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.shell import ExecArguments, enclose, make_wish, opened_folder
-from retinue.tools.allowlist import FixedAllowRules
+from retinue.tools.allowlist import FixedCommandRules
 from retinue.tools.commands import Allow, Consult, Deny
 from retinue.tools.elevated import Elevation, lift_rules
 from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
@@ -226,4 +226,4 @@ def every_tool(home: Home) -> Toolset:
     """All tools there are, made to be looked at and not to be run."""
     secrets = Secrets(home.environment, home.redactor)
     table = CommandTable(home.clock, random_id)
-    return make_tools(home, table, Board(), secrets, FixedAllowRules()).toolset
+    return make_tools(home, table, Board(), secrets, FixedCommandRules()).toolset
