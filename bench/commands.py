@@ -15,10 +15,10 @@ from tests.tools.everyday import read_everyday, share_analysable
 from tests.tools.generator import generate
 
 from bench.measure import Sheet, median_ms
-from retinue.tools.allowlist import ArgvPattern, CommandRules
-from retinue.tools.commands import judge
-from retinue.tools.filenames import FolderListing
-from retinue.tools.syntax import Place
+from retinue.tools.shell.allowlist import ArgvPattern, CommandRules
+from retinue.tools.shell.analysis import Place
+from retinue.tools.shell.decision import judge
+from retinue.tools.shell.filename_expansion import FolderListing
 
 COMMANDS, SHORT_COMMANDS = 1_000_000, 100_000
 LEAST_SHARE = 0.7

@@ -25,7 +25,7 @@ MODULES = (
     "storage/closed.py",
     "storage/descriptors.py",
     "storage/entries.py",
-    "toolkit/paths.py",
+    "toolkit/files/paths.py",
     # network
     "security/addresses.py",
     "security/inflating.py",

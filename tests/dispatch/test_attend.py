@@ -22,7 +22,7 @@ from retinue.storage.database import Database
 from retinue.storage.home import Home
 from retinue.storage.lease import SessionLease
 from retinue.testing.clock import FrozenClock
-from retinue.tools.approvals import ApprovalBook
+from retinue.tools.approvals.broker import ApprovalBook
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from retinue.core.events import ApprovalAsked, ApprovalGiven, TurnEvent
 from retinue.core.keys import SessionKey
 from retinue.runtime.runtime import Runtime
 from retinue.testing.replies import calls, says
-from retinue.tools.approval_store import Approval
+from retinue.tools.approvals.store import Approval
 from tests.runtime.conftest import Stage
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from retinue.runtime.company import HomeCompany
 from retinue.runtime.household import Household
 from retinue.storage.home import Home
 from retinue.testing.modelserver import ModelServer
-from retinue.toolkit.delegation import Asker, SpawnArguments
-from retinue.toolkit.launches import CommandEnd, Outcome
+from retinue.toolkit.processes.launch import CommandEnd, Outcome
+from retinue.toolkit.sessions.delegation import Asker, SpawnArguments
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, PATIENCE, Follower, Gated, delegating
 

@@ -18,8 +18,8 @@ from retinue.runtime.foundation import lay_foundation
 from retinue.runtime.rulebook import ConfiguredRulebook
 from retinue.storage.home import Home
 from retinue.testing.clock import FrozenClock
-from retinue.tools.allowlist import DEFAULT_SAFE_BINS, ArgvPattern, AskWhen, Security
-from retinue.tools.approvals import Approver, NotAnApprover
+from retinue.tools.approvals.broker import Approver, NotAnApprover
+from retinue.tools.shell.allowlist import DEFAULT_SAFE_BINS, ArgvPattern, AskWhen, Security
 
 MAIN, OTHER = AgentId("main"), AgentId("other")
 OWNER = Approver("anna", owner=True)

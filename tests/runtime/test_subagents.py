@@ -24,7 +24,7 @@ from retinue.dispatch.subagents import (
 from retinue.runtime.company import HomeCompany
 from retinue.storage.home import Home
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
-from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
+from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, Follower, delegating, rows, serving
 

@@ -15,9 +15,9 @@ from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.security.network import MODEL_CHOSEN, Policy
 from retinue.storage.files import Root
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.exec_tool import exec_tool
 from retinue.toolkit.settings import ExecSettings
-from retinue.toolkit.shell import exec_tool
 from retinue.tools.tool import ToolContext
 
 MAIN = SessionKey.main(AgentId("main"))

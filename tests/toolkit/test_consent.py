@@ -13,16 +13,16 @@ import pytest
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.toolkit.consent import Wish, bind, permit
-from retinue.toolkit.launches import CommandEnd, Launch
-from retinue.toolkit.programs import ProgramFolders, locate_programs
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.approval import Wish, bind, permit
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.exec_tool import exec_tool
+from retinue.toolkit.processes.launch import CommandEnd, Launch
+from retinue.toolkit.processes.programs import ProgramFolders, locate_programs
 from retinue.toolkit.settings import ExecSettings
-from retinue.toolkit.shell import exec_tool
-from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinProfile, Security
-from retinue.tools.commands import Ground, Segment
 from retinue.tools.elevated import Elevation
-from retinue.tools.syntax import Analysed, Joiner, Step
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinProfile, Security
+from retinue.tools.shell.analysis import Analysed, Joiner, Step
+from retinue.tools.shell.decision import Ground, Segment
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Person, call, failure, text_of
 from tests.toolkit.test_shell import background_id, until

@@ -11,11 +11,13 @@ import pytest
 
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.storage.files import Root
-from retinue.toolkit import files, patch, shell
+from retinue.toolkit.files import patch
+from retinue.toolkit.files import read_write as files
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.processes import exec_tool as shell
 from retinue.toolkit.settings import ApplyPatchSettings, ExecSettings, ToolsSettings
-from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, FixedRules, Security
 from retinue.tools.elevated import Elevation
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, FixedRules, Security
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Person, call, failure, text_of
 

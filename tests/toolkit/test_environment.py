@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.errors import ToolFailed
-from retinue.toolkit.environment import PATH, base_environment, check_variables, may_be_set
+from retinue.toolkit.processes.environment import PATH, base_environment, check_variables, may_be_set
 
 REFUSED_NAMES = """
 LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT ld_preload DYLD_INSERT_LIBRARIES GCONV_PATH BASH_ENV ENV BASHOPTS BASH_FUNC_ls

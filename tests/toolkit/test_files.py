@@ -12,7 +12,7 @@ import pytest
 
 from retinue.core.messages import Image
 from retinue.storage.files import Root
-from retinue.toolkit import files
+from retinue.toolkit.files import read_write as files
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset

@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.core.globs import Glob
-from retinue.toolkit import lookup
+from retinue.toolkit.files import search as lookup
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset

@@ -13,7 +13,9 @@ from retinue.core.clock import SystemClock
 from retinue.core.trust import Trust
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
-from retinue.toolkit import files, lookup, patch
+from retinue.toolkit.files import patch
+from retinue.toolkit.files import read_write as files
+from retinue.toolkit.files import search as lookup
 from retinue.toolkit.memory import memory_tools
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import ToolContext

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retinue.toolkit import patch
+from retinue.toolkit.files import patch
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import call, failure, text_of

@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.errors import OutsideRoot, StorageError, ToolFailed
 from retinue.storage.files import Root
-from retinue.toolkit.paths import is_control_path, locate, locate_readable, locate_writable, told
+from retinue.toolkit.files.paths import is_control_path, locate, locate_readable, locate_writable, told
 from retinue.tools.tool import ToolContext
 
 

@@ -20,11 +20,11 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.trust import Trust
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
-from retinue.toolkit.launches import CommandEnd, Outcome
-from retinue.toolkit.process import process_tool
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.exec_tool import exec_tool
+from retinue.toolkit.processes.launch import CommandEnd, Outcome
+from retinue.toolkit.processes.process_tool import process_tool
 from retinue.toolkit.settings import ExecSettings
-from retinue.toolkit.shell import exec_tool
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from tests.toolkit.conftest import Person, SteppedClock, call, failure, text_of
 
@@ -373,9 +373,9 @@ import anyio, os
 from pathlib import Path
 from retinue.core.clock import SystemClock, random_id
 from retinue.core.keys import AgentId, SessionKey
-from retinue.toolkit.launches import Launch
-from retinue.toolkit.running import CommandTable
-from retinue.tools.syntax import Joiner, Step
+from retinue.toolkit.processes.launch import Launch
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.tools.shell.analysis import Joiner, Step
 async def main():
     async with CommandTable(SystemClock(), random_id) as table:
         agent = AgentId("main")

@@ -13,10 +13,16 @@ import pytest
 
 from retinue.core.clock import clock_style
 from retinue.core.messages import Image
-from retinue.toolkit import files, image, lookup, patch, plan, process, shell, status, web
+from retinue.toolkit.files import image, patch
+from retinue.toolkit.files import read_write as files
+from retinue.toolkit.files import search as lookup
+from retinue.toolkit.files.pictures import MAX_PICTURE_BYTES
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.pictures import MAX_PICTURE_BYTES
-from retinue.toolkit.search import search_tools
+from retinue.toolkit.processes import exec_tool as shell
+from retinue.toolkit.processes import process_tool as process
+from retinue.toolkit.sessions import plan, status
+from retinue.toolkit.tool_search import search_tools
+from retinue.toolkit.web import tools as web
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset
 from tests.core.tokenizer import count_tokens

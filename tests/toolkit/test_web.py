@@ -21,11 +21,11 @@ from retinue.core.trust import Trust
 from retinue.security.content import TOKEN_REMOVED, WARNING
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
-from retinue.toolkit import web as web_tools
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.readable import _Reader, parse_page, read_page
 from retinue.toolkit.settings import FetchSettings, SearchProvider, SearchSettings, ToolsSettings
-from retinue.toolkit.web import fetch_tool, search_tool
+from retinue.toolkit.web import tools as web_tools
+from retinue.toolkit.web.page_text import _Reader, parse_page, read_page
+from retinue.toolkit.web.tools import fetch_tool, search_tool
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import SteppedClock, call, failure, text_of
 from tests.webserver import Request, WebServer, web_server
@@ -389,7 +389,7 @@ def test_links_do_not_multiply_the_address_of_a_page() -> None:
 
 def test_a_page_that_wants_all_memory_does_not_get_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", f"import retinue.toolkit.readable as r; r.bound_memory(); bytearray({3 << 30})"],
+        [sys.executable, "-c", f"import retinue.toolkit.web.page_text as r; r.bound_memory(); bytearray({3 << 30})"],
         capture_output=True,
         text=True,
         check=False,

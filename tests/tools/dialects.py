@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.tools.allowlist import ArgvPattern, CommandRules
-from retinue.tools.commands import Allow, judge
-from retinue.tools.filenames import FolderListing
-from retinue.tools.syntax import Analysed, Joiner, Place
+from retinue.tools.shell.allowlist import ArgvPattern, CommandRules
+from retinue.tools.shell.analysis import Analysed, Joiner, Place
+from retinue.tools.shell.decision import Allow, judge
+from retinue.tools.shell.filename_expansion import FolderListing
 from tests.tools import recorder
 
 HOME = "/home/agent"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from retinue.tools.filenames import FolderListing
-from retinue.tools.syntax import Analysed, Place, analyse
+from retinue.tools.shell.analysis import Analysed, Place, analyse
+from retinue.tools.shell.filename_expansion import FolderListing
 from tests.tools.dialects import HOME, make_workspace, opened
 
 LIST = Path(__file__).with_name("everyday.txt")

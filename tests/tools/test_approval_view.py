@@ -9,8 +9,8 @@ import pytest
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.tools.approval_store import Approval, ApprovalState
-from retinue.tools.approval_view import answer_lines, approval_json, question_lines, spell_approval, spell_decision
+from retinue.tools.approvals.store import Approval, ApprovalState
+from retinue.tools.approvals.view import answer_lines, approval_json, question_lines, spell_approval, spell_decision
 
 NOW = datetime(2026, 3, 14, 15, 0, tzinfo=UTC)
 REQUEST = ApprovalRequest(

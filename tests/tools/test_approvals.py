@@ -24,8 +24,8 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.testing.clock import FrozenClock
-from retinue.tools.approval_store import CODE_CHARACTERS, CODE_DIGITS, Approval, ApprovalState
-from retinue.tools.approvals import AlreadySettled, ApprovalBook, Approver, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.broker import AlreadySettled, ApprovalBook, Approver, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.store import CODE_CHARACTERS, CODE_DIGITS, Approval, ApprovalState
 
 pytestmark = pytest.mark.anyio
 
@@ -428,7 +428,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.tools.approvals import ApprovalBook
+from retinue.tools.approvals.broker import ApprovalBook
 
 home = Path(sys.argv[1])
 clock = SystemClock()
@@ -457,7 +457,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.errors import RetinueError
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.tools.approvals import ApprovalBook, Approver
+from retinue.tools.approvals.broker import ApprovalBook, Approver
 
 home, code, name, verdict = Path(sys.argv[1]), *sys.argv[2:5]
 clock = SystemClock()

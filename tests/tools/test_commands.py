@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinProfile, Security
-from retinue.tools.commands import MAX_BYTES, Allow, Consult, Deny, Ground, decide, judge, show_exactly
-from retinue.tools.harmless import harden
-from retinue.tools.syntax import Analysed, Joiner, NotAnalysable, Place, Step
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinProfile, Security
+from retinue.tools.shell.analysis import Analysed, Joiner, NotAnalysable, Place, Step
+from retinue.tools.shell.decision import MAX_BYTES, Allow, Consult, Deny, Ground, decide, judge, show_exactly
+from retinue.tools.shell.read_only_commands import harden
 from tests.stopwatch import at_most
 
 DEFAULT = CommandRules()

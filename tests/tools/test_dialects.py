@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.syntax import Analysed, Joiner, Place, Step, analyse
+from retinue.tools.shell.analysis import Analysed, Joiner, Place, Step, analyse
 from tests.tools.dialects import HOME, available, compare
 from tests.tools.everyday import read_everyday, share_analysable
 from tests.tools.generator import generate

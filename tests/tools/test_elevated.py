@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.tools.allowlist import AskWhen, CommandRules, Security
 from retinue.tools.elevated import Elevation, Gate, Sender, grant, lift_rules, refuse_elevation
+from retinue.tools.shell.allowlist import AskWhen, CommandRules, Security
 
 OWNER = Sender(None, "terminal", owner=True)
 ANNA = Sender("42", "telegram")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.tools.commands import show_exactly
-from retinue.tools.explanation import MOST_FILES, explain
-from retinue.tools.syntax import analyse
+from retinue.tools.shell.analysis import analyse
+from retinue.tools.shell.decision import show_exactly
+from retinue.tools.shell.explanation import MOST_FILES, explain
 from tests.stopwatch import at_most
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.tools.elevated import Elevation
-from retinue.tools.names import GROUPS, PROFILES, canonical, expand, read_names
 from retinue.tools.policy import OWNER_TOOLS, Caller, Decision, Effect, Layer, Layers, Scope, decide
+from retinue.tools.tool_names import GROUPS, PROFILES, canonical, expand, read_names
 
 OWNER, GUEST = Caller(owner=True), Caller(owner=False)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.filenames import MAX_NAMES, FolderListing
-from retinue.tools.lexer import Redirection
-from retinue.tools.syntax import MAX_CHARACTERS, Analysed, Joiner, NotAnalysable, Place, Step, analyse
+from retinue.tools.shell.analysis import MAX_CHARACTERS, Analysed, Joiner, NotAnalysable, Place, Step, analyse
+from retinue.tools.shell.filename_expansion import MAX_NAMES, FolderListing
+from retinue.tools.shell.lexer import Redirection
 
 
 def argvs(text: str, place: Place | None = None) -> tuple[tuple[str, ...], ...]:

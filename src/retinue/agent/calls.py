@@ -23,8 +23,8 @@ from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
 from retinue.core.messages import INVALID_ARGUMENTS, Text, ToolCall, ToolResult
 from retinue.core.trust import least
 from retinue.hooks.bus import Bus, Vetoed
-from retinue.tools.commands import show_exactly
 from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
+from retinue.tools.shell.decision import show_exactly
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
 

@@ -213,7 +213,7 @@ class _Printer:
             case ApprovalAsked(request):
                 self._show_question(request)
             case ApprovalGiven(decision=decision):
-                from retinue.tools.approval_view import spell_decision
+                from retinue.tools.approvals.view import spell_decision
 
                 self._invocation.note(spell_decision(decision))
             case Notice(text):
@@ -236,7 +236,7 @@ class _Printer:
     def _show_question(self, request: ApprovalRequest) -> None:
         """Tell what waits for an answer, for people and for programs; a terminal shows the question itself."""
         from retinue.cli.common import ask_is_possible
-        from retinue.tools.approval_view import answer_lines, question_lines
+        from retinue.tools.approvals.view import answer_lines, question_lines
 
         if self._invocation.as_json:
             data = {"event": "approval", "id": request.id, "title": request.title, "detail": request.detail}

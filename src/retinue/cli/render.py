@@ -123,7 +123,7 @@ class TerminalView:
             case ApprovalAsked():
                 self._settle()
             case ApprovalGiven(decision=decision):
-                from retinue.tools.approval_view import spell_decision
+                from retinue.tools.approvals.view import spell_decision
 
                 self._settle()
                 self._line(f"  {spell_decision(decision)}", "dim")

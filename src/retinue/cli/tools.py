@@ -110,7 +110,7 @@ def explain(
 ) -> None:
     """Show what every layer of the policy says of TOOL, or what would become of one call of it."""
     from retinue.core.errors import UsageError
-    from retinue.tools.names import canonical
+    from retinue.tools.tool_names import canonical
 
     name = canonical(tool)
     given = {option: value for option, value in about.items() if value is not None}
@@ -133,8 +133,8 @@ def explain(
 def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> None:
     from retinue.core.errors import UsageError
     from retinue.runtime.explaining import every_tool
-    from retinue.tools.names import GROUPS, expand
     from retinue.tools.policy import OWNER_TOOLS
+    from retinue.tools.tool_names import GROUPS, expand
 
     known = every_tool(standing.foundation)
     found = known.get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from retinue.toolkit.environment import may_be_set
+from retinue.toolkit.processes.environment import may_be_set
 
 REFUSED = (
     "The variable {name} changes what programs load, run or connect to, so it is not set from here. "

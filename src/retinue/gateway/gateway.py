@@ -30,8 +30,8 @@ from retinue.runtime.switchboard import Switchboard, SwitchboardClosed, TooBusy
 from retinue.runtime.typist import Typist
 from retinue.runtime.webhooks import HookDesk
 from retinue.security.redaction import redact_everything
-from retinue.tools.approval_store import Approval
-from retinue.tools.approvals import AlreadySettled, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.broker import AlreadySettled, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.store import Approval
 from retinue.wire.events import ApprovalsChanged, DevicesChanged, SessionsChanged, TurnPayload, encode_event
 from retinue.wire.frames import Failure
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope

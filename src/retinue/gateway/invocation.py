@@ -21,10 +21,10 @@ from retinue.gateway.gateway import Call
 from retinue.runtime.models import NO_MODEL
 from retinue.runtime.plan import Plan, Planner
 from retinue.runtime.rights import Rights, rights_of
-from retinue.tools.names import CALL, SEARCH, canonical, read_names
 from retinue.tools.policy import Layers
 from retinue.tools.policy import Scope as Rules
 from retinue.tools.tool import Tool
+from retinue.tools.tool_names import CALL, SEARCH, canonical, read_names
 from retinue.wire.protocol import ErrorCode
 
 DENIED_OVER_HTTP = (

@@ -14,7 +14,7 @@ from retinue.core.events import Emit
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rulebook import ConfiguredRulebook
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.tools.approvals import ApprovalBook, Approver
+from retinue.tools.approvals.broker import ApprovalBook, Approver
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from retinue.core.messages import text_of
 from retinue.security.content import Source as ContentSource
 from retinue.security.content import sanitise_line, wrap_untrusted
 from retinue.security.literals import literal
-from retinue.toolkit.launches import CommandEnd
-from retinue.toolkit.shell import describe_end
+from retinue.toolkit.processes.exec_tool import describe_end
+from retinue.toolkit.processes.launch import CommandEnd
 
 
 def announce(end: CommandEnd) -> Inbound:

@@ -19,7 +19,7 @@ from retinue.runtime.spawning import Spawner
 from retinue.security.literals import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.forking import is_foreign
-from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
+from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
 
 NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
 LOG_CHARS = 4_000

@@ -33,7 +33,7 @@ from retinue.sessions.transcript import Transcript
 from retinue.sessions.usage import group, total
 from retinue.skills.commands import SkillCommand, name_commands
 from retinue.storage.files import make_private_dir, write_atomic
-from retinue.tools.approval_store import Approval
+from retinue.tools.approvals.store import Approval
 from retinue.tools.elevated import Elevation
 
 if TYPE_CHECKING:

@@ -31,15 +31,15 @@ from retinue.security.secrets import Secrets
 from retinue.sessions.session import Session, folder_of
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
-from retinue.toolkit.consent import assess
-from retinue.toolkit.environment import base_environment
-from retinue.toolkit.paths import locate_readable, locate_writable, told
-from retinue.toolkit.running import CommandTable
-from retinue.toolkit.shell import ExecArguments, enclose, make_wish, opened_folder
-from retinue.tools.allowlist import FixedRules
-from retinue.tools.commands import Allow, Consult, Deny
+from retinue.toolkit.files.paths import locate_readable, locate_writable, told
+from retinue.toolkit.processes.approval import assess
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.environment import base_environment
+from retinue.toolkit.processes.exec_tool import ExecArguments, enclose, make_wish, opened_folder
 from retinue.tools.elevated import Elevation, lift_rules
 from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
+from retinue.tools.shell.allowlist import FixedRules
+from retinue.tools.shell.decision import Allow, Consult, Deny
 from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import Toolset
 

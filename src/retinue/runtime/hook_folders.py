@@ -41,7 +41,7 @@ from retinue.runtime.rooms import is_trusted, locate_workspace
 from retinue.sessions.reset import ResetReason
 from retinue.skills.library import make_context
 from retinue.skills.requirements import find_unmet
-from retinue.toolkit.environment import base_environment, check_variables
+from retinue.toolkit.processes.environment import base_environment, check_variables
 from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 
 log = logging.getLogger(__name__)

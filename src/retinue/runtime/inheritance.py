@@ -17,7 +17,7 @@ from retinue.security.literals import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.forking import fork, messages_of
 from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, folder_of
-from retinue.toolkit.paths import is_control_path, locate
+from retinue.toolkit.files.paths import is_control_path, locate
 
 _CONTROLLING = ("handler.py", "hook/handler.py")
 """What would be a control file in a folder that decides by its name what runs; seen from inside, it would not be."""

@@ -14,8 +14,8 @@ from retinue.providers.vendors import canonical_provider
 from retinue.sandbox.profile import stand
 from retinue.sessions.session import ELEVATED, Session
 from retinue.tools.elevated import Elevation, Gate, Sender, grant
-from retinue.tools.names import SANDBOXED, read_names
 from retinue.tools.policy import Layers, Scope, Scopes
+from retinue.tools.tool_names import SANDBOXED, read_names
 
 NEVER_FOR_SUBAGENTS = ("gateway", "agents_list", "session_status", "cron", "sessions_send", "message")
 """What speaks for the whole assistant is left to whoever started the sub-agent."""

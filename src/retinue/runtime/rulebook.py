@@ -23,7 +23,9 @@ from retinue.security.literals import literal
 from retinue.security.redaction import redact_everything
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.tools.allowlist import (
+from retinue.tools.approvals.broker import Approver, NotAnApprover
+from retinue.tools.approvals.store import make_code
+from retinue.tools.shell.allowlist import (
     DEFAULT_SAFE_BINS,
     ArgvPattern,
     AskWhen,
@@ -31,8 +33,6 @@ from retinue.tools.allowlist import (
     SafeBinProfile,
     Security,
 )
-from retinue.tools.approval_store import make_code
-from retinue.tools.approvals import Approver, NotAnApprover
 
 log = logging.getLogger(__name__)
 

@@ -52,8 +52,8 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease
 from retinue.storage.private import sweep_temporaries
-from retinue.toolkit.launches import CommandEnd
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.launch import CommandEnd
 
 if TYPE_CHECKING:
     from retinue.runtime.spawning import Spawner

@@ -18,10 +18,10 @@ from retinue.runtime.routing import reachable
 from retinue.runtime.skill_variables import skill_variables
 from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.running import CommandTable
-from retinue.toolkit.search import search_tools
-from retinue.tools.allowlist import Rulebook
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.tool_search import search_tools
 from retinue.tools.policy import Layers, decide
+from retinue.tools.shell.allowlist import Rulebook
 from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
 

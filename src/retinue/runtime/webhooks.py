@@ -38,7 +38,7 @@ from retinue.runtime.foundation import Foundation
 from retinue.runtime.news import Chat, find_chat, tell
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard
-from retinue.toolkit.environment import base_environment
+from retinue.toolkit.processes.environment import base_environment
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId
-from retinue.toolkit.agreement import agree_if_tainted
 from retinue.toolkit.jobdesk import JobDesk, Listed, OpenJobs
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.taint import agree_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 

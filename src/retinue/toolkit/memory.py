@@ -16,8 +16,8 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.trust import Trust, least
 from retinue.security.content import Source, wrap_untrusted
 from retinue.storage.files import NotThere
-from retinue.toolkit.origin import note_write
-from retinue.toolkit.paths import is_control_path, told
+from retinue.toolkit.files.paths import is_control_path, told
+from retinue.toolkit.provenance import note_write
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 if TYPE_CHECKING:

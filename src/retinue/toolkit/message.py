@@ -11,8 +11,8 @@ from pydantic import Field
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin, PeerKind
-from retinue.toolkit.agreement import agree_if_tainted
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.taint import agree_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 

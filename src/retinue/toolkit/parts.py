@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from retinue.core.clock import Clock, IdFactory
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.security.secrets import Secrets
-from retinue.toolkit.board import SessionBoard
-from retinue.toolkit.delegation import OpenCompany
 from retinue.toolkit.jobdesk import OpenJobs
 from retinue.toolkit.memory import OpenNotebook
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.sessions.board import SessionBoard
+from retinue.toolkit.sessions.delegation import OpenCompany
 from retinue.toolkit.settings import ToolsSettings
-from retinue.tools.allowlist import FixedRules, Rulebook
+from retinue.tools.shell.allowlist import FixedRules, Rulebook
 
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import OpenSteward

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from retinue.tools.allowlist import AskWhen, CommandRules, Security
+from retinue.tools.shell.allowlist import AskWhen, CommandRules, Security
 
 EVERYBODY = "*"
 

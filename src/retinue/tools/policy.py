@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from retinue.tools.elevated import Elevation
-from retinue.tools.names import CALL, PROFILES, SEARCH, canonical, read_names
+from retinue.tools.tool_names import CALL, PROFILES, SEARCH, canonical, read_names
 
 OWNER_TOOLS = frozenset({"cron", "gateway", "nodes"})
 """Tools that act beyond the conversation they are called in: only the owner's messages may set them off."""

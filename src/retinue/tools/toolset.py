@@ -10,8 +10,8 @@ from typing import Any
 from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
 from retinue.core.model import ToolSpec
-from retinue.tools.names import ALIASES, CALL
 from retinue.tools.tool import Tool
+from retinue.tools.tool_names import ALIASES, CALL
 
 
 class Toolset(Mapping[str, Tool[Any]]):

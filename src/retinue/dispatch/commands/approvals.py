@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from retinue.core.approval import Verdict
 from retinue.core.errors import RetinueError
 from retinue.dispatch.commands.command import Answer, Desk, SlashCommand
-from retinue.tools.approval_store import Approval
-from retinue.tools.approval_view import approval_json, spell_approval
-from retinue.tools.approvals import spell_end
+from retinue.tools.approvals.broker import spell_end
+from retinue.tools.approvals.store import Approval
+from retinue.tools.approvals.view import approval_json, spell_approval
 
 APPROVE_USAGE = "/approve [id] allow-once|allow-always|deny"
 ALLOWLIST_USAGE = "/allowlist list | add <pattern> | remove <id>"

@@ -13,7 +13,7 @@ from retinue.context.prompt.report import PromptReport
 from retinue.core.approval import Verdict
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
-from retinue.tools.approval_store import Approval
+from retinue.tools.approvals.store import Approval
 from retinue.tools.elevated import Elevation
 
 Fresh = Literal["new", "reset"]

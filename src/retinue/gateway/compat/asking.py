@@ -24,7 +24,7 @@ from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.agent import require_command_scope
 from retinue.runtime.openings import INSTRUCTIONS
 from retinue.sessions.entries import Body, Entry, MessageAdded
-from retinue.tools.names import CALL, SEARCH, canonical
+from retinue.tools.tool_names import CALL, SEARCH, canonical
 from retinue.wire.protocol import ErrorCode
 
 SESSION_HEADER = "x-retinue-session-key"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.gateway.gateway import Call
 from retinue.gateway.registry import Registry
-from retinue.tools.approvals import spell_end
+from retinue.tools.approvals.broker import spell_end
 from retinue.wire import approvals as wire
 from retinue.wire.frames import Nothing
 from retinue.wire.values import WireApproval

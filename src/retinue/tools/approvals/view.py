@@ -1,0 +1,76 @@
+"""What a person sees of an approval: everything that would happen, nothing hidden and nothing shortened."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
+from retinue.settings import format_duration
+from retinue.tools.approvals.broker import spell_end
+from retinue.tools.approvals.store import Approval
+from retinue.tools.shell.decision import show_exactly, show_on_one_line
+
+_SPOKEN = {Verdict.ALLOW_ONCE: "Allowed once", Verdict.ALLOW_ALWAYS: "Allowed for good", Verdict.DENY: "Not allowed"}
+
+
+def question_lines(request: ApprovalRequest) -> list[str]:
+    """A question: the title first, then the exact text, what helps to read it, and what "always" would store."""
+    lines = [show_on_one_line(request.title)]
+    lines += [f"  {line}" for line in show_exactly(request.detail).split("\n")]
+    lines += [f"  · {show_on_one_line(line)}" for line in request.explanation]
+    if request.remember:
+        patterns = "; ".join(" ".join(map(show_on_one_line, words)) for words in request.remember)
+        lines.append(f"  Always allowing it would store: {patterns}")
+    return lines
+
+
+def answer_lines(request: ApprovalRequest) -> list[str]:
+    """How a question is answered by typing."""
+    always = [f"/approve {request.id} allow-always"] if request.may_remember else []
+    return [f"/approve {request.id} allow-once", *always, f"/approve {request.id} deny"]
+
+
+def spell_decision(decision: ApprovalDecision) -> str:
+    """An answer on one line."""
+    return f"{_SPOKEN[decision.verdict]}: {decision.because}"
+
+
+def spell_approval(approval: Approval, now: datetime) -> str:
+    """A question with its code, where it comes from and how it stands."""
+    request = approval.request
+    head, *rest = question_lines(request)
+    lines = [f"{request.id}  {head}", *rest, f"  {request.tool}, agent {request.agent}, session {request.session}"]
+    if approval.is_pending:
+        left = max(0, round((approval.expires_at - now).total_seconds()))
+        lines += [f"  Waits for another {_spell_seconds(left)}. Answer with:"]
+        lines += [f"    {line}" for line in answer_lines(request)]
+    else:
+        lines.append(f"  {spell_end(approval)}")
+    return "\n".join(lines)
+
+
+def approval_json(approval: Approval) -> dict[str, Any]:
+    """A question in the shape that `--json` prints."""
+    request = approval.request
+    return {
+        "id": request.id,
+        "state": approval.state.value,
+        "agent": request.agent,
+        "session": request.session.text,
+        "tool": request.tool,
+        "title": request.title,
+        "detail": request.detail,
+        "explanation": list(request.explanation),
+        "remember": [list(words) for words in request.remember],
+        "binding": request.binding,
+        "askedAt": approval.asked_at.isoformat(),
+        "expiresAt": approval.expires_at.isoformat(),
+        "decidedAt": approval.decided_at.isoformat() if approval.decided_at else None,
+        "decidedBy": approval.decided_by or None,
+        "because": approval.because or None,
+    }
+
+
+def _spell_seconds(seconds: int) -> str:
+    return format_duration(timedelta(seconds=seconds)) if seconds else "moment"
