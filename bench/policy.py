@@ -13,7 +13,7 @@ from retinue.runtime.explaining import every_tool, take_stand
 from retinue.runtime.foundation import lay_foundation
 from retinue.runtime.policy import session_layers
 from retinue.storage.home import Home
-from retinue.tools.policy import Caller, decide
+from retinue.tools.policy import Caller, decide_tool
 
 CONFIG = """{
   tools: {
@@ -49,11 +49,11 @@ def _measure(sheet: Sheet, name: str, home: Home) -> None:
     def list_tools() -> None:
         layers = session_layers(foundation.config, settings, session, model)
         for tool in tools.values():
-            decide(tool.name, layers, owner_only=tool.owner_only)
+            decide_tool(tool.name, layers, owner_only=tool.owner_only)
 
     def decide_call() -> None:
         layers = session_layers(foundation.config, settings, session, model)
-        decide("exec", replace(layers, caller=Caller(owner=True)))
+        decide_tool("exec", replace(layers, caller=Caller(owner=True)))
 
     sheet.row(f"the list of {len(tools)} tools, {name}", median_ms(list_tools, runs=RUNS), "ms", "once a turn")
     sheet.row(f"one call, {name}", median_ms(decide_call, runs=RUNS), "ms")

@@ -9,7 +9,7 @@ import anyio
 
 from bench.measure import PYTHON, Sheet, median_ms, process_cost
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.runtime.foundation import Foundation, lay_foundation
 from retinue.runtime.prompting import AgentPrompt, PromptOrder, build_prompt
 from retinue.runtime.rooms import AgentRoom, open_room, seed_agent
@@ -71,7 +71,7 @@ def _build_afresh(foundation: Foundation) -> AgentPrompt:
 
 def _build(room: AgentRoom) -> AgentPrompt:
     """Run the builder without an event loop: nothing in it waits when no plugin listens."""
-    steps = build_prompt(room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), Bus())
+    steps = build_prompt(room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), HookBus())
     try:
         steps.send(None)
     except StopIteration as done:
@@ -79,4 +79,4 @@ def _build(room: AgentRoom) -> AgentPrompt:
         return result
     finally:
         steps.close()
-    return anyio.run(build_prompt, room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), Bus())
+    return anyio.run(build_prompt, room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), HookBus())

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from retinue.agent.calls import INTERRUPTED, SKIPPED, Workbench
-from retinue.agent.guard import LoopLimits
-from retinue.agent.loop import LoopEnd, LoopParts, run_turn
+from retinue.agent.calls import INTERRUPTED, SKIPPED, CallEnvironment
+from retinue.agent.loop import LoopEnd, LoopParts, run_loop
+from retinue.agent.repetition import LoopLimits
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ToolFailed
@@ -135,13 +135,13 @@ async def tell(
 ) -> LoopEnd:
     with Root.open(tmp_path) as root:
         context = ToolContext(DEFAULT_AGENT, SessionKey.main(DEFAULT_AGENT), RunId("r"), "", root, **known)
-        bench = Workbench(
+        environment = CallEnvironment(
             TOOLS, context, story, story.emit, SystemClock(), lambda text: text, layers=lambda model: layers or Layers()
         )
         parts = LoopParts(
-            story.stream, bench, story.emit, story.take, lambda: bool(story.queued), limits or LoopLimits()
+            story.stream, environment, story.emit, story.take, lambda: bool(story.queued), limits or LoopLimits()
         )
-        return await run_turn(ModelRequest(MODEL, "stable", "session", (said("hello"),)), parts)
+        return await run_loop(ModelRequest(MODEL, "stable", "session", (said("hello"),)), parts)
 
 
 async def test_a_plain_answer_ends_the_turn(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from retinue.storage.database import Database
 from retinue.storage.home import Home
 from retinue.storage.lease import SessionLease
 from retinue.testing.clock import FrozenClock
-from retinue.tools.approvals.broker import ApprovalBook
+from retinue.tools.approvals.broker import ApprovalBroker
 
 pytestmark = pytest.mark.anyio
 
@@ -70,13 +70,13 @@ def inbox(tmp_path: Path) -> Iterator[Inbox]:
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> Iterator[ApprovalBook]:
+def questions(tmp_path: Path) -> Iterator[ApprovalBroker]:
     home, clock = tmp_path / "home", FrozenClock()
     with closing(Database(home / "state.sqlite")) as database:
-        yield ApprovalBook(database, AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
+        yield ApprovalBroker(database, AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
 
 
-def attendant(worker: Scripted, inbox: Inbox, questions: ApprovalBook, tmp_path: Path) -> Attendant:
+def attendant(worker: Scripted, inbox: Inbox, questions: ApprovalBroker, tmp_path: Path) -> Attendant:
     return Attendant(worker, inbox, SessionLease(Home(tmp_path / "home"), KEY), FrozenClock(), questions)
 
 
@@ -85,7 +85,7 @@ def accept(inbox: Inbox, text: str) -> RunId:
 
 
 async def test_an_unexpected_error_ends_its_message_and_no_other(
-    inbox: Inbox, questions: ApprovalBook, tmp_path: Path
+    inbox: Inbox, questions: ApprovalBroker, tmp_path: Path
 ) -> None:
     worker = Scripted({"bad": ZeroDivisionError("ours")})
     attend = attendant(worker, inbox, questions, tmp_path)
@@ -97,7 +97,7 @@ async def test_an_unexpected_error_ends_its_message_and_no_other(
 
 
 async def test_a_message_is_not_blamed_for_a_file_that_cannot_be_used(
-    inbox: Inbox, questions: ApprovalBook, tmp_path: Path
+    inbox: Inbox, questions: ApprovalBroker, tmp_path: Path
 ) -> None:
     worker = Scripted({"hello": StorageError("the disk is full")})
     attend = attendant(worker, inbox, questions, tmp_path)
@@ -111,7 +111,7 @@ async def test_a_message_is_not_blamed_for_a_file_that_cannot_be_used(
 
 @pytest.mark.parametrize(("deaths", "given_up"), [(MOST_ATTEMPTS - 1, False), (MOST_ATTEMPTS, True)])
 async def test_a_message_that_ends_every_process_is_given_up(
-    inbox: Inbox, questions: ApprovalBook, tmp_path: Path, deaths: int, given_up: bool
+    inbox: Inbox, questions: ApprovalBroker, tmp_path: Path, deaths: int, given_up: bool
 ) -> None:
     poison = accept(inbox, "poison")
     for _ in range(deaths):

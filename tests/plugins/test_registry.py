@@ -10,7 +10,7 @@ import pytest
 
 from retinue.config.sections.gateway import PluginsSettings
 from retinue.plugins import discovery
-from retinue.plugins.registry import PluginState, Registry, load_registry
+from retinue.plugins.registry import PluginRegistry, PluginState, load_registry
 
 HEAD = """
 from pathlib import Path
@@ -34,7 +34,7 @@ def fresh_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def load(*paths: Path, **settings: object) -> Registry:
+def load(*paths: Path, **settings: object) -> PluginRegistry:
     return load_registry(PluginsSettings.model_validate(settings), paths)
 
 

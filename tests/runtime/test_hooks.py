@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retinue.agent.points import CallAhead, CallDone
+from retinue.agent.hook_points import ToolCallDone, ToolCallPending
 from retinue.context.points import ModelQuestion, ModelWish, PromptChange, PromptDraft
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Outbound
@@ -47,17 +47,17 @@ async def wish_other_model(question: ModelQuestion) -> ModelWish:
     return ModelWish("test/other-model")
 
 
-async def veto_write(ahead: CallAhead) -> CallAhead | None:
+async def veto_write(ahead: ToolCallPending) -> ToolCallPending | None:
     if ahead.call.name == "write":
         raise Vetoed("No writing on Sundays.")
     return None
 
 
-async def break_down(ahead: CallAhead) -> None:
+async def break_down(ahead: ToolCallPending) -> None:
     raise ZeroDivisionError
 
 
-async def censor(done: CallDone) -> CallDone:
+async def censor(done: ToolCallDone) -> ToolCallDone:
     return replace(done, result=replace(done.result, content=(Text("(censored)"),)))
 
 

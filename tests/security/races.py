@@ -28,7 +28,7 @@ from retinue.toolkit.files import read_write as files
 from retinue.toolkit.files import search as lookup
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
-from retinue.toolkit.processes.exec_tool import opened_folder
+from retinue.toolkit.processes.exec_tool import open_workdir
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Board
@@ -241,7 +241,7 @@ async def remember_leaf(arena: Arena) -> str:
 
 
 async def work_in(arena: Arena) -> str:
-    with opened_folder(arena.context, "memory/folder") as folder:
+    with open_workdir(arena.context, "memory/folder") as folder:
         place, outside = os.fstat(folder), (arena.path / "outside").stat()
         return "OUTSIDE" if os.path.samestat(place, outside) else "inside"
 

@@ -13,16 +13,16 @@ import pytest
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.toolkit.processes.approval import Wish, bind, permit
+from retinue.toolkit.processes.approval import LaunchRequest, approve_launch, compute_binding
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.exec_tool import exec_tool
 from retinue.toolkit.processes.launch import CommandEnd, Launch
 from retinue.toolkit.processes.programs import ProgramFolders, locate_programs
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.elevated import Elevation
-from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinProfile, Security
-from retinue.tools.shell.analysis import Analysed, Joiner, Step
-from retinue.tools.shell.decision import Ground, Segment
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinSpec, Security
+from retinue.tools.shell.analysis import AnalysedCommand, Joiner, PipelineStep
+from retinue.tools.shell.decision import AllowReason, Segment
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Person, call, failure, text_of
 from tests.toolkit.test_shell import background_id, until
@@ -43,10 +43,10 @@ class Notebook:
     def rules(self, agent: AgentId) -> CommandRules:
         return self.page
 
-    def used(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
+    def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
         self.uses.append((str(pattern), command))
 
-    def remember(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
+    def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
         self.kept.append((tuple(map(str, patterns)), command, by))
         self.page = replace(self.page, patterns=(*self.page.patterns, *patterns))
 
@@ -142,22 +142,24 @@ async def test_the_request_explains_and_is_bound(run: Tool[Any], attended: ToolC
 
 async def test_what_changed_meanwhile_is_not_run(tmp_path: Path) -> None:
     agent = AgentId("main")
-    steps = (Step(Joiner.ALWAYS, (("/bin/true",),)),)
+    steps = (PipelineStep(Joiner.ALWAYS, (("/bin/true",),)),)
     launch = Launch(agent, SessionKey.main(agent), "true", steps, {"HOME": "/"}, 10.0)
     (tmp_path / "other").mkdir()
     here, there = (os.open(path, os.O_RDONLY) for path in (tmp_path, tmp_path / "other"))
     try:
         changed = [
-            bind(replace(launch, text="true "), here),
-            bind(replace(launch, steps=(Step(Joiner.ALWAYS, (("/bin/true", "x"),)),)), here),
-            bind(replace(launch, environment={"HOME": "/", "X": "1"}), here),
-            bind(replace(launch, session=SessionKey.parse("agent:main:other")), here),
-            bind(launch, there),
-            bind(replace(launch, takes_input=True), here),
-            bind(launch, here, {"a.py": "0f"}),
+            compute_binding(replace(launch, text="true "), here),
+            compute_binding(replace(launch, steps=(PipelineStep(Joiner.ALWAYS, (("/bin/true", "x"),)),)), here),
+            compute_binding(replace(launch, environment={"HOME": "/", "X": "1"}), here),
+            compute_binding(replace(launch, session=SessionKey.parse("agent:main:other")), here),
+            compute_binding(launch, there),
+            compute_binding(replace(launch, takes_input=True), here),
+            compute_binding(launch, here, {"a.py": "0f"}),
         ]
-        assert len({bind(launch, here), *changed}) == 8
-        assert bind(replace(launch, environment={"HOME": "/elsewhere"}), here) == bind(launch, here)
+        assert len({compute_binding(launch, here), *changed}) == 8
+        assert compute_binding(replace(launch, environment={"HOME": "/elsewhere"}), here) == compute_binding(
+            launch, here
+        )
     finally:
         os.close(here)
         os.close(there)
@@ -174,10 +176,10 @@ async def test_an_answer_for_another_folder_starts_nothing(
         return ApprovalDecision(Verdict.ALLOW_ALWAYS, "yes", "ada")
 
     draft = Launch(context.agent, context.session, "touch x", (), {"HOME": "/tmp"}, 10.0)
-    wish = Wish(draft, {}, folder, str(context.root.path), ProgramFolders(context.root.path))
+    wish = LaunchRequest(draft, {}, folder, str(context.root.path), ProgramFolders(context.root.path))
     try:
         with pytest.raises(ToolFailed, match="no longer what was agreed to"):
-            await permit(wish, replace(context, ask=swap), book, new_id)
+            await approve_launch(wish, replace(context, ask=swap), book, new_id)
     finally:
         os.close(folder)
         os.close(other)
@@ -302,7 +304,7 @@ async def test_a_safe_bin_comes_from_a_trusted_folder(
     folder.mkdir()
     (folder / "shout").write_text("#!/bin/sh\nexec tr a-z A-Z\n")
     (folder / "shout").chmod(0o755)
-    book.page = CommandRules(safe_bins=frozenset({"shout"}), safe_bin_profiles={"shout": SafeBinProfile()})
+    book.page = CommandRules(safe_bins=frozenset({"shout"}), safe_bin_profiles={"shout": SafeBinSpec()})
     await failure(make(path_prepend=[str(folder)]), context, command="echo hi | shout")
     book.page = replace(book.page, trusted_dirs=(str(folder),))
     assert text_of(await call(make(), context, command="echo hi | shout")) == "HI"
@@ -311,14 +313,16 @@ async def test_a_safe_bin_comes_from_a_trusted_folder(
 
 def test_programs_are_found_for_the_reason_they_may_run(tmp_path: Path) -> None:
     folders = ProgramFolders(tmp_path / "workspace")
-    assert folders.find("ls", Ground.HARMLESS) in ("/usr/bin/ls", "/bin/ls")
-    assert folders.find("/bin/ls", Ground.HARMLESS) is None
-    assert folders.find("/bin/ls", Ground.PATTERN) == "/bin/ls"
+    assert folders.find("ls", AllowReason.READ_ONLY) in ("/usr/bin/ls", "/bin/ls")
+    assert folders.find("/bin/ls", AllowReason.READ_ONLY) is None
+    assert folders.find("/bin/ls", AllowReason.PATTERN) == "/bin/ls"
     for name in ("missing", "./ls", "bin/ls", "/", "/etc/passwd", "/missing"):
-        assert folders.find(name, Ground.PATTERN) is None, name
-    command = Analysed((Step(Joiner.ALWAYS, (("timeout", "5", "ls"), ("sudo", "missing"))),))
-    grounds = tuple(Segment((argv,), Ground.PATTERN) for argv in command.commands)
-    found = locate_programs(Analysed((Step(Joiner.ALWAYS, (("timeout", "5", "ls"),)),)), grounds[:1], folders)
+        assert folders.find(name, AllowReason.PATTERN) is None, name
+    command = AnalysedCommand((PipelineStep(Joiner.ALWAYS, (("timeout", "5", "ls"), ("sudo", "missing"))),))
+    grounds = tuple(Segment((argv,), AllowReason.PATTERN) for argv in command.commands)
+    found = locate_programs(
+        AnalysedCommand((PipelineStep(Joiner.ALWAYS, (("timeout", "5", "ls"),)),)), grounds[:1], folders
+    )
     assert found is not None
     timeout, five, ls = found.commands[0]
     assert (Path(timeout).name, five, Path(ls).name) == ("timeout", "5", "ls")

@@ -17,7 +17,7 @@ from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes import exec_tool as shell
 from retinue.toolkit.settings import ApplyPatchSettings, ExecSettings, ToolsSettings
 from retinue.tools.elevated import Elevation
-from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, FixedRules, Security
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, FixedCommandRules, Security
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Person, call, failure, text_of
 
@@ -187,8 +187,8 @@ async def test_a_patch_moves_nothing_between_places(
     assert "same place" in await failure(tools["apply_patch"], context, input=moved)
 
 
-def rules(*patterns: str, security: Security = Security.ALLOWLIST, ask: AskWhen = AskWhen.ON_MISS) -> FixedRules:
-    return FixedRules(CommandRules(security=security, ask=ask, patterns=tuple(map(ArgvPattern.parse, patterns))))
+def rules(*patterns: str, security: Security = Security.ALLOWLIST, ask: AskWhen = AskWhen.ON_MISS) -> FixedCommandRules:
+    return FixedCommandRules(CommandRules(security=security, ask=ask, patterns=tuple(map(ArgvPattern.parse, patterns))))
 
 
 COMMANDS = (
@@ -207,7 +207,7 @@ COMMANDS = (
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("book", [rules("cp **"), rules(security=Security.FULL)], ids=["allowlist", "full"])
 async def test_an_allowed_command_that_names_a_control_file_is_asked_about(
-    parts: ToolParts, context: ToolContext, user: Path, person: Person, command: str, book: FixedRules
+    parts: ToolParts, context: ToolContext, user: Path, person: Person, command: str, book: FixedCommandRules
 ) -> None:
     (user / "free.txt").write_text("a")
     (user / "link").symlink_to("state")

@@ -22,7 +22,7 @@ from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.exec_tool import exec_tool
-from retinue.toolkit.processes.launch import CommandEnd, Outcome
+from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome
 from retinue.toolkit.processes.process_tool import process_tool
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
@@ -410,7 +410,7 @@ async def test_a_long_command_goes_on_in_the_background_and_its_end_is_told_once
     (attended.root.path / "go").touch()
     await until(lambda: bool(ends))
     [end] = ends
-    assert (end.id, end.outcome, end.code, end.output) == (identity, Outcome.EXITED, 4, "early\nlate\n")
+    assert (end.id, end.outcome, end.code, end.output) == (identity, CommandOutcome.EXITED, 4, "early\nlate\n")
     assert (end.agent, end.session) == (attended.agent, attended.session)
     polled = await call(manage, attended, action="poll", id=identity)
     assert (text_of(polled), polled.is_error) == ("late\n(exit code 4)", True)

@@ -24,7 +24,7 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.testing.clock import FrozenClock
-from retinue.tools.approvals.broker import AlreadySettled, ApprovalBook, Approver, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.broker import AlreadySettled, ApprovalBroker, Approver, NotAnApprover, UnknownApproval
 from retinue.tools.approvals.store import CODE_CHARACTERS, CODE_DIGITS, Approval, ApprovalState
 
 pytestmark = pytest.mark.anyio
@@ -55,10 +55,10 @@ class Stand:
     clock: FrozenClock = field(default_factory=FrozenClock)
     events: list[TurnEvent] = field(default_factory=list)
 
-    def open(self, clock: Clock | None = None) -> ApprovalBook:
+    def open(self, clock: Clock | None = None) -> ApprovalBroker:
         database = Database(self.path / "state.sqlite")
         self.stack.callback(database.close)
-        book = ApprovalBook(database, self.audit, clock or self.clock, self.path / "presence")
+        book = ApprovalBroker(database, self.audit, clock or self.clock, self.path / "presence")
         self.stack.callback(book.close)
         return book
 
@@ -92,7 +92,7 @@ def says(verdict: Verdict) -> Ask:
     return answer
 
 
-async def wait_for_question(book: ApprovalBook) -> Approval:
+async def wait_for_question(book: ApprovalBroker) -> Approval:
     with anyio.fail_after(30):
         while not (found := book.pending()):
             await anyio.sleep(0.01)

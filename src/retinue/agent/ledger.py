@@ -7,7 +7,7 @@ from typing import Protocol
 from retinue.core.messages import Message, ToolCall
 
 
-class Ledger(Protocol):
+class TranscriptWriter(Protocol):
     """The transcript as the loop sees it. A return means the record is kept."""
 
     async def record(self, message: Message) -> None:

@@ -12,8 +12,8 @@ from typing import assert_never
 
 import anyio
 
-from retinue.agent.calls import SAVE_GRACE_SECONDS, Workbench, run_calls
-from retinue.agent.guard import LoopGuard, LoopLimits, Progress
+from retinue.agent.calls import SAVE_GRACE_SECONDS, CallEnvironment, run_calls
+from retinue.agent.repetition import LoopLimits, LoopProgress, RepetitionGuard
 from retinue.core.events import Answered, Emit, Notice, Spoken, Thought, TurnStatus
 from retinue.core.messages import (
     AssistantMessage,
@@ -31,13 +31,15 @@ from retinue.tools.toolset import unwrap_call
 
 Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
 
-CIRCLING = "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
+REPETITION_WARNING = (
+    "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
+)
 
 
 CROWDED = "what the turn did so far leaves too little room for an answer"
 
 
-def any_room(messages: Sequence[Message]) -> bool:
+def unlimited_room(messages: Sequence[Message]) -> bool:
     """The judge of a turn whose size nobody looks at: the provider says when it is too long."""
     return True
 
@@ -52,16 +54,16 @@ class LoopParts:
     """What the loop works with. `steering` hands over messages that arrived while the turn ran, and forgets them."""
 
     stream: Stream
-    bench: Workbench
+    calls: CallEnvironment
     emit: Emit
     steering: Callable[[], Sequence[UserMessage]]
     waiting: Callable[[], bool]
     limits: LoopLimits
-    handing: frozenset[str] = frozenset()
+    client_tools: frozenset[str] = frozenset()
     """Tools that whoever sent the message runs itself: a call of one ends the turn."""
-    overdrawn: Callable[[Usage], str | None] = _go_on
+    exceeds_budget: Callable[[Usage], str | None] = _go_on
     """Why the turn must not go on after having used so much."""
-    has_room: Callable[[Sequence[Message]], bool] = any_room
+    has_room: Callable[[Sequence[Message]], bool] = unlimited_room
     """Whether the model can be asked again with all that was said and done so far."""
 
 
@@ -77,14 +79,14 @@ class LoopEnd:
     handed: tuple[ToolCall, ...] = ()
 
 
-async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
-    """Answer `request`; every message is recorded through the workbench's ledger as it comes to be."""
+async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
+    """Answer `request`; every message is recorded through the workbench's transcript as it comes to be."""
     messages: list[Message] = list(request.messages)
-    guard = LoopGuard(parts.limits)
+    guard = RepetitionGuard(parts.limits)
     usage = Usage()
     answer: AssistantMessage | None = None
     for rounds in range(1, parts.limits.rounds + 1):
-        if rounds > 1 and (why := parts.overdrawn(usage)) is not None:
+        if rounds > 1 and (why := parts.exceeds_budget(usage)) is not None:
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.UNKNOWN, why))
         if rounds > 1 and not parts.has_room(messages):
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.OVERFLOW, CROWDED))
@@ -96,18 +98,18 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         messages.append(answer)
         if answer.calls:
             # What the model had read when it decided on these calls: their own results are not part of it yet.
-            bench = parts.bench.tainted() if is_tainted(messages) else parts.bench
-            own, handed = _sort_calls(answer.calls, parts.handing)
-            results = await run_calls(own, bench, model=answer.model, interrupted_by_message=parts.waiting)
+            calls = parts.calls.tainted() if is_tainted(messages) else parts.calls
+            own, handed = _sort_calls(answer.calls, parts.client_tools)
+            results = await run_calls(own, calls, model=answer.model, interrupted_by_message=parts.waiting)
             messages.extend(results)
             if handed:
                 return LoopEnd(TurnStatus.OK, answer, usage, rounds, handed=handed)
             progress = guard.watch(own, results)
-            if progress is Progress.STUCK:
+            if progress is LoopProgress.STUCK:
                 stuck = Failed(Failure.UNKNOWN, "the model repeated the same tool call without progress; stopped")
                 return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, stuck)
-            if progress is Progress.CIRCLING:
-                messages.append(await _record(said(CIRCLING), parts))
+            if progress is LoopProgress.CIRCLING:
+                messages.append(await _record(said(REPETITION_WARNING), parts))
         steered = [await _record(message, parts) for message in parts.steering()]
         messages.extend(steered)
         if not answer.calls and not steered:
@@ -117,16 +119,16 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
 
 
 def _sort_calls(
-    calls: Sequence[ToolCall], handing: frozenset[str]
+    calls: Sequence[ToolCall], client_tools: frozenset[str]
 ) -> tuple[tuple[ToolCall, ...], tuple[ToolCall, ...]]:
     """The calls that are run here, and those that are handed over, as what they stand for."""
     inner = [(call, unwrap_call(call)) for call in calls]
-    own = tuple(call for call, meant in inner if meant.name not in handing)
-    return own, tuple(meant for _, meant in inner if meant.name in handing)
+    own = tuple(call for call, meant in inner if meant.name not in client_tools)
+    return own, tuple(meant for _, meant in inner if meant.name in client_tools)
 
 
 async def _record(message: UserMessage, parts: LoopParts) -> UserMessage:
-    await parts.bench.ledger.record(message)
+    await parts.calls.transcript.record(message)
     return message
 
 
@@ -137,16 +139,16 @@ async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Fail
         ending = await _listen(request, parts, spoken)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
-            await parts.bench.ledger.record(_aborted(request, parts.bench.cap("".join(spoken))))
+            await parts.calls.transcript.record(_aborted(request, parts.calls.cap("".join(spoken))))
         raise
     match ending:
         case Finished(message):
-            await parts.bench.ledger.record(message)
+            await parts.calls.transcript.record(message)
             await parts.emit(Answered(message))
         case Failed(partial=AssistantMessage() as partial) if partial.text:
-            heard = (Text(parts.bench.cap(partial.text)),)
+            heard = (Text(parts.calls.cap(partial.text)),)
             failed = replace(partial, content=heard, stop=StopReason.ERROR, error=ending.detail)
-            await parts.bench.ledger.record(failed)
+            await parts.calls.transcript.record(failed)
         case Failed():
             pass
     return ending

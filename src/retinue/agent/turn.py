@@ -12,13 +12,13 @@ from typing import Protocol
 import anyio
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS
-from retinue.agent.loop import CROWDED, LoopEnd, LoopParts, any_room, run_turn
+from retinue.agent.loop import CROWDED, LoopEnd, LoopParts, run_loop, unlimited_room
 from retinue.core.events import TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.model import Failure, ModelRequest
 
-MOST_OVERFLOWS = 3
+MAX_OVERFLOWS = 3
 TIMED_OUT = "The turn took longer than its limit of {seconds:g} s and was stopped."
 
 
@@ -55,13 +55,13 @@ class ContextKeeper(Protocol):
         ...
 
 
-async def conduct_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, switch: StopSwitch) -> TurnFinished:
+async def run_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, switch: StopSwitch) -> TurnFinished:
     """Record the message, answer it, and tell how it ended.
 
     A stopped turn is an ending like any other; only a cancellation from further outside goes on.
     """
     if turn.message is not None:
-        await parts.bench.ledger.record(turn.message)
+        await parts.calls.transcript.record(turn.message)
     await parts.emit(TurnStarted(turn.run, turn.session, turn.model))
     end: LoopEnd | None = None
     timed_out = False
@@ -76,17 +76,17 @@ async def conduct_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, swit
 
 
 async def _answer(keeper: ContextKeeper, parts: LoopParts) -> LoopEnd:
-    end = await run_turn(await keeper.prepare(), parts)
-    for _ in range(MOST_OVERFLOWS):
+    end = await run_loop(await keeper.prepare(), parts)
+    for _ in range(MAX_OVERFLOWS):
         if end.failure is None or end.failure.reason is not Failure.OVERFLOW:
             break
         request = await keeper.relieve()
         if request is None:
             break
-        end = _joined(end, await run_turn(request, parts))
+        end = _joined(end, await run_loop(request, parts))
     if end.failure is not None and end.failure.detail == CROWDED:
         # No more room can be made, and only the provider can say whether there is really too little.
-        end = _joined(end, await run_turn(await keeper.prepare(), replace(parts, has_room=any_room)))
+        end = _joined(end, await run_loop(await keeper.prepare(), replace(parts, has_room=unlimited_room)))
     return end
 
 

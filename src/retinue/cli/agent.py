@@ -213,9 +213,9 @@ class _Printer:
             case ApprovalAsked(request):
                 self._show_question(request)
             case ApprovalGiven(decision=decision):
-                from retinue.tools.approvals.view import spell_decision
+                from retinue.tools.approvals.view import format_decision
 
-                self._invocation.note(spell_decision(decision))
+                self._invocation.note(format_decision(decision))
             case Notice(text):
                 self._invocation.note(text)
 

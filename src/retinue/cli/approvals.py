@@ -29,14 +29,14 @@ def approvals() -> None:
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
     """List what waits for an answer."""
-    from retinue.tools.approvals.view import approval_json, spell_approval
+    from retinue.tools.approvals.view import approval_json, format_approval
 
     with _opened(invocation) as permissions:
         book, now = permissions.approvals, permissions.foundation.clock.now()
         found = book.recent(MOST_SHOWN) if everything else book.pending()
         invocation.show(
             [approval_json(item) for item in found],
-            lambda: "\n\n".join(spell_approval(item, now) for item in found) or "Nothing waits for approval.",
+            lambda: "\n\n".join(format_approval(item, now) for item in found) or "Nothing waits for approval.",
         )
 
 
@@ -92,13 +92,13 @@ def rules(invocation: Invocation, agent_id: str | None, add: str | None, remove:
 def _decide(
     invocation: Invocation, code: str | None, verdict: Verdict, *, reason: str = "", binding: str | None = None
 ) -> None:
-    from retinue.tools.approvals.broker import spell_end
+    from retinue.tools.approvals.broker import format_outcome
     from retinue.tools.approvals.view import approval_json
 
     with _opened(invocation) as permissions:
         chosen = code or _only(permissions).id
         decided = permissions.approvals.decide(chosen, verdict, _person(permissions), reason=reason, binding=binding)
-        invocation.show(approval_json(decided), f"{decided.id} is {spell_end(decided)}.")
+        invocation.show(approval_json(decided), f"{decided.id} is {format_outcome(decided)}.")
 
 
 def _only(permissions: Permissions) -> Approval:

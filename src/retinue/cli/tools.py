@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retinue.core.keys import SessionKey
     from retinue.runtime.explaining import Explained, Standing
     from retinue.runtime.foundation import Foundation
-    from retinue.tools.policy import Decision
+    from retinue.tools.policy import ToolDecision
     from retinue.tools.tool import Tool
 
 
@@ -64,7 +64,7 @@ def list_tools(
     )
 
 
-def _row(tool: Tool[Any], decision: Decision) -> dict[str, Any]:
+def _row(tool: Tool[Any], decision: ToolDecision) -> dict[str, Any]:
     return {
         "name": tool.name,
         "summary": tool.summary,
@@ -76,7 +76,7 @@ def _row(tool: Tool[Any], decision: Decision) -> dict[str, Any]:
     }
 
 
-def _spell_list(given: list[tuple[Tool[Any], Decision]], denied: list[tuple[Tool[Any], Decision]]) -> str:
+def _spell_list(given: list[tuple[Tool[Any], ToolDecision]], denied: list[tuple[Tool[Any], ToolDecision]]) -> str:
     rows = [(tool.name, tool.summary + (" (deferred)" if tool.deferred else "")) for tool, _ in given]
     text = table(rows) or "This session has no tools."
     if denied:
@@ -110,9 +110,9 @@ def explain(
 ) -> None:
     """Show what every layer of the policy says of TOOL, or what would become of one call of it."""
     from retinue.core.errors import UsageError
-    from retinue.tools.tool_names import canonical
+    from retinue.tools.tool_names import canonical_name
 
-    name = canonical(tool)
+    name = canonical_name(tool)
     given = {option: value for option, value in about.items() if value is not None}
     if len(given) > 1:
         raise UsageError("Ask about one thing: --command, --commands-file, --url or --path.")
@@ -134,11 +134,11 @@ def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> No
     from retinue.core.errors import UsageError
     from retinue.runtime.explaining import every_tool
     from retinue.tools.policy import OWNER_TOOLS
-    from retinue.tools.tool_names import GROUPS, expand
+    from retinue.tools.tool_names import GROUPS, expand_names
 
     known = every_tool(standing.foundation)
     found = known.get(name)
-    if found is None and name not in {*expand(GROUPS), *OWNER_TOOLS}:
+    if found is None and name not in {*expand_names(GROUPS), *OWNER_TOOLS}:
         from difflib import get_close_matches
 
         near = get_close_matches(name, known, n=1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from retinue.core.keys import SessionKey
-from retinue.hooks.bus import Given, Point, Query
+from retinue.hooks.bus import HookAnswer, HookPoint, HookQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class Compacting:
     messages: tuple[str, ...] = ()
 
 
-BEFORE_PROMPT = Query[PromptDraft, PromptChange]("before_prompt_build", permission="prompt")
-BEFORE_MODEL = Query[ModelQuestion, ModelWish]("before_model_resolve", permission="model")
-BEFORE_COMPACTION = Point[Compacting]("before_compaction")
-AFTER_COMPACTION = Point[Compacting]("after_compaction")
+BEFORE_PROMPT = HookQuery[PromptDraft, PromptChange]("before_prompt_build", permission="prompt")
+BEFORE_MODEL = HookQuery[ModelQuestion, ModelWish]("before_model_resolve", permission="model")
+BEFORE_COMPACTION = HookPoint[Compacting]("before_compaction")
+AFTER_COMPACTION = HookPoint[Compacting]("after_compaction")
 
 
-def merge_changes(given: Sequence[Given[PromptChange]]) -> PromptChange:
+def merge_changes(given: Sequence[HookAnswer[PromptChange]]) -> PromptChange:
     """All wishes as one: of replacements the one with the highest priority wins, additions stand one after another."""
     values = [item.value for item in given]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.keys import SessionKey
-from retinue.hooks.bus import Point
+from retinue.hooks.bus import HookPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class CommandGiven:
     messages: tuple[str, ...] = ()
 
 
-MESSAGE_RECEIVED = Point[Inbound]("message_received")
-MESSAGE_SENDING = Point[Outbound]("message_sending")
-COMMAND = Point[CommandGiven]("command")
-SESSION_START = Point[SessionChange]("session_start")
-SESSION_END = Point[SessionChange]("session_end")
+MESSAGE_RECEIVED = HookPoint[Inbound]("message_received")
+MESSAGE_SENDING = HookPoint[Outbound]("message_sending")
+COMMAND = HookPoint[CommandGiven]("command")
+SESSION_START = HookPoint[SessionChange]("session_start")
+SESSION_END = HookPoint[SessionChange]("session_end")

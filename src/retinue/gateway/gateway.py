@@ -106,7 +106,7 @@ class Gateway:
         """Raise `Refused` where a command that an agent runs would act as the owner, by a token that it found."""
         if not principal.scopes & OWNER_SCOPES and not principal.vouches:
             return
-        if comes_from_command(scope, self.runtime.tools.commands.supervisors()):
+        if comes_from_command(scope, self.runtime.tools.commands.supervisor_pids()):
             log.warning("a command of an agent tried to use the gateway as %s", principal.name)
             raise Refused(
                 ErrorCode.FORBIDDEN,

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 E = TypeVar("E")
 R = TypeVar("R")
 
-DEFAULT_TIMEOUT = 15.0
+DEFAULT_TIMEOUT_SECONDS = 15.0
 
 
 class Vetoed(RetinueError):
@@ -28,7 +28,7 @@ class Vetoed(RetinueError):
 
 
 @dataclass(frozen=True)
-class Point(Generic[E]):
+class HookPoint(Generic[E]):
     """A moment at which subscribers are told of an `E` and may return a changed one."""
 
     name: str
@@ -36,7 +36,7 @@ class Point(Generic[E]):
 
 
 @dataclass(frozen=True)
-class Query(Generic[E, R]):
+class HookQuery(Generic[E, R]):
     """A moment at which subscribers, told of an `E`, may each give an `R`; the asker decides what to make of them.
 
     Only a subscriber with the `permission` is heard.
@@ -47,29 +47,29 @@ class Query(Generic[E, R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Given(Generic[R]):
+class HookAnswer(Generic[R]):
     """What one subscriber gave."""
 
-    registrant: Registrant
+    subscriber: Subscriber
     value: R
 
 
 @dataclass(frozen=True, slots=True)
-class Registrant:
+class Subscriber:
     """Who subscribed, and with what standing: a higher priority is asked first."""
 
     plugin: str
     priority: int = 0
     permissions: frozenset[str] = frozenset()
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[E]):
+class HookChange(Generic[E]):
     """What one subscriber made of an event, for the audit log."""
 
     point: str
-    registrant: Registrant
+    subscriber: Subscriber
     before: E
     after: E
 
@@ -77,23 +77,23 @@ class Change(Generic[E]):
 @dataclass(frozen=True, slots=True)
 class _Subscription:
     handler: Callable[[Any], Awaitable[Any]]
-    registrant: Registrant
+    subscriber: Subscriber
     order: int
 
 
 @dataclass(slots=True)
-class Bus:
+class HookBus:
     """Subscriptions by point."""
 
     _subscriptions: dict[str, tuple[_Subscription, ...]] = field(default_factory=dict)
 
     def subscribe(
-        self, point: Point[E] | Query[E, Any], handler: Callable[[E], Awaitable[Any]], registrant: Registrant
+        self, point: HookPoint[E] | HookQuery[E, Any], handler: Callable[[E], Awaitable[Any]], subscriber: Subscriber
     ) -> Callable[[], None]:
         """Call `handler` at every event of the point; the returned function ends that."""
         held = self._subscriptions.get(point.name, ())
-        mine = _Subscription(handler, registrant, len(held))
-        self._subscriptions[point.name] = tuple(sorted((*held, mine), key=lambda s: (-s.registrant.priority, s.order)))
+        mine = _Subscription(handler, subscriber, len(held))
+        self._subscriptions[point.name] = tuple(sorted((*held, mine), key=lambda s: (-s.subscriber.priority, s.order)))
 
         def unsubscribe() -> None:
             rest = tuple(s for s in self._subscriptions.get(point.name, ()) if s is not mine)
@@ -101,32 +101,32 @@ class Bus:
 
         return unsubscribe
 
-    async def fire(self, point: Point[E], event: E) -> tuple[E, tuple[Change[E], ...]]:
+    async def fire(self, point: HookPoint[E], event: E) -> tuple[E, tuple[HookChange[E], ...]]:
         """Tell the subscribers, highest priority first; each sees what the ones before it made of the event."""
-        changes: list[Change[E]] = []
+        changes: list[HookChange[E]] = []
         for subscription in self._subscriptions.get(point.name, ()):
             changed = await _call(point, subscription, event)
             if changed is not None and changed != event:
-                changes.append(Change(point.name, subscription.registrant, event, changed))
+                changes.append(HookChange(point.name, subscription.subscriber, event, changed))
                 event = changed
         return event, tuple(changes)
 
-    async def ask(self, query: Query[E, R], event: E) -> tuple[Given[R], ...]:
+    async def ask(self, query: HookQuery[E, R], event: E) -> tuple[HookAnswer[R], ...]:
         """What the subscribers give, highest priority first; one without the permission is not heard, and logged."""
-        given: list[Given[R]] = []
+        given: list[HookAnswer[R]] = []
         for subscription in self._subscriptions.get(query.name, ()):
-            who = subscription.registrant
+            who = subscription.subscriber
             if query.permission not in who.permissions:
                 log.warning("hook not heard: point=%s plugin=%s lacks %s", query.name, who.plugin, query.permission)
                 continue
-            value: R | None = await _call(Point(query.name), subscription, event)
+            value: R | None = await _call(HookPoint(query.name), subscription, event)
             if value is not None:
-                given.append(Given(who, value))
+                given.append(HookAnswer(who, value))
         return tuple(given)
 
 
-async def _call(point: Point[Any], subscription: _Subscription, event: Any) -> Any:
-    who = subscription.registrant
+async def _call(point: HookPoint[Any], subscription: _Subscription, event: Any) -> Any:
+    who = subscription.subscriber
     try:
         with anyio.fail_after(who.timeout):
             return await subscription.handler(event)

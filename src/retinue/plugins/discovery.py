@@ -23,7 +23,7 @@ class PluginError(RetinueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PluginCandidate:
     """A plugin that was found. `load` imports it and gives the object with its hooks."""
 
     name: str
@@ -31,13 +31,13 @@ class Candidate:
     load: Callable[[], object]
 
 
-def find_plugins(paths: Iterable[Path]) -> Iterator[Candidate]:
+def find_plugins(paths: Iterable[Path]) -> Iterator[PluginCandidate]:
     """Every plugin there is: those of `paths` in their order, then the installed ones by name."""
     for path in paths:
         yield from _find_at(path)
     for entry in _installed():
         origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
-        yield Candidate(entry.name, origin, entry.load)
+        yield PluginCandidate(entry.name, origin, entry.load)
 
 
 @cache
@@ -46,7 +46,7 @@ def _installed() -> tuple[EntryPoint, ...]:
     return tuple(sorted(entry_points(group=NAME), key=lambda entry: entry.name))
 
 
-def _find_at(path: Path) -> Iterator[Candidate]:
+def _find_at(path: Path) -> Iterator[PluginCandidate]:
     """The plugin in a file or package; of another folder, those in the files and packages in it."""
     if path.is_dir() and not _is_package(path):
         for child in sorted(path.iterdir()):
@@ -56,8 +56,8 @@ def _find_at(path: Path) -> Iterator[Candidate]:
     yield _at(path)
 
 
-def _at(path: Path) -> Candidate:
-    return Candidate(path.stem, str(path), partial(_load_at, path))
+def _at(path: Path) -> PluginCandidate:
+    return PluginCandidate(path.stem, str(path), partial(_load_at, path))
 
 
 def _is_package(path: Path) -> bool:

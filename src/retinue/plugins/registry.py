@@ -14,7 +14,7 @@ import pluggy
 from retinue.config.sections.gateway import PluginEntry, PluginsSettings
 from retinue.core.extension import EngineFactory, HookSpec, Lazy, ProviderFactory, SkillRoot, ToolFactory
 from retinue.plugins import builtin
-from retinue.plugins.discovery import Candidate, PluginError, find_plugins
+from retinue.plugins.discovery import PluginCandidate, PluginError, find_plugins
 from retinue.plugins.hookspecs import NAME, Hooks
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class DoublyRegistered(PluginError):
+class DuplicateRegistration(PluginError):
     """Two plugins registered the same name."""
 
 
@@ -47,7 +47,7 @@ class PluginFacts:
 
 
 @dataclass(slots=True)
-class Registry:
+class PluginRegistry:
     """Everything that can be used, by name."""
 
     tools: dict[str, ToolFactory] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Registry:
     plugins: list[PluginFacts] = field(default_factory=list)
     """Every plugin that was found, in the order in which they were asked."""
 
-    def take_over(self, added: Registry) -> None:
+    def take_over(self, added: PluginRegistry) -> None:
         """Add what one plugin registered, all of it or nothing."""
         for mine, theirs in (
             (self.tools, added.tools),
@@ -67,7 +67,7 @@ class Registry:
         ):
             for name in theirs:
                 if name in mine:
-                    raise DoublyRegistered(f"it registers '{name}', which exists already")
+                    raise DuplicateRegistration(f"it registers '{name}', which exists already")
         self.tools |= added.tools
         self.providers |= added.providers
         self.engines |= added.engines
@@ -95,7 +95,7 @@ class Registry:
 class _PluginRegistrar:
     """A registry as one plugin sees it: what it adds carries the plugin's name."""
 
-    registry: Registry
+    registry: PluginRegistry
     plugin: str
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -116,13 +116,13 @@ class _PluginRegistrar:
 
     def _add(self, table: dict[str, T], name: str, value: T) -> None:
         if name in table:
-            raise DoublyRegistered(f"it registers '{name}' twice")
+            raise DuplicateRegistration(f"it registers '{name}' twice")
         table[name] = value
 
 
-def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> Registry:
+def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> PluginRegistry:
     """Ask the built-in plugin, then every one that the owner lets in; a failing plugin is told and the others load."""
-    registry = Registry()
+    registry = PluginRegistry()
     builtin.retinue_register(_PluginRegistrar(registry, "retinue"))
     if not settings.enabled:
         return registry
@@ -130,7 +130,9 @@ def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> Regi
     for found in find_plugins(paths):
         first = origins.setdefault(found.name, found.origin)
         reason = (
-            why_off(found.name, settings) if first == found.origin else f"{first} has the same name and comes first"
+            disabled_reason(found.name, settings)
+            if first == found.origin
+            else f"{first} has the same name and comes first"
         )
         if reason:
             registry.plugins.append(PluginFacts(found.name, found.origin, PluginState.OFF, reason))
@@ -139,7 +141,7 @@ def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> Regi
     return registry
 
 
-def why_off(name: str, settings: PluginsSettings) -> str | None:
+def disabled_reason(name: str, settings: PluginsSettings) -> str | None:
     """Why the owner does not want a plugin to be used; None where it is."""
     entry = settings.entries.get(name)
     if name in settings.deny:
@@ -151,7 +153,7 @@ def why_off(name: str, settings: PluginsSettings) -> str | None:
     return None
 
 
-def _ask(found: Candidate, registry: Registry, entry: PluginEntry) -> PluginFacts:
+def _ask(found: PluginCandidate, registry: PluginRegistry, entry: PluginEntry) -> PluginFacts:
     """Let a plugin register its things."""
     try:
         plugins = pluggy.PluginManager(NAME)
@@ -159,7 +161,7 @@ def _ask(found: Candidate, registry: Registry, entry: PluginEntry) -> PluginFact
         plugins.register(found.load(), found.name)
         if not plugins.hook.retinue_register.get_hookimpls():
             raise PluginError("it has no function `retinue_register` with the mark `hookimpl`")
-        added = Registry()
+        added = PluginRegistry()
         plugins.hook.retinue_register(register=_PluginRegistrar(added, found.name, entry.config))
         registry.take_over(added)
     except Exception as error:  # border: a plugin is foreign code

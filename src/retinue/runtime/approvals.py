@@ -14,7 +14,7 @@ from retinue.core.events import Emit
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rulebook import ConfiguredRulebook
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.tools.approvals.broker import ApprovalBook, Approver
+from retinue.tools.approvals.broker import ApprovalBroker, Approver
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Permissions:
     """What people are asked and what they allowed: open questions and the rules for commands."""
 
     foundation: Foundation
-    approvals: ApprovalBook
+    approvals: ApprovalBroker
     rulebook: ConfiguredRulebook
 
     def renewed(self, foundation: Foundation) -> Permissions:
@@ -57,7 +57,7 @@ def open_permissions(foundation: Foundation, database: Database | None = None) -
             database.close()
         return
     audit, clock = foundation.audit, foundation.clock
-    book = ApprovalBook(database, audit, clock, foundation.home.path / "presence")
+    book = ApprovalBroker(database, audit, clock, foundation.home.path / "presence")
     try:
         yield Permissions(foundation, book, ConfiguredRulebook(foundation.config, database, audit, clock))
     finally:

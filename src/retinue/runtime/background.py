@@ -8,13 +8,13 @@ from retinue.core.messages import text_of
 from retinue.security.content import Source as ContentSource
 from retinue.security.content import sanitise_line, wrap_untrusted
 from retinue.security.literals import literal
-from retinue.toolkit.processes.exec_tool import describe_end
+from retinue.toolkit.processes.exec_tool import format_end
 from retinue.toolkit.processes.launch import CommandEnd
 
 
 def announce(end: CommandEnd) -> Inbound:
     """The message that tells of a command's end, with what it printed marked as foreign."""
-    told = text_of(describe_end(end, end.output).content)
+    told = text_of(format_end(end, end.output).content)
     command = sanitise_line(literal(end.command))
     label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
     text = f"{label}\n{wrap_untrusted(told, ContentSource.COMMAND, new_id=random_id, warn=False)}"

@@ -31,19 +31,19 @@ from retinue.security.secrets import Secrets
 from retinue.sessions.session import Session, folder_of
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
-from retinue.toolkit.files.paths import locate_readable, locate_writable, told
-from retinue.toolkit.processes.approval import assess
+from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
+from retinue.toolkit.processes.approval import assess_launch
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.environment import base_environment
-from retinue.toolkit.processes.exec_tool import ExecArguments, enclose, make_wish, opened_folder
-from retinue.tools.elevated import Elevation, lift_rules
-from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
-from retinue.tools.shell.allowlist import FixedRules
-from retinue.tools.shell.decision import Allow, Consult, Deny
+from retinue.toolkit.processes.exec_tool import ExecArguments, enclose, make_launch_request, open_workdir
+from retinue.tools.elevated import Elevation, elevate_rules
+from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
+from retinue.tools.shell.allowlist import FixedCommandRules
+from retinue.tools.shell.decision import Allow, Deny, NeedsApproval
 from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import Toolset
 
-_EFFECTS = {Allow: Effect.ALLOW, Consult: Effect.ASK, Deny: Effect.DENY}
+_EFFECTS = {Allow: Effect.ALLOW, NeedsApproval: Effect.ASK, Deny: Effect.DENY}
 
 READING = frozenset({"read", "image"})
 WRITING = frozenset({"write", "edit", "apply_patch"})
@@ -73,12 +73,12 @@ class Standing:
     below: str = ""
     """The folder of the workspace that the session is kept to."""
 
-    def judge_tool(self, tool: str, *, owner_only: bool = False) -> Decision:
-        return decide(tool, self.layers, owner_only=owner_only)
+    def judge_tool(self, tool: str, *, owner_only: bool = False) -> ToolDecision:
+        return decide_tool(tool, self.layers, owner_only=owner_only)
 
-    def judge_listed(self, tool: str, *, owner_only: bool = False) -> Decision:
+    def judge_listed(self, tool: str, *, owner_only: bool = False) -> ToolDecision:
         """Whether the session's list has a tool, whoever calls it."""
-        return decide(tool, replace(self.layers, caller=None), owner_only=owner_only)
+        return decide_tool(tool, replace(self.layers, caller=None), owner_only=owner_only)
 
     @contextmanager
     def commands(self) -> Iterator[Callable[[str], Explained]]:
@@ -89,10 +89,10 @@ class Standing:
         sandboxes = make_sandboxes(foundation)
         confinement = sandboxes.confine(self.session) if self.elevated is Elevation.OFF else None
         with _standing_root(foundation, agent, confinement) as root, _open_rulebook(foundation) as rulebook:
-            rules = lift_rules(rulebook.rules(agent), self.elevated)
+            rules = elevate_rules(rulebook.rules(agent), self.elevated)
             context = ToolContext(agent, self.session, RunId(""), "", root, owner=False, elevated=self.elevated)
             workdir = self.below if self.below and (root.path / self.below).is_dir() else "."
-            with opened_folder(context, workdir) as folder:
+            with open_workdir(context, workdir) as folder:
                 try:
                     enclosure = None if confinement is None else enclose(sandboxes, context, workdir)
                 except ToolFailed as failure:
@@ -102,8 +102,8 @@ class Standing:
 
                 def judge(text: str) -> Explained:
                     call = ExecArguments(command=text, workdir=workdir)
-                    wish = make_wish(call, context, folder, settings, base, rules, enclosure)
-                    _, decision = assess(wish, rules, root)
+                    wish = make_launch_request(call, context, folder, settings, base, rules, enclosure)
+                    _, decision = assess_launch(wish, rules, root)
                     segments = [list(argv) for argv in decision.segments]
                     effect = _EFFECTS[type(decision)]
                     return self._under_policy("exec", effect, decision.because, {"segments": segments})
@@ -141,7 +141,7 @@ class Standing:
 
 def _find_readable(context: ToolContext, path: str) -> tuple[str, str]:
     root, relative = locate_readable(context, path)
-    with told():
+    with storage_errors_explained():
         there = root.identify(relative) is not None
     where = "the workspace" if root is context.root else str(root.path)
     return str(root.path / relative), f"it is in {where}" + ("" if there else ", where nothing of that name is yet")
@@ -149,7 +149,7 @@ def _find_readable(context: ToolContext, path: str) -> tuple[str, str]:
 
 def _find_writable(context: ToolContext, path: str) -> tuple[str, str]:
     root, relative = locate_writable(context, path)
-    with told():
+    with storage_errors_explained():
         root.check_write(relative)
     where = "the workspace" if root is context.root else str(root.path)
     return str(root.path / relative), f"it is in {where} and no control file"
@@ -226,4 +226,4 @@ def every_tool(foundation: Foundation) -> Toolset:
     """All tools there are, made to be looked at and not to be run."""
     secrets = Secrets(foundation.environment, foundation.redactor)
     table = CommandTable(foundation.clock, random_id)
-    return make_tools(foundation, table, Board(), secrets, FixedRules()).toolset
+    return make_tools(foundation, table, Board(), secrets, FixedCommandRules()).toolset

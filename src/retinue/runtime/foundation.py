@@ -16,7 +16,7 @@ from retinue.config.variables import declared_variables
 from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
-from retinue.plugins.registry import Registry, load_registry
+from retinue.plugins.registry import PluginRegistry, load_registry
 from retinue.runtime.discretion import known_secrets
 from retinue.security.logs import tune_console, tune_logs
 from retinue.security.redaction import Redactor
@@ -35,7 +35,7 @@ class Foundation:
     home: Home
     loaded: LoadedConfig
     environment: Mapping[str, str]
-    registry: Registry
+    registry: PluginRegistry
     clock: Clock = field(default_factory=SystemClock)
     programs: Programs = field(default_factory=Programs)
     inherited: Mapping[str, str] = field(default_factory=dict)

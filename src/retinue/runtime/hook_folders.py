@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from retinue.agent.points import TURN_END, TurnEnd
+from retinue.agent.hook_points import TURN_END, TurnEnded
 from retinue.automation.hook_folders import (
     BOOTSTRAP as BOOTSTRAP_EVENT,
 )
@@ -35,7 +35,7 @@ from retinue.dispatch.points import (
     CommandGiven,
     SessionChange,
 )
-from retinue.hooks.bus import Bus, Registrant
+from retinue.hooks.bus import HookBus, Subscriber
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import is_trusted, locate_workspace
 from retinue.sessions.reset import ResetReason
@@ -46,7 +46,7 @@ from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 
 log = logging.getLogger(__name__)
 
-SELF = Registrant("hook-folders", timeout=60.0)
+SELF = Subscriber("hook-folders", timeout=60.0)
 BUNDLED = Path(__file__).parent.parent / "automation" / "bundled"
 ON_BY_ITSELF = frozenset({"boot-md"})
 """Bundled hooks that need nobody to switch them on."""
@@ -173,7 +173,7 @@ class HookFolders:
             log.warning("%s", error)
             return HookReply()
 
-    def listen(self, bus: Bus) -> None:
+    def listen(self, bus: HookBus) -> None:
         """Hear of what happens in sessions."""
         bus.subscribe(MESSAGE_RECEIVED, self._received, SELF)
         bus.subscribe(MESSAGE_SENDING, self._sent, SELF)
@@ -204,7 +204,7 @@ class HookFolders:
     async def _ended(self, event: SessionChange) -> None:
         await self.tell("session:end", event.session, sessionId=event.session_id, reason=event.reason)
 
-    async def _turn_over(self, event: TurnEnd) -> None:
+    async def _turn_over(self, event: TurnEnded) -> None:
         await self.tell("agent:turn-end", event.session, status=event.finished.status.value)
 
     async def _compacting(self, name: str, event: Compacting) -> Compacting:

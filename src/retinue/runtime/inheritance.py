@@ -17,7 +17,7 @@ from retinue.security.literals import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.forking import fork, messages_of
 from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, folder_of
-from retinue.toolkit.files.paths import is_control_path, locate
+from retinue.toolkit.files.paths import is_control_path, locate_in_workspace
 
 _CONTROLLING = ("handler.py", "hook/handler.py")
 """What would be a control file in a folder that decides by its name what runs; seen from inside, it would not be."""
@@ -63,7 +63,7 @@ def _folder(runtime: Runtime, order: SpawnOrder, inherited: str, child: SessionK
     try:
         room = runtime.agent(child.agent).room
         with working_root(room, child).enter(inherited or ".") as root:
-            inside = locate(root, order.workspace)
+            inside = locate_in_workspace(root, order.workspace)
             root.enter(inside).close()
     except (StorageError, ToolFailed, SandboxUnavailable) as error:
         raise SpawnRefused(f"A sub-agent cannot work in '{literal(order.workspace, 80)}': {error}") from error

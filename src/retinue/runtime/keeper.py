@@ -22,7 +22,7 @@ from retinue.core.messages import AssistantMessage, Message, is_tainted, said
 from retinue.core.model import Failed, Finished, ModelRef, ModelRequest, Thought, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.silence import is_silent
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.runtime.confinement import may_write_notes
 from retinue.runtime.memories import Memories
 from retinue.runtime.models import ModelAccess
@@ -79,7 +79,7 @@ class SessionKeeper:
     emit: Emit
     local_time: Callable[[], datetime]
     redact: Redact
-    bus: Bus
+    bus: HookBus
     memories: Memories
 
     async def prepare(self) -> ModelRequest:

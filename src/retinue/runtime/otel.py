@@ -87,7 +87,7 @@ class OtelTurn:
 
         emit = self._hearing(parts.emit)
         return replace(
-            parts, stream=stream, emit=emit, bench=replace(parts.bench, emit=self._hearing(parts.bench.emit))
+            parts, stream=stream, emit=emit, calls=replace(parts.calls, emit=self._hearing(parts.calls.emit))
         )
 
     def end(self, finished: TurnFinished) -> None:

@@ -23,7 +23,7 @@ from retinue.core.model import ModelInfo, Thought, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.providers.resolve import Choice
 from retinue.runtime.approvals import Permissions
 from retinue.runtime.foundation import Foundation
@@ -65,7 +65,7 @@ class AgentParts:
     access: ModelAccess
     store: SessionStore
     tools: SessionTools
-    bus: Bus
+    bus: HookBus
     engine: ContextEngine
     inbox: Inbox
     lanes: Lanes
@@ -177,11 +177,11 @@ class Planner:
             try:
                 wish = self.parts.access.resolve(given.value.model)
             except UsageError as error:
-                log.warning("plugin %s wants a model that is none: %s", given.registrant.plugin, error)
+                log.warning("plugin %s wants a model that is none: %s", given.subscriber.plugin, error)
                 continue
             details = {"session": str(self.key), "before": question.model, "after": str(wish)}
-            self.parts.audit.record("model_change", f"plugin:{given.registrant.plugin}", details)
-            return Choice(wish, f"the plugin {given.registrant.plugin} chose it", how_to_change="/model default")
+            self.parts.audit.record("model_change", f"plugin:{given.subscriber.plugin}", details)
+            return Choice(wish, f"the plugin {given.subscriber.plugin} chose it", how_to_change="/model default")
         return choice
 
     async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
@@ -196,7 +196,7 @@ class Planner:
             ),
             turn=change_turn(prompt.turn, before=change.before_message, after=change.after_message),
         )
-        who = ", ".join(f"plugin:{item.registrant.plugin}" for item in given)
+        who = ", ".join(f"plugin:{item.subscriber.plugin}" for item in given)
         diff = list(unified_diff(prompt.system.text.splitlines(), changed.system.text.splitlines(), lineterm="", n=0))
         details = {"session": str(self.key), "diff": diff, "turn": change.before_message or change.after_message}
         self.parts.audit.record("prompt_change", who, details)

@@ -34,7 +34,7 @@ from retinue.context.prompt.owners import OwnerDisplay, show_owners
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.runtime.confinement import describe_sandbox
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import AgentRoom, docs_folder
@@ -84,7 +84,7 @@ class AgentPrompt:
     catalog: Catalog
 
 
-async def build_prompt(room: AgentRoom, order: PromptOrder, bus: Bus) -> AgentPrompt:
+async def build_prompt(room: AgentRoom, order: PromptOrder, bus: HookBus) -> AgentPrompt:
     """The prompt of a session of this agent, from what is on disk now."""
     files = await _read_files(room, order, bus)
     catalog = room.skill_catalog()
@@ -98,7 +98,7 @@ async def build_prompt(room: AgentRoom, order: PromptOrder, bus: Bus) -> AgentPr
     )
 
 
-async def _read_files(room: AgentRoom, order: PromptOrder, bus: Bus) -> tuple[InjectedFile, ...]:
+async def _read_files(room: AgentRoom, order: PromptOrder, bus: HookBus) -> tuple[InjectedFile, ...]:
     if order.mode is Mode.NONE:
         return ()
     audience = audience_of(order.session.kind, minimal=order.mode is Mode.MINIMAL)

@@ -20,8 +20,8 @@ from retinue.runtime.policy import elevation_gates, elevation_of, is_sandboxed, 
 from retinue.runtime.rooms import AgentRoom
 from retinue.sessions.entries import SettingChanged
 from retinue.sessions.session import ELEVATED, folder_of
-from retinue.tools.elevated import Elevation, Gate, Sender, refuse_elevation
-from retinue.tools.policy import ELEVATED_TOOLS, Decision, Effect, Layers
+from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, elevation_objection
+from retinue.tools.policy import ELEVATED_TOOLS, Effect, Layers, ToolDecision
 from retinue.tools.tool import ToolContext
 
 DENIED = "tool_denied"
@@ -57,7 +57,7 @@ class Rights:
         parts = self.parts
         return session_layers(parts.foundation.config, parts.room.settings, self.key, ModelRef.parse(model))
 
-    def watch(self, call: ToolCall, decision: Decision) -> None:
+    def watch(self, call: ToolCall, decision: ToolDecision) -> None:
         """Keep in the audit log what was refused, and what ran with more rights than the session has by itself."""
         used = self.elevated is not Elevation.OFF and call.name in ELEVATED_TOOLS
         if not decision.denied and not used:
@@ -156,10 +156,10 @@ def change_elevation(parts: AgentParts, key: SessionKey, inbound: Inbound, level
     return _spell_elevation(now, sandboxed=is_sandboxed(settings, key))
 
 
-def _refuse_change(inbound: Inbound, gates: tuple[Gate, ...]) -> str | None:
+def _refuse_change(inbound: Inbound, gates: tuple[ElevationRule, ...]) -> str | None:
     if inbound.source is not Source.CHAT:
         return "only a person's own message changes it"
-    return refuse_elevation(Sender(inbound.sender, inbound.channel, inbound.owner), gates)
+    return elevation_objection(MessageSender(inbound.sender, inbound.channel, inbound.owner), gates)
 
 
 def _spell_elevation(level: Elevation, *, sandboxed: bool) -> str:

@@ -24,13 +24,13 @@ from retinue.security.redaction import redact_everything
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.tools.approvals.broker import Approver, NotAnApprover
-from retinue.tools.approvals.store import make_code
+from retinue.tools.approvals.store import generate_code
 from retinue.tools.shell.allowlist import (
     DEFAULT_SAFE_BINS,
     ArgvPattern,
     AskWhen,
     CommandRules,
-    SafeBinProfile,
+    SafeBinSpec,
     Security,
 )
 
@@ -137,7 +137,7 @@ class ConfiguredRulebook:
         bins = self._skill_bins(agent) if merged.auto_allow_skills else frozenset()
         return make_rules(merged, (*self._configured(agent), *_readable(remembered)), bins)
 
-    def used(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
+    def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
         """Record that a pattern let a command run; where that cannot be kept, the command runs all the same."""
         values = (agent, str(pattern), format_moment(self._clock.now()), _kept(command))
         try:
@@ -146,7 +146,7 @@ class ConfiguredRulebook:
         except StorageError as error:
             log.warning("the use of `%s` was not recorded: %s", pattern, error)
 
-    def remember(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
+    def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
         """Allow these from now on, because a person said so; where that cannot be kept, they will be asked again."""
         try:
             for pattern in patterns:
@@ -192,9 +192,9 @@ class ConfiguredRulebook:
 
     def _add(self, agent: AgentId, pattern: ArgvPattern, command: str, by: str) -> None:
         with self._database.change() as base:
-            code = make_code()
+            code = generate_code()
             while base.execute(_HAS, (code,)).fetchone() is not None:
-                code = make_code(len(code) + 1)
+                code = generate_code(len(code) + 1)
             values = (code, agent, str(pattern), format_moment(self._clock.now()), by, _kept(command))
             if base.execute(_ADD, values).rowcount == 1:
                 details = {"agent": agent, "pattern": str(pattern), "id": code}
@@ -252,8 +252,8 @@ def make_rules(
     )
 
 
-def _profile(settings: ProfileSettings) -> SafeBinProfile:
-    return SafeBinProfile(
+def _profile(settings: ProfileSettings) -> SafeBinSpec:
+    return SafeBinSpec(
         min_positional=settings.min_positional,
         max_positional=settings.max_positional,
         allowed_flags=frozenset(settings.allowed_flags),

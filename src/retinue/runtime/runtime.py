@@ -28,7 +28,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.dispatch.inbox import Inbox, Waiting
 from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.dispatch.outbox import Outbox
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.providers.registry import Providers
 from retinue.runtime.approvals import Permissions, open_permissions
 from retinue.runtime.background import announce
@@ -77,7 +77,7 @@ class Runtime:
     foundation: Foundation
     providers: Providers
     secrets: Secrets
-    bus: Bus
+    bus: HookBus
     tools: SessionTools
     inbox: Inbox
     lanes: Lanes

@@ -20,8 +20,8 @@ from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.tool_search import search_tools
-from retinue.tools.policy import Layers, decide
-from retinue.tools.shell.allowlist import Rulebook
+from retinue.tools.policy import Layers, decide_tool
+from retinue.tools.shell.allowlist import CommandRuleStore
 from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
 
@@ -47,10 +47,12 @@ class SessionTools:
 
     def _select(self, layers: Layers) -> Iterator[Tool[Any]]:
         left = Toolset(
-            tool for tool in self.toolset.values() if not decide(tool.name, layers, owner_only=tool.owner_only).denied
+            tool
+            for tool in self.toolset.values()
+            if not decide_tool(tool.name, layers, owner_only=tool.owner_only).denied
         )
         yield from left.values()
-        yield from (tool for tool in search_tools(left) if not decide(tool.name, layers).denied)
+        yield from (tool for tool in search_tools(left) if not decide_tool(tool.name, layers).denied)
 
     def cap_for(self, room: AgentRoom, model: ModelInfo) -> Callable[[str], str]:
         """What shortens a tool's result to what the model can take."""
@@ -79,7 +81,7 @@ class SessionTools:
 
 
 def make_tools(
-    foundation: Foundation, commands: CommandTable, board: Board, secrets: Secrets, rulebook: Rulebook
+    foundation: Foundation, commands: CommandTable, board: Board, secrets: Secrets, rulebook: CommandRuleStore
 ) -> SessionTools:
     """Ask every registered family for its tools."""
     parts = ToolParts(

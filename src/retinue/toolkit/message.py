@@ -12,7 +12,7 @@ from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin, PeerKind
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.taint import agree_if_tainted
+from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
@@ -78,7 +78,7 @@ def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:
                 raise ToolFailed("Only the owner's messages may set off messages to other chats.")
             if elsewhere:
                 facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
-                await agree_if_tainted("message", f"Send a message to {order.to.peer}", facts, context)
+                await require_approval_if_tainted("message", f"Send a message to {order.to.peer}", facts, context)
             return ToolOutput.of(messenger().send(order, context.session))
         except ToolFailed:
             raise

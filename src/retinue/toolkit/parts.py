@@ -15,7 +15,7 @@ from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.sessions.board import SessionBoard
 from retinue.toolkit.sessions.delegation import OpenCompany
 from retinue.toolkit.settings import ToolsSettings
-from retinue.tools.shell.allowlist import FixedRules, Rulebook
+from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
 
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import OpenSteward
@@ -42,5 +42,5 @@ class ToolParts:
     messenger: OpenMessenger | None = None
     steward: OpenSteward | None = None
     secrets: Secrets = field(default_factory=Secrets)
-    rulebook: Rulebook = field(default_factory=FixedRules)
+    rulebook: CommandRuleStore = field(default_factory=FixedCommandRules)
     sandboxes: Sandboxes | None = None

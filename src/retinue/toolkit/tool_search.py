@@ -10,17 +10,17 @@ from pydantic import Field
 
 from retinue.core.errors import ToolFailed
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
-from retinue.tools.tool_names import CALL, SEARCH
+from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH
 from retinue.tools.toolset import Toolset
 
-MOST_FOUND = 5
+MAX_RESULTS = 5
 
 
-class SearchArguments(Arguments):
+class ToolSearchArguments(Arguments):
     query: str = Field(min_length=1, max_length=200, description="name or words")
 
 
-class CallArguments(Arguments):
+class ToolCallArguments(Arguments):
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
 
@@ -30,30 +30,30 @@ def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:
     if not toolset.deferred:
         return ()
 
-    async def search(arguments: SearchArguments, context: ToolContext) -> ToolOutput:
+    async def search(arguments: ToolSearchArguments, context: ToolContext) -> ToolOutput:
         found = find_deferred(toolset, arguments.query)
         if not found:
             names = ", ".join(tool.name for tool in toolset.deferred)
             return ToolOutput.of(f"Nothing matches '{arguments.query}'. Deferred tools: {names}.")
         return ToolOutput.of("\n\n".join(map(describe_tool, found)))
 
-    async def call(arguments: CallArguments, context: ToolContext) -> ToolOutput:
+    async def call(arguments: ToolCallArguments, context: ToolContext) -> ToolOutput:
         """The loop judges and runs such a call as the tool it names, so nothing is left to do here."""
-        raise ToolFailed(f"There is no tool `{arguments.name}` to run like this. Look it up with {SEARCH}.")
+        raise ToolFailed(f"There is no tool `{arguments.name}` to run like this. Look it up with {TOOL_SEARCH}.")
 
     return (
         Tool(
-            name=SEARCH,
+            name=TOOL_SEARCH,
             summary="Look up deferred tools",
             description="Find deferred tools; gives their schemas.",
-            arguments=SearchArguments,
+            arguments=ToolSearchArguments,
             run=search,
         ),
         Tool(
-            name=CALL,
+            name=TOOL_CALL,
             summary="Run a deferred tool",
             description="Run a deferred tool.",
-            arguments=CallArguments,
+            arguments=ToolCallArguments,
             run=call,
             parallel=False,
         ),
@@ -65,7 +65,7 @@ def find_deferred(toolset: Toolset, query: str) -> list[Tool[Any]]:
     words = re.findall(r"[a-z0-9]+", query.lower())
     scored = [(_score(tool, query.strip().lower(), words), tool) for tool in toolset.deferred]
     ranked = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
-    return [tool for _, tool in ranked[:MOST_FOUND]]
+    return [tool for _, tool in ranked[:MAX_RESULTS]]
 
 
 def _score(tool: Tool[Any], query: str, words: list[str]) -> int:

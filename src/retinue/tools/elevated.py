@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from retinue.tools.shell.allowlist import AskWhen, CommandRules, Security
 
-EVERYBODY = "*"
+ANYONE = "*"
 
 
 class Elevation(StrEnum):
@@ -21,7 +21,7 @@ class Elevation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class MessageSender:
     """Who wrote a message, as the channel vouches for it; `id` is None where several people did, or nobody is known."""
 
     id: str | None
@@ -30,7 +30,7 @@ class Sender:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class ElevationRule:
     """One place of the configuration that says who may elevate.
 
     `allow_from` lists senders by channel, `*` being every channel; None leaves the choice to the other gates.
@@ -41,7 +41,7 @@ class Gate:
     allow_from: Mapping[str, tuple[str, ...]] | None = field(default_factory=dict)
 
 
-def refuse_elevation(sender: Sender, gates: Iterable[Gate]) -> str | None:
+def elevation_objection(sender: MessageSender, gates: Iterable[ElevationRule]) -> str | None:
     """Why a sender may not elevate; None where every gate lets them pass. The owner needs to stand on no list."""
     for gate in gates:
         if not gate.enabled:
@@ -51,24 +51,24 @@ def refuse_elevation(sender: Sender, gates: Iterable[Gate]) -> str | None:
     return None
 
 
-def grant(wanted: Elevation, sender: Sender, gates: Iterable[Gate]) -> Elevation:
+def grant_elevation(wanted: Elevation, sender: MessageSender, gates: Iterable[ElevationRule]) -> Elevation:
     """What holds for a sender's turn where `wanted` is set for the session."""
-    if wanted is Elevation.OFF or refuse_elevation(sender, gates) is not None:
+    if wanted is Elevation.OFF or elevation_objection(sender, gates) is not None:
         return Elevation.OFF
     return wanted
 
 
-def _is_listed(sender: Sender, allow_from: Mapping[str, tuple[str, ...]]) -> bool:
+def _is_listed(sender: MessageSender, allow_from: Mapping[str, tuple[str, ...]]) -> bool:
     channel = sender.channel.lower()
     listed = {
         _bare_id(entry, channel)
         for name, entries in allow_from.items()
-        if name.lower() in (channel, EVERYBODY)
+        if name.lower() in (channel, ANYONE)
         for entry in entries
     }
     if sender.id is None:
         return False
-    return EVERYBODY in listed or _bare_id(sender.id, channel) in listed
+    return ANYONE in listed or _bare_id(sender.id, channel) in listed
 
 
 def _bare_id(text: str, channel: str) -> str:
@@ -76,7 +76,7 @@ def _bare_id(text: str, channel: str) -> str:
     return text.strip().lower().removeprefix(f"{channel}:")
 
 
-def lift_rules(rules: CommandRules, level: Elevation) -> CommandRules:
+def elevate_rules(rules: CommandRules, level: Elevation) -> CommandRules:
     """The rules for commands under elevated mode; commands that are switched off stay off."""
     if level is Elevation.ASK:
         return replace(rules, ask=AskWhen.ALWAYS)

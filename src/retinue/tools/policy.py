@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from retinue.tools.elevated import Elevation
-from retinue.tools.tool_names import CALL, PROFILES, SEARCH, canonical, read_names
+from retinue.tools.tool_names import PROFILES, TOOL_CALL, TOOL_SEARCH, canonical_name, parse_tool_names
 
 OWNER_TOOLS = frozenset({"cron", "gateway", "nodes"})
 """Tools that act beyond the conversation they are called in: only the owner's messages may set them off."""
 
-ELEVATED_TOOLS = read_names(("group:runtime",))
+ELEVATED_TOOLS = parse_tool_names(("group:runtime",))
 """Tools that a sandbox confines, and that elevated mode therefore concerns."""
 
-_GATES = (SEARCH, CALL)
+_GATES = (TOOL_SEARCH, TOOL_CALL)
 
 
 class Effect(StrEnum):
@@ -87,7 +87,7 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LayerFinding:
     """What one layer says."""
 
     layer: Layer
@@ -96,41 +96,41 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ToolDecision:
     """Whether a tool may be used, why, by which layer, and what every layer said."""
 
     effect: Effect
     because: str
     layer: Layer
-    findings: tuple[Finding, ...]
+    findings: tuple[LayerFinding, ...]
 
     @property
     def denied(self) -> bool:
         return self.effect is Effect.DENY
 
 
-def decide(tool: str, layers: Layers, *, owner_only: bool = False) -> Decision:
+def decide_tool(tool: str, layers: Layers, *, owner_only: bool = False) -> ToolDecision:
     """Judge one tool; the strictest layer decides, and of equally strict ones the first gives the reason."""
-    name = canonical(tool)
+    name = canonical_name(tool)
     findings = tuple(_judge_layers(name, layers, owner_only=owner_only or name in OWNER_TOOLS))
     strictest = max(findings, key=lambda finding: _STRICTNESS.index(finding.effect))
-    return Decision(strictest.effect, strictest.because, strictest.layer, findings)
+    return ToolDecision(strictest.effect, strictest.because, strictest.layer, findings)
 
 
-_Said = tuple[Effect, str]
+_Verdict = tuple[Effect, str]
 
 
-def _judge_layers(tool: str, layers: Layers, *, owner_only: bool) -> Iterator[Finding]:
-    yield Finding(Layer.PROFILE, *_judge_profile(tool, layers.general))
-    yield Finding(Layer.ALLOW, *_judge_allow(tool, layers.general))
-    yield Finding(Layer.DENY, *_judge_deny(tool, layers.general))
-    yield Finding(Layer.OWNER, *_judge_owner(layers.caller, owner_only=owner_only))
-    yield Finding(Layer.PROVIDER, *_judge_provider(tool, layers.provider))
-    yield Finding(Layer.ELEVATED, *_judge_elevated(tool, layers.caller))
-    yield Finding(Layer.CONFINEMENT, *_judge_confinement(tool, layers))
+def _judge_layers(tool: str, layers: Layers, *, owner_only: bool) -> Iterator[LayerFinding]:
+    yield LayerFinding(Layer.PROFILE, *_judge_profile(tool, layers.general))
+    yield LayerFinding(Layer.ALLOW, *_judge_allow(tool, layers.general))
+    yield LayerFinding(Layer.DENY, *_judge_deny(tool, layers.general))
+    yield LayerFinding(Layer.OWNER, *_judge_owner(layers.caller, owner_only=owner_only))
+    yield LayerFinding(Layer.PROVIDER, *_judge_provider(tool, layers.provider))
+    yield LayerFinding(Layer.ELEVATED, *_judge_elevated(tool, layers.caller))
+    yield LayerFinding(Layer.CONFINEMENT, *_judge_confinement(tool, layers))
 
 
-def _judge_profile(tool: str, scopes: Scopes) -> _Said:
+def _judge_profile(tool: str, scopes: Scopes) -> _Verdict:
     """The last profile that is set holds; `alsoAllow` beside it or after it adds to it."""
     at = max((index for index, scope in enumerate(scopes) if scope.profile), default=None)
     if at is None:
@@ -146,7 +146,7 @@ def _judge_profile(tool: str, scopes: Scopes) -> _Said:
     return Effect.DENY, f"the profile `{profile}` of `{scopes[at].name}` does not have it"
 
 
-def _judge_allow(tool: str, scopes: Scopes) -> _Said:
+def _judge_allow(tool: str, scopes: Scopes) -> _Verdict:
     naming = [scope for scope in scopes if scope.allow]
     for scope in naming:
         if tool not in _GATES and not _includes(scope.allow, tool):
@@ -154,16 +154,16 @@ def _judge_allow(tool: str, scopes: Scopes) -> _Said:
     return Effect.ALLOW, "every list of allowed tools names it" if naming else "no list of allowed tools is set"
 
 
-def _judge_deny(tool: str, scopes: Scopes) -> _Said:
+def _judge_deny(tool: str, scopes: Scopes) -> _Verdict:
     for scope in scopes:
-        if tool in read_names(scope.deny):
+        if tool in parse_tool_names(scope.deny):
             return Effect.DENY, scope.why or f"`{scope.name}.deny` names it"
     return Effect.ALLOW, "no list of denied tools names it"
 
 
-def _judge_scopes(tool: str, scopes: Scopes) -> _Said:
+def _judge_scopes(tool: str, scopes: Scopes) -> _Verdict:
     """All that scopes say at once, for a layer that has a profile and lists of its own."""
-    judges: tuple[Callable[[str, Scopes], _Said], ...] = (_judge_deny, _judge_allow, _judge_profile)
+    judges: tuple[Callable[[str, Scopes], _Verdict], ...] = (_judge_deny, _judge_allow, _judge_profile)
     for judge in judges:
         effect, because = judge(tool, scopes)
         if effect is Effect.DENY:
@@ -171,7 +171,7 @@ def _judge_scopes(tool: str, scopes: Scopes) -> _Said:
     return Effect.ALLOW, f"nothing in {' and '.join(f'`{scope.name}`' for scope in scopes)} forbids it"
 
 
-def _judge_owner(caller: Caller | None, *, owner_only: bool) -> _Said:
+def _judge_owner(caller: Caller | None, *, owner_only: bool) -> _Verdict:
     if not owner_only:
         return Effect.ALLOW, "it is not reserved for the owner"
     if caller is None:
@@ -181,11 +181,11 @@ def _judge_owner(caller: Caller | None, *, owner_only: bool) -> _Said:
     return Effect.DENY, "it is only for the owner of this assistant"
 
 
-def _judge_provider(tool: str, scopes: Scopes) -> _Said:
+def _judge_provider(tool: str, scopes: Scopes) -> _Verdict:
     return _judge_scopes(tool, scopes) if scopes else (Effect.ALLOW, "nothing is set for the provider or model")
 
 
-_ELEVATED: dict[Elevation, _Said] = {
+_ELEVATED: dict[Elevation, _Verdict] = {
     Elevation.OFF: (Effect.ALLOW, "elevated mode is off: the sandbox settings hold"),
     Elevation.ON: (Effect.ALLOW, "elevated mode is on: it runs outside the sandbox"),
     Elevation.ASK: (Effect.ASK, "elevated mode is `ask`: it runs outside the sandbox after a person agreed"),
@@ -193,7 +193,7 @@ _ELEVATED: dict[Elevation, _Said] = {
 }
 
 
-def _judge_elevated(tool: str, caller: Caller | None) -> _Said:
+def _judge_elevated(tool: str, caller: Caller | None) -> _Verdict:
     if tool not in ELEVATED_TOOLS:
         return Effect.ALLOW, "elevated mode does not concern it"
     if caller is None:
@@ -201,7 +201,7 @@ def _judge_elevated(tool: str, caller: Caller | None) -> _Said:
     return _ELEVATED[caller.elevated]
 
 
-def _judge_confinement(tool: str, layers: Layers) -> _Said:
+def _judge_confinement(tool: str, layers: Layers) -> _Verdict:
     found = [_judge_scopes(tool, scopes) for scopes in (layers.sandbox, layers.subagent) if scopes]
     if not found:
         return Effect.ALLOW, "the session is neither sandboxed nor a sub-agent's"
@@ -210,5 +210,5 @@ def _judge_confinement(tool: str, layers: Layers) -> _Said:
 
 def _includes(names: tuple[str, ...], tool: str) -> bool:
     """Whether a list lets a tool in; whoever may write files may also patch them."""
-    listed = read_names(names)
+    listed = parse_tool_names(names)
     return tool in listed or (tool == "apply_patch" and "write" in listed)

@@ -51,26 +51,26 @@ PROFILES: dict[str, tuple[str, ...]] = {
 }
 """Sets of tools to start from; `sandboxed` is what a sandboxed session has unless it is told otherwise."""
 
-SEARCH, CALL = "tool_search", "tool_call"
+TOOL_SEARCH, TOOL_CALL = "tool_search", "tool_call"
 """The two tools that lead to deferred ones; they are no permission of their own."""
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     """A tool's own name, whatever case or alias it was called by."""
     lowered = name.strip().lower()
     return ALIASES.get(lowered, lowered)
 
 
-def expand(names: Iterable[str]) -> tuple[str, ...]:
+def expand_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names as patterns over tool names: groups opened, aliases replaced, lower case."""
     out: list[str] = []
     for name in names:
-        out += GROUPS.get(name.strip().lower()) or (canonical(name),)
+        out += GROUPS.get(name.strip().lower()) or (canonical_name(name),)
     return tuple(dict.fromkeys(out))
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ToolNameSet:
     """Expanded names, ready to be asked whether one of them stands for a tool."""
 
     exact: frozenset[str]
@@ -81,11 +81,11 @@ class Names:
 
 
 @lru_cache(maxsize=1024)
-def read_names(names: tuple[str, ...]) -> Names:
+def parse_tool_names(names: tuple[str, ...]) -> ToolNameSet:
     """What a list of the configuration stands for."""
-    expanded = expand(names)
+    expanded = expand_names(names)
     exact = frozenset(name for name in expanded if not _is_pattern(name))
-    return Names(exact, tuple(name for name in expanded if _is_pattern(name)))
+    return ToolNameSet(exact, tuple(name for name in expanded if _is_pattern(name)))
 
 
 def _is_pattern(name: str) -> bool:

@@ -11,7 +11,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
 from retinue.core.model import ToolSpec
 from retinue.tools.tool import Tool
-from retinue.tools.tool_names import ALIASES, CALL
+from retinue.tools.tool_names import ALIASES, TOOL_CALL
 
 
 class Toolset(Mapping[str, Tool[Any]]):
@@ -53,18 +53,18 @@ def unwrap_call(call: ToolCall) -> ToolCall:
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments)
-    if call.name != CALL or not isinstance(name, str) or not isinstance(arguments, Mapping):
+    if call.name != TOOL_CALL or not isinstance(name, str) or not isinstance(arguments, Mapping):
         return call
     return ToolCall(call.id, name, arguments, call.signature)
 
 
 _CHARS_PER_TOKEN = 4
 _WINDOW_SHARE = 0.3
-_LEAST_CHARS = 2_000
+_MIN_CHARS = 2_000
 _HEAD_SHARE = 0.7
 
 
-def result_room(window: int, override: int | None = None) -> int:
+def max_result_chars(window: int, override: int | None = None) -> int:
     """How many characters of one result a model with this window gets."""
     if window >= 200_000:
         ceiling = 64_000
@@ -73,12 +73,12 @@ def result_room(window: int, override: int | None = None) -> int:
     else:
         ceiling = 16_000
     share = int(window * _CHARS_PER_TOKEN * _WINDOW_SHARE)
-    return max(_LEAST_CHARS, min(share, override or ceiling))
+    return max(_MIN_CHARS, min(share, override or ceiling))
 
 
 def cap_output(text: str, window: int, override: int | None = None) -> str:
     """A result that fits: of a longer one the beginning and the end, with a note on what is missing."""
-    room = result_room(window, override)
+    room = max_result_chars(window, override)
     if len(text) <= room:
         return text
     head = int(room * _HEAD_SHARE)

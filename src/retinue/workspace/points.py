@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from retinue.core.keys import SessionKey
-from retinue.hooks.bus import Point
+from retinue.hooks.bus import HookPoint
 from retinue.workspace.bootstrap import WorkspaceFile
 
 
@@ -21,4 +21,4 @@ class BootstrapFiles:
     extra: tuple[str, ...] = ()
 
 
-BOOTSTRAP = Point[BootstrapFiles]("agent:bootstrap")
+BOOTSTRAP = HookPoint[BootstrapFiles]("agent:bootstrap")

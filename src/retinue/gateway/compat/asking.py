@@ -24,7 +24,7 @@ from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.agent import require_command_scope
 from retinue.runtime.openings import INSTRUCTIONS
 from retinue.sessions.entries import Body, Entry, MessageAdded
-from retinue.tools.tool_names import CALL, SEARCH, canonical
+from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH, canonical_name
 from retinue.wire.protocol import ErrorCode
 
 SESSION_HEADER = "x-retinue-session-key"
@@ -172,8 +172,8 @@ def _run_of(entry: Entry) -> RunId | None:
 
 
 def _has_tool(gateway: Gateway, name: str) -> bool:
-    own = canonical(name)
-    return own in (SEARCH, CALL) or own in gateway.runtime.tools.toolset
+    own = canonical_name(name)
+    return own in (TOOL_SEARCH, TOOL_CALL) or own in gateway.runtime.tools.toolset
 
 
 def _read_header(request: Request, name: str) -> str | None:

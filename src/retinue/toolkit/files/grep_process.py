@@ -1,9 +1,10 @@
-"""Finds lines by a regular expression, in a process that can be killed.
+"""The process that runs grep: it searches files by a regular expression and can be killed.
 
-A regular expression can take longer than anybody waits, and while one runs nothing else in its process does. So this
-file is started as a script: it reads a JSON header line and then files, each as a JSON line `[path, length]` followed
-by that many bytes. When it has read everything, or found enough and then exits with `FULL`, it prints the numbers of
-the files with matches as a JSON line, and the lines found; for what is no regular expression it prints why.
+Matching a regular expression can take exponential time and holds the interpreter lock, so it cannot be interrupted in
+our own process. This file is therefore started as a script and imports only the standard library. Its input is a JSON
+header line followed by files, each as a JSON line `[path, length]` and that many bytes. Its output is a JSON line with
+the numbers of the files that matched, followed by the matching lines. It exits with `LIMIT_REACHED` if it stopped at
+the limit, and with `BAD_PATTERN` and a reason as its output if the pattern is not valid.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ import re
 import sys
 from typing import BinaryIO
 
-FULL = 3
+LIMIT_REACHED = 3
 BAD_PATTERN = 4
-LONGEST_LINE = 2_000
+MAX_LINE_CHARS = 2_000
 SHOWN_CHARS = 400
 
 
 def search(text: str, path: str, pattern: re.Pattern[str], around: int, room: int) -> tuple[list[str], int]:
-    """The lines to show for one file, and how many matched; looking ends after `room` matches."""
+    """Return the lines to show for one file and the number of matches; stops after `room` matches."""
     lines = text.splitlines()
     hits: list[int] = []
     for number, line in enumerate(lines):
-        if pattern.search(line[:LONGEST_LINE]):
+        if pattern.search(line[:MAX_LINE_CHARS]):
             hits.append(number)
             if len(hits) == room:
                 break
@@ -47,7 +48,7 @@ def _shorten(line: str) -> str:
 
 
 def main(incoming: BinaryIO, outgoing: BinaryIO) -> int:
-    """Read files until there are no more, or enough was found."""
+    """Search files until the input ends or the limit is reached."""
     header = json.loads(incoming.readline())
     try:
         pattern = re.compile(header["pattern"], re.IGNORECASE if header["ignoreCase"] else 0)
@@ -65,10 +66,10 @@ def main(incoming: BinaryIO, outgoing: BinaryIO) -> int:
         files += [number] if count else []
         room -= count
         number += 1
-    incoming.close()  # whoever is still writing learns that it is enough
+    incoming.close()  # the writing process gets a broken pipe and stops
     outgoing.write("\n".join([json.dumps(files), *found]).encode("utf-8", "replace"))
     outgoing.flush()
-    return 0 if room > 0 else FULL
+    return 0 if room > 0 else LIMIT_REACHED
 
 
 if __name__ == "__main__":

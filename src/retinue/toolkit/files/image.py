@@ -8,8 +8,8 @@ from anyio import to_thread
 
 from retinue.core.errors import ToolFailed
 from retinue.core.messages import Text
-from retinue.toolkit.files.paths import locate_readable, told
-from retinue.toolkit.files.pictures import MAX_PICTURE_BYTES, as_image
+from retinue.toolkit.files.paths import locate_readable, storage_errors_explained
+from retinue.toolkit.files.pictures import MAX_PICTURE_BYTES, image_from_bytes
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
@@ -39,9 +39,9 @@ def image_tool() -> Tool[ImageArguments]:
 async def show_image(arguments: ImageArguments, context: ToolContext) -> ToolOutput:
     """Load a picture for the model to see."""
     root, relative = locate_readable(context, arguments.path)
-    with told():
+    with storage_errors_explained():
         read = await to_thread.run_sync(lambda: root.read(relative, max_bytes=MAX_PICTURE_BYTES))
-    image = as_image(read.data, arguments.path)
+    image = image_from_bytes(read.data, arguments.path)
     if image is None:
         raise ToolFailed(f"'{arguments.path}' is not a png, jpeg, gif or webp picture.")
     caption = f"{arguments.path}: {image.media_type}, {len(read.data):,} bytes."

@@ -13,13 +13,13 @@ from pydantic import Field
 
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
-from retinue.toolkit.files.patch_format import AddFile, Change, DeleteFile, UpdateFile, apply_hunks, parse_patch
-from retinue.toolkit.files.paths import locate_writable, told
-from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, encode, load
+from retinue.toolkit.files.patch_format import AddFile, DeleteFile, FileChange, UpdateFile, apply_hunks, parse_patch
+from retinue.toolkit.files.paths import locate_writable, storage_errors_explained
+from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, encode_utf8, load_bytes
 from retinue.toolkit.files.text import SourceText
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.provenance import note_move, note_write
-from retinue.toolkit.taint import agree_to_leave
+from retinue.toolkit.provenance import record_move, record_write
+from retinue.toolkit.taint import require_approval_outside
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
@@ -51,7 +51,7 @@ async def apply_patch(arguments: PatchArguments, context: ToolContext, *, worksp
     changes = parse_patch(arguments.input)
     find = partial(locate_writable, context, workspace_only=workspace_only)
     for change in changes:
-        await agree_to_leave("apply_patch", *find(change.path), context)
+        await require_approval_outside("apply_patch", *find(change.path), context)
     return await to_thread.run_sync(_apply, context, find, changes)
 
 
@@ -71,7 +71,7 @@ class _Step:
     note: Callable[[], None] = lambda: None
 
 
-def _apply(context: ToolContext, find: _Find, changes: tuple[Change, ...]) -> ToolOutput:
+def _apply(context: ToolContext, find: _Find, changes: tuple[FileChange, ...]) -> ToolOutput:
     steps: list[_Step] = []
     lines: list[str] = []
     for change in changes:
@@ -86,18 +86,18 @@ def _apply(context: ToolContext, find: _Find, changes: tuple[Change, ...]) -> To
     return ToolOutput.of("\n".join(lines))
 
 
-def _plan(context: ToolContext, find: _Find, change: Change) -> tuple[list[_Step], str]:
+def _plan(context: ToolContext, find: _Find, change: FileChange) -> tuple[list[_Step], str]:
     """The steps of a change and how to report it; nothing is written yet."""
     root, path = find(change.path)
     match change:
         case AddFile(text=text):
             _require_free(root, path)
-            data = encode(text)
-            note = partial(note_write, context, root, path, before="", after=text)
+            data = encode_utf8(text)
+            note = partial(record_write, context, root, path, before="", after=text)
             add = _Step(path, lambda: root.write(path, data, exclusive=True), lambda: root.remove(path), note)
             return [add], f"A {path}"
         case DeleteFile():
-            data = load(root, path, MAX_EDIT_BYTES)
+            data = load_bytes(root, path, MAX_EDIT_BYTES)
             return [_Step(path, lambda: root.remove(path), lambda: root.write(path, data))], f"D {path}"
         case UpdateFile():
             return _plan_update(context, find, change)
@@ -107,26 +107,26 @@ def _plan(context: ToolContext, find: _Find, change: Change) -> tuple[list[_Step
 
 def _plan_update(context: ToolContext, find: _Find, change: UpdateFile) -> tuple[list[_Step], str]:
     root, path = find(change.path)
-    before = load(root, path, MAX_EDIT_BYTES)
+    before = load_bytes(root, path, MAX_EDIT_BYTES)
     source = SourceText.decode(before, path)
     changed = apply_hunks(source.text, change.hunks, path)
     after = source.encode(changed)
     there, target = (root, path) if change.move_to is None else find(change.move_to)
     if there is not root:
         raise ToolFailed(f"'{change.move_to}' is not in the same place as '{path}'. Add the new file, delete the old.")
-    note = partial(note_write, context, root, target, before=source.text, after=changed)
+    note = partial(record_write, context, root, target, before=source.text, after=changed)
     rewrite = _Step(target, lambda: root.write(target, after), lambda: root.write(target, before), note)
     if target == path:
         return [rewrite], f"M {path}"
     _require_free(root, target)
-    moving = partial(note_move, context, root, path, target)
+    moving = partial(record_move, context, root, path, target)
     rename = _Step(path, lambda: root.rename(path, target), lambda: root.rename(target, path), moving)
     return [rename, rewrite], f"R {path} -> {target}"
 
 
 def _require_free(root: Root, path: str) -> None:
     try:
-        with told():
+        with storage_errors_explained():
             taken = root.identify(path) is not None
     except ToolFailed:
         taken = True
@@ -137,7 +137,7 @@ def _require_free(root: Root, path: str) -> None:
 def _carry_out(steps: list[_Step]) -> None:
     done: list[_Step] = []
     try:
-        with told():
+        with storage_errors_explained():
             for step in steps:
                 step.note()
                 step.do()

@@ -28,7 +28,7 @@ _END_OF_FILE = "*** End of File"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HunkLine:
     """One line of a hunk: ` ` stays, `-` goes, `+` comes."""
 
     sign: str
@@ -40,7 +40,7 @@ class Hunk:
     """Lines to change, after the line `anchor` where one is given; `at_end` ties them to the end of the file."""
 
     anchor: str
-    lines: tuple[Line, ...]
+    lines: tuple[HunkLine, ...]
     at_end: bool = False
 
     @property
@@ -72,15 +72,15 @@ class UpdateFile:
     move_to: str | None = None
 
 
-Change = AddFile | DeleteFile | UpdateFile
+FileChange = AddFile | DeleteFile | UpdateFile
 
 
-def parse_patch(text: str) -> tuple[Change, ...]:
+def parse_patch(text: str) -> tuple[FileChange, ...]:
     """The changes of a patch; raises where any of it cannot be read."""
     lines = text.strip("\r\n \t").replace("\r\n", "\n").split("\n")
     if len(lines) < 2 or lines[0].strip() != _BEGIN or lines[-1].strip() != _END:
         raise ToolFailed(f"A patch starts with the line `{_BEGIN}` and ends with the line `{_END}`.")
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     position = 1
     while position < len(lines) - 1:
         end = position + 1
@@ -96,7 +96,7 @@ def parse_patch(text: str) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _parse_change(heading: str, body: Sequence[str], number: int) -> Change:
+def _parse_change(heading: str, body: Sequence[str], number: int) -> FileChange:
     if heading.startswith(_ADD):
         return AddFile(heading.removeprefix(_ADD).strip(), _parse_added(body, number))
     if heading.startswith(_DELETE):
@@ -135,13 +135,13 @@ def _parse_update(path: str, body: Sequence[str], number: int) -> UpdateFile:
 def _parse_hunk(path: str, body: Sequence[str], number: int) -> Hunk:
     headed = body[0].startswith("@@")
     anchor = body[0][2:].strip() if headed else ""
-    lines: list[Line] = []
+    lines: list[HunkLine] = []
     at_end = False
     for offset, line in enumerate(body[1:] if headed else body, int(headed)):
         if line.strip() == _END_OF_FILE:
             at_end = True
         elif line[:1] in ("+", "-", " ") or not line:
-            lines.append(Line(line[:1] or " ", line[1:]))
+            lines.append(HunkLine(line[:1] or " ", line[1:]))
         else:
             raise ToolFailed(
                 f"Line {number + offset} of the patch, `{line}`: a line of a hunk starts with a space, `-` or `+`."

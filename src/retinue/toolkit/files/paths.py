@@ -18,7 +18,7 @@ _CONTROL_NAMES = frozenset(
 )
 
 
-_STARTING_FOLDERS = frozenset(
+_STARTUP_FOLDERS = frozenset(
     {
         ".ssh",
         ".gnupg",
@@ -33,17 +33,17 @@ _STARTING_FOLDERS = frozenset(
     }
     | {"cron.hourly", "cron.daily", "cron.weekly", "cron.monthly", "sudoers.d", "environment.d"}
 )
-_STARTING_NAMES = frozenset(
+_STARTUP_NAMES = frozenset(
     {".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc", ".envrc"}
     | {".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", "config.fish", ".xprofile", ".xinitrc", ".xsessionrc"}
     | {".gitconfig", ".npmrc", ".pypirc", ".netrc", ".vimrc", ".pam_environment", "crontab", "sudoers", "ld.so.preload"}
 )
 
 
-def starts_programs(path: str) -> bool:
+def is_startup_file(path: str) -> bool:
     """Whether a file of the machine, outside the workspace, decides what a shell, a login or the system starts."""
     names = [plain_name(part) for part in path.split("/") if part not in ("", ".")]
-    return bool(names) and (names[-1] in _STARTING_NAMES or not _STARTING_FOLDERS.isdisjoint(names))
+    return bool(names) and (names[-1] in _STARTUP_NAMES or not _STARTUP_FOLDERS.isdisjoint(names))
 
 
 def is_control_path(relative: str) -> bool:
@@ -59,7 +59,7 @@ def is_control_path(relative: str) -> bool:
     return is_handler or names[-1] in _CONTROL_NAMES or not _CONTROL_FOLDERS.isdisjoint(names)
 
 
-def locate(root: Root, path: str) -> str:
+def locate_in_workspace(root: Root, path: str) -> str:
     """The path relative to the workspace, `.` for the workspace itself."""
     found = _relative_to(root, path)
     if found is None:
@@ -77,7 +77,7 @@ def locate_writable(context: ToolContext, path: str, *, workspace_only: bool = F
     root, relative = _locate_in((context.root, None if workspace_only else context.outside), path)
     if relative == ".":
         raise ToolFailed(f"'{path}' is the folder {root.path} itself. Name a file in it.")
-    starts = starts_programs(relative) if root is context.outside else _belongs_to_hook(root, relative)
+    starts = is_startup_file(relative) if root is context.outside else _belongs_to_hook(root, relative)
     if is_control_path(relative) or starts:
         raise ToolFailed(
             f"'{path}' is a control file: it decides what may run, so no tool writes it. Ask the user to change it."
@@ -99,7 +99,7 @@ def _locate_in(roots: Iterable[Root | None], path: str) -> tuple[Root, str]:
     for root in given:
         found = _relative_to(root, path)
         if found is not None:
-            with told():
+            with storage_errors_explained():
                 root.split(found)
             return root, found
     raise ToolFailed(f"'{path}' is outside the workspace {given[0].path}. Use a path inside it.")
@@ -111,12 +111,12 @@ def _relative_to(root: Root, path: str) -> str | None:
     if path.startswith("~/"):
         path = str(Path.home() / path[2:])
     if path.startswith("/"):
-        return relative_inside(root, path)
+        return relative_to_root(root, path)
     normal = posixpath.normpath(path)
     return None if _leaves(normal) else normal
 
 
-def relative_inside(root: Root, path: str) -> str | None:
+def relative_to_root(root: Root, path: str) -> str | None:
     """An absolute path as seen from a folder; None where it lies outside."""
     for base in (str(root.path), posixpath.realpath(root.path)):
         inside = posixpath.relpath(posixpath.normpath(path), base)
@@ -130,7 +130,7 @@ def _leaves(path: str) -> bool:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def storage_errors_explained() -> Iterator[None]:
     """Turn failures of storage into words for the model."""
     try:
         yield

@@ -24,7 +24,7 @@ def media_type_of(data: bytes) -> str | None:
     return next((kind for signature, kind in _SIGNATURES if data.startswith(signature)), None)
 
 
-def as_image(data: bytes, name: str) -> Image | None:
+def image_from_bytes(data: bytes, name: str) -> Image | None:
     """The picture as message content; None where the bytes are no picture."""
     kind = media_type_of(data)
     if kind is None:

@@ -16,12 +16,12 @@ from retinue.core.trust import Trust
 from retinue.security.content import Source, sanitise, wrap_untrusted
 from retinue.security.literals import file_name
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
-from retinue.toolkit.files.paths import locate_readable, locate_writable, told
-from retinue.toolkit.files.pictures import MAX_PICTURE_BYTES, as_image
+from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
+from retinue.toolkit.files.pictures import MAX_PICTURE_BYTES, image_from_bytes
 from retinue.toolkit.files.text import Replacement, SourceText, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.provenance import note_write, origin_of
-from retinue.toolkit.taint import agree_to_leave
+from retinue.toolkit.provenance import record_write, trust_of_text
+from retinue.toolkit.taint import require_approval_outside
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 MAX_READ_BYTES = 64_000_000
@@ -101,8 +101,8 @@ async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: I
     root, relative = locate_readable(context, arguments.path)
     output, text = await to_thread.run_sync(_read, root, relative, arguments)
     # Judged by the whole file: a page may begin or end within a line.
-    with told():
-        origin = origin_of(context, root, relative, text)
+    with storage_errors_explained():
+        origin = trust_of_text(context, root, relative, text)
     if origin is not Trust.UNTRUSTED:
         return output
     marked = wrap_untrusted(text_of(output.content), Source.MEMORY, new_id=new_id)
@@ -111,8 +111,8 @@ async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: I
 
 def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutput, str]:
     """What to show of a file, and its whole text if it is one."""
-    data = load(root, relative, MAX_READ_BYTES)
-    image = as_image(data, arguments.path) if len(data) <= MAX_PICTURE_BYTES else None
+    data = load_bytes(root, relative, MAX_READ_BYTES)
+    image = image_from_bytes(data, arguments.path) if len(data) <= MAX_PICTURE_BYTES else None
     if image is not None:
         return ToolOutput((Text(f"{arguments.path}: {image.media_type}, {len(data):,} bytes."), image)), ""
     if looks_binary(data):
@@ -120,10 +120,10 @@ def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutp
             f"'{arguments.path}' is a binary file of {len(data):,} bytes. Use exec with a program that understands it."
         )
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
-    return ToolOutput.of(page(text, arguments.offset, arguments.limit)), text
+    return ToolOutput.of(format_page(text, arguments.offset, arguments.limit)), text
 
 
-def page(text: str, offset: int | None, limit: int | None) -> str:
+def format_page(text: str, offset: int | None, limit: int | None) -> str:
     """Part of a text, with a note on what comes after it; a text that fits comes as it is."""
     if offset is None and limit is None and len(text) <= PAGE_CHARS and text.count("\n") < PAGE_LINES:
         return text or "(the file is empty)"
@@ -147,15 +147,15 @@ def page(text: str, offset: int | None, limit: int | None) -> str:
     return f"{shown}\n(lines {start + 1:,}-{end:,} of {len(lines):,}; go on with offset={end + 1})"
 
 
-def load(root: Root, relative: str, max_bytes: int) -> bytes:
+def load_bytes(root: Root, relative: str, max_bytes: int) -> bytes:
     """A file's bytes; a missing one is reported with the names that come near."""
     try:
-        with told():
+        with storage_errors_explained():
             return root.read(relative, max_bytes=max_bytes).data
     except ToolFailed as failure:
         match failure.__cause__:
             case NotThere():
-                raise ToolFailed(f"'{relative}' does not exist.{suggest(root, relative)}") from failure
+                raise ToolFailed(f"'{relative}' does not exist.{suggest_names(root, relative)}") from failure
             case NotRegular() if _is_folder(root, relative):
                 raise ToolFailed(f"'{relative}' is a folder. Use ls to see what it holds.") from failure
             case TooLarge():
@@ -167,18 +167,18 @@ def load(root: Root, relative: str, max_bytes: int) -> bytes:
 
 def _is_folder(root: Root, relative: str) -> bool:
     try:
-        with told():
+        with storage_errors_explained():
             root.entries(relative)
     except ToolFailed:
         return False
     return True
 
 
-def suggest(root: Root, relative: str) -> str:
+def suggest_names(root: Root, relative: str) -> str:
     """A sentence with names near a missing one; empty where there are none."""
     folder, _, name = relative.rpartition("/")
     try:
-        with told():
+        with storage_errors_explained():
             beside = [
                 entry.name + ("/" if entry.kind is EntryKind.DIR else "") for entry in root.entries(folder or ".")
             ]
@@ -189,10 +189,10 @@ def suggest(root: Root, relative: str) -> str:
     if not near:
         return ""
     prefix = f"{folder}/" if folder else ""
-    return f" Did you mean {', '.join(shown_name(prefix + lowered[name]) for name in near)}?"
+    return f" Did you mean {', '.join(display_name(prefix + lowered[name]) for name in near)}?"
 
 
-def shown_name(path: str) -> str:
+def display_name(path: str) -> str:
     """A path as the model sees it: its name, which a stranger may have chosen, neither hides nor imitates anything."""
     return sanitise(file_name(path))
 
@@ -200,14 +200,14 @@ def shown_name(path: str) -> str:
 async def write_file(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
     """Create or replace a file."""
     root, relative = locate_writable(context, arguments.path)
-    await agree_to_leave("write", root, relative, context)
+    await require_approval_outside("write", root, relative, context)
     return await to_thread.run_sync(_write, context, root, relative, arguments.content)
 
 
 def _write(context: ToolContext, root: Root, relative: str, content: str) -> ToolOutput:
-    data = encode(content)
-    with told():
-        note_write(context, root, relative, before=_text_before(context, root, relative), after=content)
+    data = encode_utf8(content)
+    with storage_errors_explained():
+        record_write(context, root, relative, before=_text_before(context, root, relative), after=content)
         root.write(relative, data)
     return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.")
 
@@ -225,25 +225,25 @@ def _text_before(context: ToolContext, root: Root, relative: str) -> str:
 async def edit_file(arguments: EditArguments, context: ToolContext) -> ToolOutput:
     """Replace pieces of a file: all of them, or none."""
     root, relative = locate_writable(context, arguments.path)
-    await agree_to_leave("edit", root, relative, context)
+    await require_approval_outside("edit", root, relative, context)
     return await to_thread.run_sync(_edit, context, root, relative, arguments)
 
 
 def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArguments) -> ToolOutput:
-    data = load(root, relative, MAX_EDIT_BYTES)
+    data = load_bytes(root, relative, MAX_EDIT_BYTES)
     if looks_binary(data):
         raise ToolFailed(f"'{relative}' is a binary file; it cannot be edited as text.")
     source = SourceText.decode(data, relative)
     edits = [Replacement(edit.old_text, edit.new_text) for edit in arguments.edits]
     changed, first = replace_all(source.text, edits, relative)
-    with told():
-        note_write(context, root, relative, before=source.text, after=changed)
+    with storage_errors_explained():
+        record_write(context, root, relative, before=source.text, after=changed)
         root.write(relative, source.encode(changed))
     count = f"{len(edits)} places" if len(edits) > 1 else "1 place"
     return ToolOutput.of(f"Edited {relative}: {count}, first at line {first}.")
 
 
-def encode(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
     """The text as UTF-8."""
     try:
         return text.encode()

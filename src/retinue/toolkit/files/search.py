@@ -22,27 +22,27 @@ from retinue.core.trust import Trust
 from retinue.security.content import Source, wrap_untrusted
 from retinue.storage.files import Entry, EntryKind, NotRegular, NotThere, Root
 from retinue.toolkit.files import grep_process as searcher
-from retinue.toolkit.files.paths import locate_readable, told
-from retinue.toolkit.files.read_write import shown_name, suggest
+from retinue.toolkit.files.paths import locate_readable, storage_errors_explained
+from retinue.toolkit.files.read_write import display_name, suggest_names
 from retinue.toolkit.files.text import looks_binary
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.provenance import origin_of_files
+from retinue.toolkit.provenance import trust_of_files
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 MAX_FILE_BYTES = 4_000_000
-MOST_ENTRIES = 200_000
-MOST_CONTEXT = 10
-LONGEST_PATTERN = 1_000
-GREP_SECONDS = 20.0
+MAX_ENTRIES = 200_000
+MAX_CONTEXT_LINES = 10
+MAX_PATTERN_CHARS = 1_000
+GREP_TIMEOUT_SECONDS = 20.0
 SKIPPED_FOLDERS = frozenset({".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".tox"})
 
 
 class GrepArguments(Arguments):
-    pattern: str = Field(min_length=1, max_length=LONGEST_PATTERN, description="Python regex")
+    pattern: str = Field(min_length=1, max_length=MAX_PATTERN_CHARS, description="Python regex")
     path: str = "."
     glob: str | None = None
     ignore_case: bool = Field(default=False, alias="ignoreCase")
-    context: int = Field(default=0, ge=0, le=MOST_CONTEXT)
+    context: int = Field(default=0, ge=0, le=MAX_CONTEXT_LINES)
     limit: int = Field(default=100, ge=1, le=1_000)
 
 
@@ -60,7 +60,7 @@ class ListArguments(Arguments):
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """The tools that look for files and in them."""
     return (
-        grep_tool(GREP_SECONDS, parts.new_id),
+        grep_tool(GREP_TIMEOUT_SECONDS, parts.new_id),
         Tool(
             name="find",
             summary="Find files by name",
@@ -84,7 +84,7 @@ def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArgumen
     async def run(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
         root, relative = locate_readable(context, arguments.path)
         found = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
-        origin = origin_of_files(context, root, found.files)
+        origin = trust_of_files(context, root, found.files)
         if origin is Trust.UNTRUSTED:
             return ToolOutput.of(wrap_untrusted(found.text, Source.MEMORY, new_id=new_id), trust=origin)
         return ToolOutput.of(found.text or "No matches.", trust=origin)
@@ -120,7 +120,7 @@ def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) ->
         raise ToolFailed(f"The pattern is not a regular expression: {printed}. Escape special characters.")
     numbers, _, found = printed.partition("\n")
     note = f"\n(stopped after {arguments.limit} matches; narrow the search or raise limit)"
-    text = found + (note if status == searcher.FULL else "")
+    text = found + (note if status == searcher.LIMIT_REACHED else "")
     return Matches(text, tuple(searched[number] for number in json.loads(numbers or "[]")))
 
 
@@ -136,7 +136,7 @@ def _search(header: dict[str, Any], files: Iterator[tuple[str, bytes]], seconds:
             with suppress(BrokenPipeError), child.stdin as feed:
                 feed.write(json.dumps(header).encode() + b"\n")
                 for path, data in files:
-                    feed.write(json.dumps([shown_name(path), len(data)]).encode() + b"\n" + data)
+                    feed.write(json.dumps([display_name(path), len(data)]).encode() + b"\n" + data)
             return child.stdout.read().decode("utf-8", "replace"), child.wait()
         finally:
             watchdog.cancel()
@@ -166,7 +166,7 @@ def _files(root: Root, relative: str, glob: Glob | None) -> Iterator[str]:
 
 def _is_file(root: Root, relative: str) -> bool:
     try:
-        with told():
+        with storage_errors_explained():
             return relative != "." and root.identify(relative) is not None
     except ToolFailed as failure:
         if isinstance(failure.__cause__, NotRegular):
@@ -185,8 +185,8 @@ def _walk(root: Root, relative: str) -> Iterator[tuple[str, Entry]]:
     while waiting:
         prefix, entry = waiting.pop()
         seen += 1
-        if seen > MOST_ENTRIES:
-            raise ToolFailed(f"'{relative}' holds more than {MOST_ENTRIES:,} entries. Use a smaller folder.")
+        if seen > MAX_ENTRIES:
+            raise ToolFailed(f"'{relative}' holds more than {MAX_ENTRIES:,} entries. Use a smaller folder.")
         path = prefix + entry.name
         if entry.kind is EntryKind.DIR:
             if entry.name in SKIPPED_FOLDERS:
@@ -202,11 +202,11 @@ def _prefix(relative: str) -> str:
 
 def _entries(root: Root, relative: str) -> list[Entry]:
     try:
-        with told():
+        with storage_errors_explained():
             return root.entries(relative)
     except ToolFailed as failure:
         if isinstance(failure.__cause__, NotThere):
-            raise ToolFailed(f"'{relative}' does not exist.{suggest(root, relative)}") from failure
+            raise ToolFailed(f"'{relative}' does not exist.{suggest_names(root, relative)}") from failure
         raise
 
 
@@ -235,7 +235,7 @@ async def list_folder(arguments: ListArguments, context: ToolContext) -> ToolOut
 
 
 def _marked(path: str, entry: Entry) -> str:
-    return shown_name(path) + {EntryKind.DIR: "/", EntryKind.LINK: "@"}.get(entry.kind, "")
+    return display_name(path) + {EntryKind.DIR: "/", EntryKind.LINK: "@"}.get(entry.kind, "")
 
 
 def _listing(names: list[str], limit: int, nothing: str) -> ToolOutput:

@@ -16,38 +16,38 @@ from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.storage.files import Root
 from retinue.toolkit.processes.control_words import find_control_word
-from retinue.toolkit.processes.environment import may_be_set
+from retinue.toolkit.processes.environment import is_settable_variable
 from retinue.toolkit.processes.launch import Launch
 from retinue.toolkit.processes.programs import ProgramFolders, locate_programs
-from retinue.toolkit.processes.repositories import distrust_repository
-from retinue.toolkit.processes.scripts import read_scripts
-from retinue.toolkit.taint import TAINTED
-from retinue.tools.elevated import lift_rules
-from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, Rulebook, Security
-from retinue.tools.shell.analysis import Analysed, Joiner, NotAnalysable, Place, Step, analyse
-from retinue.tools.shell.code_execution_flags import shell_only
+from retinue.toolkit.processes.repositories import repository_objection
+from retinue.toolkit.processes.scripts import hash_scripts
+from retinue.toolkit.taint import TAINTED_REASON
+from retinue.tools.elevated import elevate_rules
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, CommandRuleStore, Security
+from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, Joiner, NotAnalysable, PipelineStep, analyse
+from retinue.tools.shell.code_execution_flags import find_shell_builtin
 from retinue.tools.shell.decision import (
     Allow,
-    Consult,
-    Decision,
+    AllowReason,
+    CommandDecision,
     Deny,
-    Ground,
+    NeedsApproval,
     Segment,
-    decide,
-    refuse_text,
+    decide_command,
+    find_text_problem,
     show_exactly,
     show_on_one_line,
 )
-from retinue.tools.shell.explanation import explain
-from retinue.tools.shell.filename_expansion import FolderListing
+from retinue.tools.shell.explanation import explain_command
+from retinue.tools.shell.filename_expansion import OpenFolderListing
 from retinue.tools.tool import ToolContext
 
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
-_READ_ONLY = frozenset({Ground.HARMLESS, Ground.SAFE_BIN})
+_READ_ONLY = frozenset({AllowReason.READ_ONLY, AllowReason.SAFE_BIN})
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LaunchRequest:
     """What a call wants to run: a launch without programs, the variables it adds, and the folder, which is open.
 
     `programs` are the folders to look in. `confinement` names the sandbox that the command would run in; without one
@@ -66,10 +66,12 @@ class Wish:
         return None if enclosure is None else enclosure.confinement.name
 
 
-async def permit(wish: Wish, context: ToolContext, rulebook: Rulebook, new_id: IdFactory) -> Launch:
+async def approve_launch(
+    wish: LaunchRequest, context: ToolContext, rulebook: CommandRuleStore, new_id: IdFactory
+) -> Launch:
     """The launch with its programs and variables, once the rules or a person allow it; raises where neither does."""
-    rules = lift_rules(rulebook.rules(context.agent), context.elevated)
-    reading, decision = await to_thread.run_sync(assess, wish, rules, context.workspace)
+    rules = elevate_rules(rulebook.rules(context.agent), context.elevated)
+    reading, decision = await to_thread.run_sync(assess_launch, wish, rules, context.workspace)
     if context.is_wary and isinstance(decision, Allow):
         decision = _be_wary(decision, wish, rules)
     match decision:
@@ -79,25 +81,27 @@ async def permit(wish: Wish, context: ToolContext, rulebook: Rulebook, new_id: I
             launch = _prepare(wish, context, decision)
             _note_use(decision, context, rulebook, wish.draft.text)
             return launch
-        case Consult():
+        case NeedsApproval():
             return await _consult(wish, context, rulebook, new_id, reading, decision)
         case unknown:
             assert_never(unknown)
 
 
-def assess(wish: Wish, rules: CommandRules, root: Root) -> tuple[Analysed | NotAnalysable, Decision]:
+def assess_launch(
+    wish: LaunchRequest, rules: CommandRules, root: Root
+) -> tuple[AnalysedCommand | NotAnalysable, CommandDecision]:
     """What a call wants to run, as far as it can be read, and whether the rules let it; nobody is asked yet."""
     text = wish.draft.text
-    impossible = refuse_text(text)
+    impossible = find_text_problem(text)
     if impossible is not None:
         return NotAnalysable(impossible), Deny(impossible)
     home = None if wish.confinement else wish.draft.environment.get("HOME")
-    reading = analyse(text, Place(home, FolderListing(wish.folder)))
-    decision = decide(reading, rules)
+    reading = analyse(text, CommandLocation(home, OpenFolderListing(wish.folder)))
+    decision = decide_command(reading, rules)
     return reading, _recheck(decision, wish, rules, root) if isinstance(decision, Allow) else decision
 
 
-def _recheck(decision: Allow, wish: Wish, rules: CommandRules, root: Root) -> Decision:
+def _recheck(decision: Allow, wish: LaunchRequest, rules: CommandRules, root: Root) -> CommandDecision:
     """What the rules allow, unless it names a control file, sets variables, or starts something else than it says."""
     control = find_control_word(decision.grounds, wish.shown_folder, root)
     if control is not None:
@@ -115,41 +119,41 @@ def _recheck(decision: Allow, wish: Wish, rules: CommandRules, root: Root) -> De
     if rules.ask is AskWhen.OFF:
         why = f"The command was not run, and nobody is asked (`tools.exec.ask` is `off`): {because}."
         return Deny(why, decision.segments)
-    return Consult(decision.segments, because, decision.command)
+    return NeedsApproval(decision.segments, because, decision.command)
 
 
-def _be_wary(decision: Allow, wish: Wish, rules: CommandRules) -> Decision:
+def _be_wary(decision: Allow, wish: LaunchRequest, rules: CommandRules) -> CommandDecision:
     """A question where text from outside may have suggested what the rules allow.
 
     Not about what only reads or cannot leave its sandbox, nor where nobody is asked anything.
     """
     if wish.confinement is not None or rules.ask is AskWhen.OFF or _only_reads(decision.grounds):
         return decision
-    return Consult(decision.segments, TAINTED, decision.command)
+    return NeedsApproval(decision.segments, TAINTED_REASON, decision.command)
 
 
 def _only_reads(grounds: Sequence[Segment]) -> bool:
     return bool(grounds) and all(segment.ground in _READ_ONLY for segment in grounds)
 
 
-def _doubt_repository(decision: Allow, wish: Wish) -> str | None:
+def _doubt_repository(decision: Allow, wish: LaunchRequest) -> str | None:
     """Why git must not read here unasked; in a sandbox it may, whatever it starts."""
     if wish.confinement is not None:
         return None
-    return distrust_repository(decision.grounds, wish.folder, wish.draft.environment)
+    return repository_objection(decision.grounds, wish.folder, wish.draft.environment)
 
 
-def _prepare(wish: Wish, context: ToolContext, decision: Allow | Consult) -> Launch:
+def _prepare(wish: LaunchRequest, context: ToolContext, decision: Allow | NeedsApproval) -> Launch:
     """The launch: without a shell where every program is known, else with the exact text under a plain bash."""
     grounds = decision.grounds
     located = None
-    if decision.command is not None and not any(map(shell_only, decision.segments)):
+    if decision.command is not None and not any(map(find_shell_builtin, decision.segments)):
         located = locate_programs(decision.command, grounds, wish.programs)
     environment = dict(wish.draft.environment)
     if not _only_reads(grounds) and wish.confinement is None:  # what skills know stays outside the sandbox
-        environment |= {name: value for name, value in context.environment.items() if may_be_set(name)}
+        environment |= {name: value for name, value in context.environment.items() if is_settable_variable(name)}
     environment |= wish.variables
-    steps = located.steps if located is not None else (Step(Joiner.ALWAYS, (_shell(wish.draft.text),)),)
+    steps = located.steps if located is not None else (PipelineStep(Joiner.ALWAYS, (_shell(wish.draft.text),)),)
     return replace(wish.draft, steps=steps, environment=environment)
 
 
@@ -161,16 +165,16 @@ def _shell(text: str) -> tuple[str, ...]:
 
 
 async def _consult(
-    wish: Wish,
+    wish: LaunchRequest,
     context: ToolContext,
-    rulebook: Rulebook,
+    rulebook: CommandRuleStore,
     new_id: IdFactory,
-    reading: Analysed | NotAnalysable,
-    decision: Consult,
+    reading: AnalysedCommand | NotAnalysable,
+    decision: NeedsApproval,
 ) -> Launch:
     launch = _prepare(wish, context, decision)
     patterns = () if wish.variables else decision.remember
-    scripts = read_scripts(reading, wish.folder)
+    scripts = hash_scripts(reading, wish.folder)
     request = ApprovalRequest(
         id=new_id(),
         tool="exec",
@@ -181,21 +185,23 @@ async def _consult(
         agent=context.agent,
         session=context.session,
         remember=tuple(pattern.words for pattern in patterns),
-        binding=bind(launch, wish.folder, scripts),
-        explanation=(*explain(reading, wish.draft.text, show_exactly), *_warn(scripts, patterns)),
+        binding=compute_binding(launch, wish.folder, scripts),
+        explanation=(*explain_command(reading, wish.draft.text, show_exactly), *_warn(scripts, patterns)),
     )
     answer = await context.ask(request)
     _settle(answer, decision, context, rulebook)
-    if bind(launch, wish.folder, read_scripts(reading, wish.folder)) != request.binding:
+    if compute_binding(launch, wish.folder, hash_scripts(reading, wish.folder)) != request.binding:
         raise ToolFailed("The command was not run: it is no longer what was agreed to.")
     if answer.verdict is Verdict.ALLOW_ALWAYS and patterns:
-        rulebook.remember(context.agent, patterns, wish.draft.text, answer.by)
+        rulebook.add_patterns(context.agent, patterns, wish.draft.text, answer.by)
     return launch
 
 
-def _settle(answer: ApprovalDecision, decision: Consult, context: ToolContext, rulebook: Rulebook) -> None:
+def _settle(
+    answer: ApprovalDecision, decision: NeedsApproval, context: ToolContext, rulebook: CommandRuleStore
+) -> None:
     """Go on where the answer lets it, by the rules as they are now; raises where it does not."""
-    rules = lift_rules(rulebook.rules(context.agent), context.elevated)
+    rules = elevate_rules(rulebook.rules(context.agent), context.elevated)
     nobody = not answer.allowed and not answer.by
     allowed = answer.allowed
     if nobody:
@@ -206,7 +212,7 @@ def _settle(answer: ApprovalDecision, decision: Consult, context: ToolContext, r
         raise ToolFailed(f"The command was not run: {answer.because}. (It needs approval because {decision.because}.)")
 
 
-def _detail(wish: Wish, context: ToolContext, because: str) -> str:
+def _detail(wish: LaunchRequest, context: ToolContext, because: str) -> str:
     lines = [f"Folder: {wish.shown_folder}", f"Asked because {because}."]
     if wish.draft.enclosure is not None:
         lines.insert(1, f"Sandbox: {wish.draft.enclosure.confinement.describe()}.")
@@ -224,7 +230,7 @@ def _warn(scripts: Mapping[str, str], patterns: tuple[ArgvPattern, ...]) -> Iter
         yield from (f"Always allowing it allows whatever {show_on_one_line(name)} says by then" for name in scripts)
 
 
-def bind(launch: Launch, folder: int, scripts: Mapping[str, str] | None = None) -> str:
+def compute_binding(launch: Launch, folder: int, scripts: Mapping[str, str] | None = None) -> str:
     """A hash over what is agreed to.
 
     Text, programs, the scripts they run, the folder, the names of variables, input, for whom, confined or not.
@@ -243,9 +249,9 @@ def bind(launch: Launch, folder: int, scripts: Mapping[str, str] | None = None) 
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
-def _note_use(decision: Allow, context: ToolContext, rulebook: Rulebook, text: str) -> None:
+def _note_use(decision: Allow, context: ToolContext, rulebook: CommandRuleStore, text: str) -> None:
     for pattern in _patterns(decision.grounds):
-        rulebook.used(context.agent, pattern, text)
+        rulebook.record_use(context.agent, pattern, text)
 
 
 def _patterns(grounds: tuple[Segment, ...]) -> tuple[ArgvPattern, ...]:

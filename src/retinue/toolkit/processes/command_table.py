@@ -16,8 +16,8 @@ from anyio.abc import Process, TaskGroup
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.toolkit.processes.launch import CommandEnd, Launch, Outcome
-from retinue.toolkit.processes.output import Output
+from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch
+from retinue.toolkit.processes.output import BoundedOutput
 from retinue.toolkit.processes.start import kill_session, start_supervised
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ GRACE_SECONDS = 2.0
 PENDING_CHARS = 30_000
 NOTICE_CHARS = 2_000
 KEEP_FINISHED = 50
-MOST_RUNNING = 32
+MAX_RUNNING = 32
 _DRAIN_SECONDS = 2.0
 _SUPERVISOR_SECONDS = 20.0
 _CHUNK = 65_536
@@ -35,12 +35,12 @@ _CHUNK = 65_536
 OnExit = Callable[[CommandEnd], Awaitable[None]]
 
 
-async def tell_nobody(end: CommandEnd) -> None:
+async def ignore_exit(end: CommandEnd) -> None:
     """The `OnExit` of a table whose commands wake nobody."""
 
 
 @dataclass(eq=False)
-class Command:
+class RunningCommand:
     """A command that was started; `end` is there once it is over."""
 
     id: str
@@ -48,16 +48,16 @@ class Command:
     started: datetime
     began: float
     process: Process
-    output: Output
-    pending: Output
+    output: BoundedOutput
+    pending: BoundedOutput
     done: anyio.Event = field(default_factory=anyio.Event)
-    stopping: Outcome | None = None
+    stopping: CommandOutcome | None = None
     in_background: bool = False
     waiters: int = 0
     end: CommandEnd | None = None
     ended: datetime | None = None
 
-    def stop(self, outcome: Outcome) -> None:
+    def stop(self, outcome: CommandOutcome) -> None:
         """Ask the command and everything beneath it to end; the supervisor kills what does not."""
         if self.process.returncode is None:
             self.stopping = self.stopping or outcome
@@ -99,7 +99,7 @@ class CommandTable:
         clock: Clock,
         new_id: IdFactory,
         *,
-        on_exit: OnExit = tell_nobody,
+        on_exit: OnExit = ignore_exit,
         max_output: int = 200_000,
         grace: float = GRACE_SECONDS,
     ) -> None:
@@ -108,7 +108,7 @@ class CommandTable:
         self._on_exit = on_exit
         self._max_output = max_output
         self._grace = grace
-        self._commands: dict[str, Command] = {}
+        self._commands: dict[str, RunningCommand] = {}
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> CommandTable:
@@ -122,7 +122,7 @@ class CommandTable:
         tasks, self._tasks = self._tasks, None
         assert tasks is not None
         for command in self._commands.values():
-            command.stop(Outcome.KILLED)
+            command.stop(CommandOutcome.KILLED)
         try:
             return await tasks.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
@@ -130,42 +130,42 @@ class CommandTable:
                 return False  # an error of the caller's own goes on as what it is
             raise
 
-    def supervisors(self) -> frozenset[int]:
+    def supervisor_pids(self) -> frozenset[int]:
         """The processes beneath which all programs of commands that run now are found."""
         return frozenset(command.process.pid for command in self._commands.values() if command.end is None)
 
-    async def start(self, launch: Launch, folder: int) -> Command:
+    async def start(self, launch: Launch, folder: int) -> RunningCommand:
         """Start a command in the folder of a descriptor; it belongs to the table from now on."""
         if self._tasks is None:
             raise ToolFailed("No command can be started: Retinue is shutting down.")
-        if sum(command.end is None for command in self._commands.values()) >= MOST_RUNNING:
-            raise ToolFailed(f"{MOST_RUNNING} commands are running already. End one with the process tool first.")
+        if sum(command.end is None for command in self._commands.values()) >= MAX_RUNNING:
+            raise ToolFailed(f"{MAX_RUNNING} commands are running already. End one with the process tool first.")
         # A call that is cancelled just now must find its command in the table, to end it.
         with anyio.CancelScope(shield=True):
             try:
                 process = await start_supervised(launch, folder, self._grace, self._tasks)
             except OSError as error:
                 raise ToolFailed(f"The command could not be started: {error.strerror or error}.") from error
-        command = Command(
+        command = RunningCommand(
             id=self._new_id()[:8],
             launch=launch,
             started=self._clock.now(),
             began=self._clock.monotonic(),
             process=process,
-            output=Output(self._max_output),
-            pending=Output(PENDING_CHARS),
+            output=BoundedOutput(self._max_output),
+            pending=BoundedOutput(PENDING_CHARS),
         )
         self._commands[command.id] = command
         self._tasks.start_soon(self._attend, command)
         return command
 
-    def of_agent(self, agent: AgentId, session: SessionKey | None = None) -> list[Command]:
+    def of_agent(self, agent: AgentId, session: SessionKey | None = None) -> list[RunningCommand]:
         """An agent's commands, oldest first; with `session` only those that were started in it."""
         self._forget_old()
         mine = [command for command in self._commands.values() if command.launch.agent == agent]
         return mine if session is None else [command for command in mine if command.launch.session == session]
 
-    def forget(self, command: Command) -> None:
+    def forget(self, command: RunningCommand) -> None:
         """Drop a finished command."""
         if command.end is not None:
             self._commands.pop(command.id, None)
@@ -178,27 +178,32 @@ class CommandTable:
             if now - ended > command.launch.keep or position < len(finished) - KEEP_FINISHED:
                 self.forget(command)
 
-    async def _attend(self, command: Command) -> None:
+    async def _attend(self, command: RunningCommand) -> None:
         """Follow a command from its start to its end."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_collect, command)
                 with anyio.move_on_after(command.launch.timeout):
                     await command.process.wait()
-                command.stop(Outcome.TIMED_OUT)
+                command.stop(CommandOutcome.TIMED_OUT)
                 await self._see_off(command)
                 # nothing that could still print is left, unless something escaped and holds the pipe
                 tasks.cancel_scope.deadline = anyio.current_time() + _DRAIN_SECONDS
         finally:
             with anyio.CancelScope(shield=True):
-                command.stop(Outcome.KILLED)
+                command.stop(CommandOutcome.KILLED)
                 await self._see_off(command)
                 await command.process.aclose()
                 end = self._close(command)
-        if command.in_background and not command.waiters and self._tasks is not None and command.launch.tells_of(end):
+        if (
+            command.in_background
+            and not command.waiters
+            and self._tasks is not None
+            and command.launch.should_notify(end)
+        ):
             await self._tell(end)
 
-    async def _see_off(self, command: Command) -> None:
+    async def _see_off(self, command: RunningCommand) -> None:
         """Wait until the supervisor is gone; it may take its grace, but not for ever."""
         process = command.process
         with anyio.move_on_after(self._grace + _SUPERVISOR_SECONDS):
@@ -209,14 +214,14 @@ class CommandTable:
         if process.returncode is not None and process.returncode < 0:
             kill_session(process.pid)
 
-    def _close(self, command: Command) -> CommandEnd:
+    def _close(self, command: RunningCommand) -> CommandEnd:
         launch = command.launch
         end = CommandEnd(
             id=command.id,
             agent=launch.agent,
             session=launch.session,
             command=launch.text,
-            outcome=command.stopping or Outcome.EXITED,
+            outcome=command.stopping or CommandOutcome.EXITED,
             code=command.process.returncode or 0,
             seconds=self._clock.monotonic() - command.began,
             output=command.output.last(NOTICE_CHARS),
@@ -234,7 +239,7 @@ class CommandTable:
             log.exception("The end of command %s could not be announced", end.id)
 
 
-async def _collect(command: Command) -> None:
+async def _collect(command: RunningCommand) -> None:
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     stream = command.process.stdout
     assert stream is not None
@@ -245,6 +250,6 @@ async def _collect(command: Command) -> None:
         _keep(command, decode(b"", True))
 
 
-def _keep(command: Command, text: str) -> None:
+def _keep(command: RunningCommand, text: str) -> None:
     command.output.add(text)
     command.pending.add(text)

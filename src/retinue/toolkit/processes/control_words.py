@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from retinue.storage.closed import lies_in
 from retinue.storage.files import Root
-from retinue.toolkit.files.paths import is_control_path, relative_inside, starts_programs
+from retinue.toolkit.files.paths import is_control_path, is_startup_file, relative_to_root
 from retinue.tools.shell.allowlist import ArgvPattern
-from retinue.tools.shell.code_execution_flags import runs_scripts
-from retinue.tools.shell.decision import Ground, Segment
-from retinue.tools.shell.read_only_commands import objection
+from retinue.tools.shell.code_execution_flags import is_interpreter
+from retinue.tools.shell.decision import AllowReason, Segment
+from retinue.tools.shell.read_only_commands import read_only_objection
 
-_READ_ONLY = frozenset({Ground.HARMLESS, Ground.SAFE_BIN})
+_READ_ONLY = frozenset({AllowReason.READ_ONLY, AllowReason.SAFE_BIN})
 
 
 def find_control_word(grounds: Sequence[Segment], folder: str, root: Root) -> str | None:
@@ -24,10 +24,10 @@ def find_control_word(grounds: Sequence[Segment], folder: str, root: Root) -> st
     be run. What a program does without being told a path is for the sandbox to confine.
     """
     for segment in grounds:
-        if segment.ground in _READ_ONLY or objection(segment.layers[-1]) is None:
+        if segment.ground in _READ_ONLY or read_only_objection(segment.layers[-1]) is None:
             continue
         agreed = segment.pattern.words if segment.pattern else ()
-        run = segment.argv[: 2 if runs_scripts(segment.argv) else 1]
+        run = segment.argv[: 2 if is_interpreter(segment.argv) else 1]
         for position, word in enumerate(segment.argv):
             if ArgvPattern.exactly((word,)).words[0] in agreed:
                 continue
@@ -60,7 +60,7 @@ def _paths_in(word: str) -> Iterator[str]:
 
 
 def _is_closed(path: str, root: Root) -> bool:
-    inside = relative_inside(root, path)
+    inside = relative_to_root(root, path)
     if inside is None:
-        return is_control_path(path) or starts_programs(path) or lies_in(path, root.closed)
+        return is_control_path(path) or is_startup_file(path) or lies_in(path, root.closed)
     return is_control_path(inside) or not root.reaches(inside)

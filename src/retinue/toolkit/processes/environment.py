@@ -41,7 +41,7 @@ def base_environment(inherited: Mapping[str, str], path_prepend: Sequence[str] =
     return {**kept, "PATH": ":".join((*path_prepend, PATH)), IN_COMMAND: "exec"}
 
 
-def may_be_set(name: str) -> bool:
+def is_settable_variable(name: str) -> bool:
     """Whether a skill or a call may set a variable: a proper name that changes nothing programs load, run or trust."""
     return _NAME.fullmatch(name) is not None and _DANGEROUS.fullmatch(name) is None
 
@@ -51,5 +51,5 @@ def check_variables(variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         if not _NAME.fullmatch(name) or "\0" in value:
             raise ToolFailed(f"'{name}' cannot be an environment variable.")
-        if not may_be_set(name):
+        if not is_settable_variable(name):
             raise ToolFailed(f"The variable {name} may not be set: it changes what programs load, run or connect to.")

@@ -22,27 +22,27 @@ from retinue.sandbox.sandboxes import Enclosure, Sandboxes
 from retinue.security.content import Source, wrap_untrusted
 from retinue.storage.beneath import FOLDER, best_resolver, open_beneath
 from retinue.storage.file_errors import explained
-from retinue.toolkit.files.paths import locate, told
+from retinue.toolkit.files.paths import locate_in_workspace, storage_errors_explained
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.processes.approval import Wish, permit
-from retinue.toolkit.processes.command_table import Command, CommandTable
+from retinue.toolkit.processes.approval import LaunchRequest, approve_launch
+from retinue.toolkit.processes.command_table import CommandTable, RunningCommand
 from retinue.toolkit.processes.environment import base_environment, check_variables
-from retinue.toolkit.processes.launch import CommandEnd, Launch, Notify, Outcome
+from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, NotifyWhen
 from retinue.toolkit.processes.programs import ProgramFolders
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.elevated import Elevation
-from retinue.tools.shell.allowlist import CommandRules, FixedRules, Rulebook
+from retinue.tools.shell.allowlist import CommandRules, CommandRuleStore, FixedCommandRules
 from retinue.tools.shell.explanation import loads_from_network
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
-LONGEST_SECONDS = 86_400
+MAX_TIMEOUT_SECONDS = 86_400
 
 
 class ExecArguments(Arguments):
     command: str
     workdir: str = Field(default=".", description="folder in the workspace")
     env: dict[str, str] = Field(default_factory=dict)
-    timeout_seconds: int | None = Field(default=None, alias="timeoutSeconds", gt=0, le=LONGEST_SECONDS)
+    timeout_seconds: int | None = Field(default=None, alias="timeoutSeconds", gt=0, le=MAX_TIMEOUT_SECONDS)
     yield_ms: int | None = Field(default=None, alias="yieldMs", ge=0, description="wait before it goes to background")
     background: bool = Field(default=False, description="return at once; accepts input through process")
 
@@ -61,27 +61,27 @@ def exec_tool(
     settings: ExecSettings,
     new_id: IdFactory,
     inherited: Mapping[str, str],
-    rulebook: Rulebook | None = None,
+    rulebook: CommandRuleStore | None = None,
     sandboxes: Sandboxes | None = None,
 ) -> Tool[ExecArguments]:
     """The tool that runs commands, with what this process inherited to choose variables from."""
     base = base_environment(inherited, settings.path_prepend)
-    book = rulebook or FixedRules()
+    book = rulebook or FixedCommandRules()
 
     async def run(arguments: ExecArguments, context: ToolContext) -> ToolOutput:
         check_variables(arguments.env)
         enclosure = None
         if sandboxes is not None and must_confine(sandboxes, context):
             enclosure = await to_thread.run_sync(enclose, sandboxes, context, arguments.workdir)
-        with opened_folder(context, arguments.workdir) as folder:
-            wish = make_wish(arguments, context, folder, settings, base, book.rules(context.agent), enclosure)
-            launch = await permit(wish, context, book, new_id)
+        with open_workdir(context, arguments.workdir) as folder:
+            wish = make_launch_request(arguments, context, folder, settings, base, book.rules(context.agent), enclosure)
+            launch = await approve_launch(wish, context, book, new_id)
             if sandboxes is not None and enclosure is not None:
                 sandboxes.open(enclosure.confinement, context.session)
             command = await table.start(launch, folder)
         patience = arguments.yield_ms if arguments.yield_ms is not None else _patience(settings)
         output = await _report(command, 0 if arguments.background else patience / 1000)
-        return mark_source(output, command.launch, new_id)
+        return mark_untrusted_output(output, command.launch, new_id)
 
     return Tool(
         name="exec",
@@ -104,8 +104,8 @@ def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosu
     """The sandbox that a call's command must run in; a backend is tried where none was yet."""
     try:
         confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
-        inside = context.root.path / locate(context.root, workdir)
-        below = locate(context.workspace, str(inside))
+        inside = context.root.path / locate_in_workspace(context.root, workdir)
+        below = locate_in_workspace(context.workspace, str(inside))
         return sandboxes.enclose(confinement, context.session, below, _part_of(context, confinement))
     except SandboxUnavailable as error:
         raise ToolFailed(str(error)) from error
@@ -115,10 +115,10 @@ def _part_of(context: ToolContext, confinement: Confinement) -> Part | None:
     """The folder that the session is kept to; None where it has all of the workspace."""
     if context.root is context.workspace:
         return None
-    return Part(confinement.folder / locate(context.workspace, str(context.root.path)), context.root.place)
+    return Part(confinement.folder / locate_in_workspace(context.workspace, str(context.root.path)), context.root.place)
 
 
-def make_wish(
+def make_launch_request(
     arguments: ExecArguments,
     context: ToolContext,
     folder: int,
@@ -126,9 +126,9 @@ def make_wish(
     base: Mapping[str, str],
     rules: CommandRules,
     enclosure: Enclosure | None = None,
-) -> Wish:
+) -> LaunchRequest:
     """What a call wants to run in a folder that is open, with the variables that every command gets."""
-    return Wish(
+    return LaunchRequest(
         draft=replace(_draft(arguments, context, settings, base), enclosure=enclosure),
         variables=arguments.env,
         folder=folder,
@@ -157,24 +157,26 @@ def _patience(settings: ExecSettings) -> int:
     return settings.yield_ms if settings.background_ms is None else settings.background_ms
 
 
-def _when_to_notify(settings: ExecSettings) -> Notify:
+def _when_to_notify(settings: ExecSettings) -> NotifyWhen:
     if not settings.notify_on_exit:
-        return Notify.NEVER
-    return Notify.ALWAYS if settings.notify_on_exit_empty_success else Notify.WORTH_TELLING
+        return NotifyWhen.NEVER
+    return NotifyWhen.ALWAYS if settings.notify_on_exit_empty_success else NotifyWhen.UNLESS_EMPTY_SUCCESS
 
 
-_NOTES = {
-    Notify.NEVER: "You will not be told when it ends; poll it with the process tool.",
-    Notify.WORTH_TELLING: "You will be told when it ends, unless it succeeds without output; do not wait for it.",
-    Notify.ALWAYS: "You will be told when it ends; do not wait for it.",
+_NOTIFICATION_NOTES = {
+    NotifyWhen.NEVER: "You will not be notified when it ends; poll it with the process tool.",
+    NotifyWhen.UNLESS_EMPTY_SUCCESS: (
+        "You will be notified when it ends, unless it succeeds without output; do not wait for it."
+    ),
+    NotifyWhen.ALWAYS: "You will be notified when it ends; do not wait for it.",
 }
 
 
 @contextmanager
-def opened_folder(context: ToolContext, workdir: str) -> Iterator[int]:
+def open_workdir(context: ToolContext, workdir: str) -> Iterator[int]:
     """A descriptor of the working folder: what the person agrees to is where the command runs."""
-    relative = locate(context.root, workdir)
-    with told(), explained(workdir, context.root.path):
+    relative = locate_in_workspace(context.root, workdir)
+    with storage_errors_explained(), explained(workdir, context.root.path):
         root = os.open(context.root.path, FOLDER)
         try:
             found = os.fstat(root)
@@ -189,21 +191,21 @@ def opened_folder(context: ToolContext, workdir: str) -> Iterator[int]:
         os.close(folder)
 
 
-async def _report(command: Command, seconds: float) -> ToolOutput:
+async def _report(command: RunningCommand, seconds: float) -> ToolOutput:
     try:
         over = await command.wait(seconds)
     except anyio.get_cancelled_exc_class():
-        command.stop(Outcome.KILLED)
+        command.stop(CommandOutcome.KILLED)
         raise
     if over and command.end is not None:
-        return describe_end(command.end, command.output.text)
+        return format_end(command.end, command.output.text)
     command.in_background = True
     so_far = command.pending.take()
-    note = f"Command {command.id} is still running in the background. {_NOTES[command.launch.notify]}"
+    note = f"Command {command.id} is still running in the background. {_NOTIFICATION_NOTES[command.launch.notify]}"
     return ToolOutput.of(f"{so_far.rstrip()}\n\n{note}" if so_far.strip() else note)
 
 
-def mark_source(output: ToolOutput, launch: Launch, new_id: IdFactory) -> ToolOutput:
+def mark_untrusted_output(output: ToolOutput, launch: Launch, new_id: IdFactory) -> ToolOutput:
     """What a command printed, marked as from outside where it may have loaded that."""
     if not loads_from_network(launch.text):
         return output
@@ -211,14 +213,14 @@ def mark_source(output: ToolOutput, launch: Launch, new_id: IdFactory) -> ToolOu
     return ToolOutput.of(wrapped, trust=Trust.UNTRUSTED, is_error=output.is_error)
 
 
-def describe_end(end: CommandEnd, output: str) -> ToolOutput:
+def format_end(end: CommandEnd, output: str) -> ToolOutput:
     """What a finished command printed and how it ended."""
     match end.outcome:
-        case Outcome.EXITED:
+        case CommandOutcome.EXITED:
             note = "" if end.code == 0 else f"(exit code {end.code})"
-        case Outcome.TIMED_OUT:
+        case CommandOutcome.TIMED_OUT:
             note = f"(killed after its time of {end.seconds:.0f} s was up)"
-        case Outcome.KILLED:
+        case CommandOutcome.KILLED:
             note = "(killed)"
         case unknown:
             assert_never(unknown)

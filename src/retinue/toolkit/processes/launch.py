@@ -10,12 +10,12 @@ from typing import assert_never
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.sandboxes import Enclosure
-from retinue.tools.shell.analysis import Step
+from retinue.tools.shell.analysis import PipelineStep
 
 KEEP_FOR = timedelta(minutes=30)
 
 
-class Outcome(StrEnum):
+class CommandOutcome(StrEnum):
     """How a command ended."""
 
     EXITED = "exited"
@@ -34,18 +34,18 @@ class CommandEnd:
     agent: AgentId
     session: SessionKey
     command: str
-    outcome: Outcome
+    outcome: CommandOutcome
     code: int
     seconds: float
     output: str
     owner: bool = False
 
 
-class Notify(StrEnum):
+class NotifyWhen(StrEnum):
     """Whether the end of a background command is told."""
 
     NEVER = "never"
-    WORTH_TELLING = "unless it succeeded without output"
+    UNLESS_EMPTY_SUCCESS = "unless it succeeded without output"
     ALWAYS = "always"
 
 
@@ -60,23 +60,23 @@ class Launch:
     agent: AgentId
     session: SessionKey
     text: str
-    steps: tuple[Step, ...]
+    steps: tuple[PipelineStep, ...]
     environment: Mapping[str, str]
     timeout: float
     takes_input: bool = False
     owner: bool = False
     keep: timedelta = KEEP_FOR
-    notify: Notify = Notify.ALWAYS
+    notify: NotifyWhen = NotifyWhen.ALWAYS
     enclosure: Enclosure | None = None
 
-    def tells_of(self, end: CommandEnd) -> bool:
+    def should_notify(self, end: CommandEnd) -> bool:
         """Whether somebody should hear of this end."""
         match self.notify:
-            case Notify.NEVER:
+            case NotifyWhen.NEVER:
                 return False
-            case Notify.WORTH_TELLING:
-                return end.outcome is not Outcome.EXITED or end.code != 0 or bool(end.output.strip())
-            case Notify.ALWAYS:
+            case NotifyWhen.UNLESS_EMPTY_SUCCESS:
+                return end.outcome is not CommandOutcome.EXITED or end.code != 0 or bool(end.output.strip())
+            case NotifyWhen.ALWAYS:
                 return True
             case unknown:
                 assert_never(unknown)

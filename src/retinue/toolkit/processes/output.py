@@ -5,7 +5,7 @@ from __future__ import annotations
 from retinue.security.content import sanitise
 
 
-class Output:
+class BoundedOutput:
     """A text that grows; past its limit the middle is dropped and counted."""
 
     def __init__(self, limit: int) -> None:

@@ -10,14 +10,14 @@ from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.processes.command_table import Command, CommandTable
-from retinue.toolkit.processes.exec_tool import describe_end, mark_source, must_confine
-from retinue.toolkit.processes.launch import Outcome
-from retinue.toolkit.processes.output import Output
-from retinue.toolkit.taint import agree_if_tainted
+from retinue.toolkit.processes.command_table import CommandTable, RunningCommand
+from retinue.toolkit.processes.exec_tool import format_end, mark_untrusted_output, must_confine
+from retinue.toolkit.processes.launch import CommandOutcome
+from retinue.toolkit.processes.output import BoundedOutput
+from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
-LONGEST_WAIT_MS = 120_000
+MAX_WAIT_MS = 120_000
 KILL_SECONDS = 30.0
 LOG_LINES = 200
 _SHOWN_COMMAND = 100
@@ -26,9 +26,7 @@ _SHOWN_COMMAND = 100
 class ProcessArguments(Arguments):
     action: Literal["list", "poll", "log", "write", "kill", "remove"]
     id: str | None = None
-    timeout_ms: int = Field(
-        default=0, alias="timeoutMs", ge=0, le=LONGEST_WAIT_MS, description="poll: wait for the end"
-    )
+    timeout_ms: int = Field(default=0, alias="timeoutMs", ge=0, le=MAX_WAIT_MS, description="poll: wait for the end")
     offset: int | None = Field(default=None, ge=0, description="log: first line")
     limit: int = Field(default=LOG_LINES, gt=0)
     data: str = ""
@@ -56,12 +54,12 @@ def process_tool(
             raise ToolFailed(f"There is no command '{arguments.id}'. Use the action `list` to see the ids.")
         match arguments.action:
             case "poll":
-                return mark_source(await _poll(command, arguments.timeout_ms / 1000), command.launch, new_id)
+                return mark_untrusted_output(await _poll(command, arguments.timeout_ms / 1000), command.launch, new_id)
             case "log":
-                return mark_source(_log(command, arguments.offset, arguments.limit), command.launch, new_id)
+                return mark_untrusted_output(_log(command, arguments.offset, arguments.limit), command.launch, new_id)
             case "write":
                 facts = {"command": command.launch.text, "input": arguments.data}
-                await agree_if_tainted("process", f"Type into the command {command.id}", facts, context)
+                await require_approval_if_tainted("process", f"Type into the command {command.id}", facts, context)
                 await command.write(arguments.data, close=arguments.eof)
                 return ToolOutput.of("Written.")
             case "kill":
@@ -91,32 +89,32 @@ def _sees_all(context: ToolContext, sandboxes: Sandboxes | None) -> bool:
     return context.owner and context.root is context.workspace and not confined
 
 
-def _line(command: Command) -> str:
+def _line(command: RunningCommand) -> str:
     state = "running" if command.end is None else f"{command.end.outcome.value}, code {command.end.code}"
     first = command.launch.text.strip().splitlines()[0]
     shown = first if len(first) <= _SHOWN_COMMAND else f"{first[:_SHOWN_COMMAND]}…"
     return f"{command.id}  {state}  since {command.started:%H:%M:%S}Z  {shown}"
 
 
-async def _poll(command: Command, seconds: float) -> ToolOutput:
+async def _poll(command: RunningCommand, seconds: float) -> ToolOutput:
     await command.wait(seconds)
     fresh = command.pending.take()
     if command.end is not None:
-        return describe_end(command.end, fresh)
+        return format_end(command.end, fresh)
     return ToolOutput.of(f"{fresh.rstrip()}\n(running)".lstrip())
 
 
-def _log(command: Command, offset: int | None, limit: int) -> ToolOutput:
+def _log(command: RunningCommand, offset: int | None, limit: int) -> ToolOutput:
     lines = command.output.text.splitlines()
     start = max(0, len(lines) - limit) if offset is None else offset
-    shown = Output(30_000)
+    shown = BoundedOutput(30_000)
     shown.add("\n".join(lines[start : start + limit]))
     end = min(len(lines), start + limit)
     return ToolOutput.of(f"{shown.text}\n(lines {start + 1 if end > start else start}-{end} of {len(lines)})".lstrip())
 
 
-async def _kill(command: Command) -> ToolOutput:
-    command.stop(Outcome.KILLED)
+async def _kill(command: RunningCommand) -> ToolOutput:
+    command.stop(CommandOutcome.KILLED)
     if not await command.wait(KILL_SECONDS) or command.end is None:
         raise ToolFailed(f"Command {command.id} does not end; the system may be holding it. Look again later.")
     return ToolOutput.of(f"Command {command.id} has ended ({command.end.outcome.value}).")

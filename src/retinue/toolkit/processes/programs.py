@@ -9,9 +9,9 @@ from pathlib import Path
 
 from retinue.toolkit.processes.environment import PATH, TRUSTED_FOLDERS
 from retinue.tools.shell.allowlist import Argv
-from retinue.tools.shell.analysis import Analysed
-from retinue.tools.shell.decision import Ground, Segment
-from retinue.tools.shell.wrappers import Refused, unwrap
+from retinue.tools.shell.analysis import AnalysedCommand
+from retinue.tools.shell.decision import AllowReason, Segment
+from retinue.tools.shell.wrappers import ReviewRequired, unwrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class ProgramFolders:
     prepended: tuple[str, ...] = ()
     trusted: tuple[str, ...] = ()
 
-    def find(self, name: str, ground: Ground | None) -> str | None:
+    def find(self, name: str, ground: AllowReason | None) -> str | None:
         """The absolute path of a program; None where there is none that may be used."""
         if "/" in name:
             return (
                 self._usable(name)
-                if name.startswith("/") and ground not in (Ground.HARMLESS, Ground.SAFE_BIN)
+                if name.startswith("/") and ground not in (AllowReason.READ_ONLY, AllowReason.SAFE_BIN)
                 else None
             )
         for folder in self._folders(ground):
@@ -36,11 +36,11 @@ class ProgramFolders:
                 return self._usable(str(path))
         return None
 
-    def _folders(self, ground: Ground | None) -> Sequence[str]:
+    def _folders(self, ground: AllowReason | None) -> Sequence[str]:
         match ground:
-            case Ground.HARMLESS:
+            case AllowReason.READ_ONLY:
                 return TRUSTED_FOLDERS
-            case Ground.SAFE_BIN:
+            case AllowReason.SAFE_BIN:
                 return (*TRUSTED_FOLDERS, *self.trusted)
             case _:
                 return (*self.prepended, *PATH.split(":"))
@@ -54,7 +54,9 @@ class ProgramFolders:
         return path if os.access(path, os.X_OK) else None
 
 
-def locate_programs(command: Analysed, grounds: Sequence[Segment], folders: ProgramFolders) -> Analysed | None:
+def locate_programs(
+    command: AnalysedCommand, grounds: Sequence[Segment], folders: ProgramFolders
+) -> AnalysedCommand | None:
     """The same command with every program by its absolute path; None where one is not found.
 
     `grounds` tell for each program why it may run; there are none where a person agreed.
@@ -68,11 +70,11 @@ def locate_programs(command: Analysed, grounds: Sequence[Segment], folders: Prog
     return command.with_commands(tuple(found))
 
 
-def _locate(argv: Argv, ground: Ground | None, folders: ProgramFolders) -> Argv | None:
+def _locate(argv: Argv, ground: AllowReason | None, folders: ProgramFolders) -> Argv | None:
     layers = unwrap(argv)
-    layers = (argv,) if isinstance(layers, Refused) else layers
+    layers = (argv,) if isinstance(layers, ReviewRequired) else layers
     # a rule speaks of the program: the wrapper around it must be the system's own
-    around = Ground.HARMLESS if ground in (Ground.PATTERN, Ground.SKILL) else ground
+    around = AllowReason.READ_ONLY if ground in (AllowReason.PATTERN, AllowReason.SKILL) else ground
     words: list[str] = []
     for position, layer in enumerate(layers, 1):
         path = folders.find(layer[0], ground if position == len(layers) else around)

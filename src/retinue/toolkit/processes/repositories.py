@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from retinue.tools.shell.decision import Ground, Segment
+from retinue.tools.shell.decision import AllowReason, Segment
 
 _SECONDS = 3.0
 _LOOKS_AT_FILES = frozenset({"status", "diff"})
@@ -14,13 +14,13 @@ _DECISIVE = r"^(filter\..*\.(clean|smudge|process)|core\.worktree)$"
 _THEIR_OWN = frozenset({"local", "worktree"})
 
 
-def distrust_repository(grounds: Sequence[Segment], folder: int, environment: Mapping[str, str]) -> str | None:
+def repository_objection(grounds: Sequence[Segment], folder: int, environment: Mapping[str, str]) -> str | None:
     """Why the repository around an open folder makes a harmless call of git a question; None where it does not.
 
     Its settings can name programs, or another folder to compare with, and whoever could write its files chose them: an
     archive that was unpacked, or a sandboxed command. What stands in the owner's settings is the owner's.
     """
-    if not any(segment.ground is Ground.HARMLESS and _compares_files(segment) for segment in grounds):
+    if not any(segment.ground is AllowReason.READ_ONLY and _compares_files(segment) for segment in grounds):
         return None
     ask = ("git", "-c", "safe.bareRepository=explicit", "config", "-z", "--show-scope", "--name-only", "--get-regexp")
     try:

@@ -7,23 +7,23 @@ import os
 import stat
 
 from retinue.storage.descriptors import read_up_to
-from retinue.tools.shell.analysis import Analysed, NotAnalysable
-from retinue.tools.shell.code_execution_flags import script_of
-from retinue.tools.shell.wrappers import Refused, unwrap
+from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable
+from retinue.tools.shell.code_execution_flags import find_script
+from retinue.tools.shell.wrappers import ReviewRequired, unwrap
 
-_MOST_BYTES = 64_000_000
+_MAX_SCRIPT_BYTES = 64_000_000
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def read_scripts(reading: Analysed | NotAnalysable, folder: int) -> dict[str, str]:
+def hash_scripts(reading: AnalysedCommand | NotAnalysable, folder: int) -> dict[str, str]:
     """The scripts that a command names, each with a hash of what it says; the folder it would run in is open.
 
     Only files that can be read whole count: a program that is missing, or larger, says nothing here.
     """
     if isinstance(reading, NotAnalysable):
         return {}
-    inner = (argv if isinstance(layers := unwrap(argv), Refused) else layers[-1] for argv in reading.commands)
-    named = (script_of(argv) for argv in inner)
+    inner = (argv if isinstance(layers := unwrap(argv), ReviewRequired) else layers[-1] for argv in reading.commands)
+    named = (find_script(argv) for argv in inner)
     hashed = {name: _hash(name, folder) for name in named if name is not None}
     return {name: digest for name, digest in hashed.items() if digest is not None}
 
@@ -35,9 +35,9 @@ def _hash(name: str, folder: int) -> str | None:
         return None
     try:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_SCRIPT_BYTES:
             return None
-        return hashlib.sha256(read_up_to(descriptor, _MOST_BYTES, found.st_size)).hexdigest()
+        return hashlib.sha256(read_up_to(descriptor, _MAX_SCRIPT_BYTES, found.st_size)).hexdigest()
     except OSError:
         return None
     finally:

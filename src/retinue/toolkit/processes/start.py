@@ -22,7 +22,7 @@ from retinue.sandbox.sandboxes import Enclosure
 from retinue.sandbox.wrapping import Wrapping
 from retinue.toolkit.processes import supervisor
 from retinue.toolkit.processes.launch import Launch
-from retinue.tools.shell.analysis import Step
+from retinue.tools.shell.analysis import PipelineStep
 
 
 async def start_supervised(launch: Launch, folder: int, grace: float, tasks: TaskGroup) -> Process:
@@ -77,7 +77,7 @@ def _describe_sandbox(wrapping: Wrapping | None, door: socket.socket | None) -> 
     return {"package": str(package), "wrapping": wrapping.plan(), "door": number}
 
 
-def _redirections(step: Step) -> list[list[tuple[int, int | None]]]:
+def _redirections(step: PipelineStep) -> list[list[tuple[int, int | None]]]:
     """What the supervisor reads: for each program the streams to move, in order."""
     return [[(move.stream, move.target) for move in moves] for moves in step.redirections]
 

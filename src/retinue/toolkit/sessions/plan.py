@@ -10,7 +10,7 @@ from retinue.core.errors import ToolFailed
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
-MOST_STEPS = 40
+MAX_PLAN_STEPS = 40
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
@@ -20,7 +20,7 @@ class PlanStep(Arguments):
 
 
 class PlanArguments(Arguments):
-    plan: list[PlanStep] = Field(min_length=1, max_length=MOST_STEPS)
+    plan: list[PlanStep] = Field(min_length=1, max_length=MAX_PLAN_STEPS)
     explanation: str | None = None
 
 

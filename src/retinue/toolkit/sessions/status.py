@@ -33,7 +33,9 @@ def status_tool(board: SessionBoard, clock: Clock) -> Tool[StatusArguments]:
         if arguments.model is not None:
             lines.append(f"Model set to {await _switch(board, context.session, arguments.model.strip())}.")
         status = await board.status(context.session)
-        return ToolOutput.of("\n".join([*lines, *describe(status, context.session, _spell_time(board, clock.now()))]))
+        return ToolOutput.of(
+            "\n".join([*lines, *describe_status(status, context.session, _format_time(board, clock.now()))])
+        )
 
     return Tool(
         name="session_status",
@@ -52,7 +54,7 @@ async def _switch(board: SessionBoard, session: SessionKey, model: str) -> str:
         raise ToolFailed(str(error)) from error
 
 
-def describe(status: SessionStatus, session: SessionKey, time: str) -> list[str]:
+def describe_status(status: SessionStatus, session: SessionKey, time: str) -> list[str]:
     """A session's state, one fact a line."""
     usage = status.usage
     share = f" ({status.context / status.window:.0%})" if status.window else ""
@@ -67,7 +69,7 @@ def describe(status: SessionStatus, session: SessionKey, time: str) -> list[str]
     ]
 
 
-def _spell_time(board: SessionBoard, now: datetime) -> str:
+def _format_time(board: SessionBoard, now: datetime) -> str:
     local = _local(now, board.timezone)
     return f"{local:%A %Y-%m-%d} {local.strftime(board.clock_style)} {board.timezone}"
 

@@ -7,13 +7,13 @@ from typing import Generic, TypeVar
 
 from retinue.core.clock import Clock
 
-MOST_KEPT = 64
+MAX_CACHE_ENTRIES = 64
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Memo(Generic[K, V]):
+class TimedCache(Generic[K, V]):
     """A small cache whose entries grow old."""
 
     def __init__(self, clock: Clock, keep_seconds: float) -> None:
@@ -27,7 +27,7 @@ class Memo(Generic[K, V]):
         self._entries = {k: entry for k, entry in self._entries.items() if now - entry[0] < self._keep_seconds}
         if key not in self._entries:
             value = await load()
-            while len(self._entries) >= MOST_KEPT:
+            while len(self._entries) >= MAX_CACHE_ENTRIES:
                 del self._entries[next(iter(self._entries))]
             self._entries[key] = now, value
         return self._entries[key][1]

@@ -23,12 +23,12 @@ _BLOCKS = frozenset(
     | {"form", "header", "hr", "main", "nav", "ol", "p", "section", "table", "ul", "body", "tr", "br", "title"}
 )
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
-_MOST_DEPTH = 400
-_LONGEST_TITLE = 300
-_LONGEST_LINK = 2_000
-_LONGEST_TEXT = 2_000_000
+_MAX_DEPTH = 400
+_MAX_TITLE_CHARS = 300
+_MAX_LINK_CHARS = 2_000
+_MAX_TEXT_CHARS = 2_000_000
 """More than anybody is shown; a page can ask for far more, by links that each repeat its address."""
-_MOST_MEMORY = 2 << 30
+_MAX_MEMORY_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _extract_article(html: str, url: str, *, markdown: bool) -> str | None:
     extracted = trafilatura.extract(
         html, url=url, output_format=kind, include_links=markdown, include_comments=False, include_tables=True
     )
-    return extracted[:_LONGEST_TEXT] if isinstance(extracted, str) else None
+    return extracted[:_MAX_TEXT_CHARS] if isinstance(extracted, str) else None
 
 
 class _Reader(HTMLParser):
@@ -93,7 +93,7 @@ class _Reader(HTMLParser):
         self._url = url
         self._markdown = markdown
         self._out: list[str] = []
-        self._room = _LONGEST_TEXT
+        self._room = _MAX_TEXT_CHARS
         self._title: list[str] = []
         self._hidden = 0
         self._in_title = False
@@ -151,7 +151,7 @@ class _Reader(HTMLParser):
         return words.lstrip() if not self._out or self._out[-1].endswith(("\n", " ")) else words
 
     def _open_link(self, target: str | None) -> None:
-        if len(self._links) > _MOST_DEPTH:
+        if len(self._links) > _MAX_DEPTH:
             return
         useful = self._markdown and target is not None and not target.startswith(("#", "javascript:", "data:"))
         self._links.append(_join(self._url, target) if useful and target else None)
@@ -160,7 +160,7 @@ class _Reader(HTMLParser):
 
     def page(self) -> Page:
         text = "\n".join(line.rstrip() for line in "".join(self._out).split("\n"))
-        title = " ".join("".join(self._title).split())[:_LONGEST_TITLE]
+        title = " ".join("".join(self._title).split())[:_MAX_TITLE_CHARS]
         return Page(title, re.sub(r"\n{3,}", "\n\n", text).strip())
 
 
@@ -169,13 +169,13 @@ def _join(base: str, target: str) -> str | None:
         joined = urljoin(base, target)
     except ValueError:
         return None
-    return joined if len(joined) <= _LONGEST_LINK else None
+    return joined if len(joined) <= _MAX_LINK_CHARS else None
 
 
 def bound_memory() -> None:
     """Let this process fail before it takes the machine's memory; some machines have a lower bound, or none to set."""
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
 
 
 def main() -> None:

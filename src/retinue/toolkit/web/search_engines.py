@@ -17,7 +17,7 @@ from retinue.toolkit.settings import SearchProvider
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class WebResult:
     """One result of a search."""
 
     title: str
@@ -26,16 +26,16 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class SearchEngine:
     """A search engine: `request` puts a question to it, `parse` reads the answer."""
 
-    request: Callable[[Question], tuple[str, Outgoing]]
-    parse: Callable[[Fetched], tuple[Hit, ...]]
+    request: Callable[[SearchQuery], tuple[str, Outgoing]]
+    parse: Callable[[Fetched], tuple[WebResult, ...]]
     needs_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchQuery:
     """What to look for, and how to reach the engine; an empty `base_url` means the engine's own."""
 
     query: str
@@ -47,26 +47,26 @@ class Question:
         return (self.base_url or default).rstrip("/")
 
 
-def _ask_brave(question: Question) -> tuple[str, Outgoing]:
+def _ask_brave(question: SearchQuery) -> tuple[str, Outgoing]:
     base = question.base("https://api.search.brave.com/res/v1/web/search")
     headers = {"accept": "application/json", "x-subscription-token": question.key}
     return f"{base}?{urlencode({'q': question.query, 'count': question.count})}", Outgoing(headers=headers)
 
 
-def _ask_tavily(question: Question) -> tuple[str, Outgoing]:
+def _ask_tavily(question: SearchQuery) -> tuple[str, Outgoing]:
     headers = {"content-type": "application/json", "authorization": f"Bearer {question.key}"}
     body = json.dumps({"query": question.query, "max_results": question.count}).encode()
     return question.base("https://api.tavily.com/search"), Outgoing("POST", headers, body)
 
 
-def _ask_searxng(question: Question) -> tuple[str, Outgoing]:
+def _ask_searxng(question: SearchQuery) -> tuple[str, Outgoing]:
     if not question.base_url:
         raise ToolFailed("SearXNG needs an address. Ask the user to set tools.web.search.baseUrl to their server.")
     address = f"{question.base_url.rstrip('/')}/search?{urlencode({'q': question.query, 'format': 'json'})}"
     return address, Outgoing(headers={"accept": "application/json"})
 
 
-def _ask_duckduckgo(question: Question) -> tuple[str, Outgoing]:
+def _ask_duckduckgo(question: SearchQuery) -> tuple[str, Outgoing]:
     base = question.base("https://html.duckduckgo.com/html")
     headers = {"accept": "text/html", "user-agent": "Mozilla/5.0 (compatible; Retinue)"}
     return f"{base}/?{urlencode({'q': question.query})}", Outgoing(headers=headers)
@@ -78,7 +78,7 @@ class _Result(BaseModel):
     snippet: str = Field(default="", validation_alias=AliasChoices("description", "content", "snippet"))
 
 
-def _read_results(answer: Fetched, path: tuple[str, ...]) -> tuple[Hit, ...]:
+def _read_results(answer: Fetched, path: tuple[str, ...]) -> tuple[WebResult, ...]:
     try:
         found: Any = json.loads(answer.body)
         for name in path:
@@ -86,7 +86,7 @@ def _read_results(answer: Fetched, path: tuple[str, ...]) -> tuple[Hit, ...]:
         results = [_Result.model_validate(entry) for entry in found or []]
     except (ValueError, ValidationError, AttributeError, TypeError, RecursionError):
         raise ToolFailed("The search engine's answer could not be understood. Try again or use another one.") from None
-    return tuple(Hit(result.title, result.url, result.snippet) for result in results)
+    return tuple(WebResult(result.title, result.url, result.snippet) for result in results)
 
 
 class _ResultPage(HTMLParser):
@@ -94,7 +94,7 @@ class _ResultPage(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.hits: list[Hit] = []
+        self.hits: list[WebResult] = []
         self._part = ""
         self._words: list[str] = []
         self._url = ""
@@ -116,9 +116,9 @@ class _ResultPage(HTMLParser):
             return
         text = " ".join("".join(self._words).split())
         if self._part == "title" and self._url:
-            self.hits.append(Hit(text, self._url, ""))
+            self.hits.append(WebResult(text, self._url, ""))
         elif self._part == "snippet" and self.hits and not self.hits[-1].snippet:
-            self.hits[-1] = Hit(self.hits[-1].title, self.hits[-1].url, text)
+            self.hits[-1] = WebResult(self.hits[-1].title, self.hits[-1].url, text)
         self._part = ""
 
 
@@ -134,16 +134,16 @@ def _target(link: str) -> str:
     return link if parts.scheme in ("http", "https") else ""
 
 
-def _read_result_page(answer: Fetched) -> tuple[Hit, ...]:
+def _read_result_page(answer: Fetched) -> tuple[WebResult, ...]:
     page = _ResultPage()
     page.feed(answer.body.decode("utf-8", "replace"))
     page.close()
     return tuple(page.hits)
 
 
-ENGINES: dict[SearchProvider, Engine] = {
-    "brave": Engine(_ask_brave, lambda answer: _read_results(answer, ("web", "results")), needs_key=True),
-    "tavily": Engine(_ask_tavily, lambda answer: _read_results(answer, ("results",)), needs_key=True),
-    "searxng": Engine(_ask_searxng, lambda answer: _read_results(answer, ("results",))),
-    "duckduckgo": Engine(_ask_duckduckgo, _read_result_page),
+ENGINES: dict[SearchProvider, SearchEngine] = {
+    "brave": SearchEngine(_ask_brave, lambda answer: _read_results(answer, ("web", "results")), needs_key=True),
+    "tavily": SearchEngine(_ask_tavily, lambda answer: _read_results(answer, ("results",)), needs_key=True),
+    "searxng": SearchEngine(_ask_searxng, lambda answer: _read_results(answer, ("results",))),
+    "duckduckgo": SearchEngine(_ask_duckduckgo, _read_result_page),
 }

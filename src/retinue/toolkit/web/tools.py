@@ -20,15 +20,15 @@ from retinue.security.network import MODEL_CHOSEN, OPERATOR, Fetched, NetworkFai
 from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.settings import FetchSettings, SearchSettings
-from retinue.toolkit.web.memo import Memo
+from retinue.toolkit.web.memo import TimedCache
 from retinue.toolkit.web.page_text import Page, read_page
-from retinue.toolkit.web.search_engines import ENGINES, Hit, Question
+from retinue.toolkit.web.search_engines import ENGINES, SearchQuery, WebResult
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 MAX_RESULT_BYTES = 2_000_000
-MOST_CHARS = 100_000
+MAX_CHARS = 100_000
 READING_SECONDS = 15.0
-KEEP_SECONDS = 15 * 60
+SEARCH_CACHE_SECONDS = 15 * 60
 _SNIPPET_CHARS = 500
 _ADDRESS_CHARS = 2_000
 _SNIFF_BYTES = 8_000
@@ -43,13 +43,13 @@ _CHARSETS = re.compile(
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?\s{0,5}([A-Za-z0-9_:-]{1,40})", re.IGNORECASE)
 
 
-class FetchArguments(Arguments):
+class WebFetchArguments(Arguments):
     url: str
     extract_mode: Literal["markdown", "text"] = Field(default="markdown", alias="extractMode")
-    max_chars: int | None = Field(default=None, alias="maxChars", ge=100, le=MOST_CHARS)
+    max_chars: int | None = Field(default=None, alias="maxChars", ge=100, le=MAX_CHARS)
 
 
-class SearchArguments(Arguments):
+class WebSearchArguments(Arguments):
     query: str = Field(min_length=1, max_length=500)
     count: int | None = Field(default=None, ge=1, le=20)
 
@@ -74,12 +74,12 @@ class _Read:
 
 def fetch_tool(
     settings: FetchSettings, clock: Clock, new_id: IdFactory, *, policy: Policy = MODEL_CHOSEN
-) -> Tool[FetchArguments]:
+) -> Tool[WebFetchArguments]:
     """The tool that reads a page of the public web; `policy` is another one only in tests."""
-    memo: Memo[tuple[str, str], _Read] = Memo(clock, settings.cache_ttl_minutes * 60)
+    memo: TimedCache[tuple[str, str], _Read] = TimedCache(clock, settings.cache_ttl_minutes * 60)
     headers = {"accept": _ACCEPTED, "user-agent": settings.user_agent or _NAME}
 
-    async def load(arguments: FetchArguments) -> _Read:
+    async def load(arguments: WebFetchArguments) -> _Read:
         try:
             answer = await fetch(
                 arguments.url,
@@ -97,7 +97,7 @@ def fetch_tool(
         page = await to_thread.run_sync(read, abandon_on_cancel=True)
         return _Read(answer.url, page, answer.truncated)
 
-    async def run(arguments: FetchArguments, context: ToolContext) -> ToolOutput:
+    async def run(arguments: WebFetchArguments, context: ToolContext) -> ToolOutput:
         read = await memo.get((arguments.url, arguments.extract_mode), lambda: load(arguments))
         room = arguments.max_chars or settings.max_chars
         wrapped = wrap_untrusted(
@@ -115,7 +115,7 @@ def fetch_tool(
         name="web_fetch",
         summary="Read a web page",
         description="Fetch a public URL as readable text.",
-        arguments=FetchArguments,
+        arguments=WebFetchArguments,
         run=run,
     )
 
@@ -154,7 +154,7 @@ def _decode(answer: Fetched) -> str:
 def _indent(text: str) -> str:
     """JSON with a line for each value, as far as it is shown: deep nesting would make it hundreds of times longer."""
     pieces: list[str] = []
-    room = MOST_CHARS
+    room = MAX_CHARS
     try:
         for piece in json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(json.loads(text)):
             pieces.append(piece)
@@ -168,14 +168,14 @@ def _indent(text: str) -> str:
 
 def search_tool(
     settings: SearchSettings, clock: Clock, new_id: IdFactory, secrets: Secrets, *, policy: Policy = OPERATOR
-) -> Tool[SearchArguments]:
+) -> Tool[WebSearchArguments]:
     """The tool that searches the web with the configured engine."""
     engine = ENGINES[settings.provider]
-    memo: Memo[tuple[str, int], tuple[Hit, ...]] = Memo(clock, KEEP_SECONDS)
+    memo: TimedCache[tuple[str, int], tuple[WebResult, ...]] = TimedCache(clock, SEARCH_CACHE_SECONDS)
 
-    async def load(query: str, count: int) -> tuple[Hit, ...]:
+    async def load(query: str, count: int) -> tuple[WebResult, ...]:
         key = await to_thread.run_sync(_find_key, settings, secrets) if engine.needs_key else ""
-        url, send = engine.request(Question(query, count, key, settings.base_url or ""))
+        url, send = engine.request(SearchQuery(query, count, key, settings.base_url or ""))
         try:
             answer = await fetch(
                 url, policy=policy, max_bytes=MAX_RESULT_BYTES, timeout=settings.timeout_seconds, send=send
@@ -186,7 +186,7 @@ def search_tool(
             raise ToolFailed(f"The search engine {settings.provider} answered with status {answer.status}.")
         return engine.parse(answer)[:count]
 
-    async def run(arguments: SearchArguments, context: ToolContext) -> ToolOutput:
+    async def run(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:
         count = arguments.count or settings.max_results
         hits = await memo.get((arguments.query, count), lambda: load(arguments.query, count))
         if not hits:
@@ -198,7 +198,7 @@ def search_tool(
         name="web_search",
         summary="Search the web",
         description="Search the web.",
-        arguments=SearchArguments,
+        arguments=WebSearchArguments,
         run=run,
     )
 
@@ -215,6 +215,6 @@ def _find_key(settings: SearchSettings, secrets: Secrets) -> str:
         raise ToolFailed(f"The key of {settings.provider} cannot be had: {error}") from error
 
 
-def _describe(number: int, hit: Hit) -> str:
+def _describe(number: int, hit: WebResult) -> str:
     title, snippet = (sanitise_line(text[:_SNIPPET_CHARS]) for text in (hit.title, hit.snippet))
     return f"{number}. {title}\n{_shown(hit.url)}\n{snippet}".rstrip()

@@ -30,7 +30,7 @@ from retinue.settings import format_duration
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.presence import Presence, ancestors, is_beneath, process_of
-from retinue.tools.approvals.store import STATE_OF, Approval, ApprovalState, ApprovalStore
+from retinue.tools.approvals.store import STATE_BY_VERDICT, Approval, ApprovalState, ApprovalStore
 from retinue.tools.approvals.watchers import Watchers
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class AlreadySettled(RetinueError):
     """The question had ended before; the answer changed nothing."""
 
     def __init__(self, approval: Approval) -> None:
-        super().__init__(f"{approval.id} is {spell_end(approval)} already; your answer changed nothing.")
+        super().__init__(f"{approval.id} is {format_outcome(approval)} already; your answer changed nothing.")
         self.approval = approval
 
 
@@ -94,7 +94,7 @@ class Approver:
         return "A command that an agent runs cannot decide." if self.in_command else None
 
 
-class ApprovalBook:
+class ApprovalBroker:
     """The questions of a home, as one process sees them; used from one thread."""
 
     def __init__(self, database: Database, audit: AuditLog, clock: Clock, folder: Path) -> None:
@@ -146,7 +146,7 @@ class ApprovalBook:
             raise UsageError(f"{found.id} cannot be allowed for good, only once: /approve {found.id} allow-once.")
         if binding is not None and binding != found.request.binding:
             raise UsageError(f"{found.id} is not what was shown any more. Look at it again.")
-        state = STATE_OF[verdict]
+        state = STATE_BY_VERDICT[verdict]
         because = f"{'allowed' if state.allows else 'denied'} by {approver.name}"
         told = f"{because}: {literal(reason, 400)}" if reason else because
         if not self._end(found, state, told, approver.name):
@@ -172,7 +172,7 @@ class ApprovalBook:
         left = []
         for approval in self._store.pending():
             if approval.expires_at <= self._clock.now():
-                self._end(approval, ApprovalState.EXPIRED, _spell_expiry(approval))
+                self._end(approval, ApprovalState.EXPIRED, _format_expiry(approval))
             elif not self._presence.is_present(approval.holder):
                 self._end(approval, ApprovalState.WITHDRAWN, GONE)
             else:
@@ -228,7 +228,7 @@ class ApprovalBook:
 
     async def _ask_here(self, approval: Approval, here: Ask) -> None:
         decision = await self._put_to(here, approval)
-        self._end(approval, STATE_OF[decision.verdict], decision.because, decision.by)
+        self._end(approval, STATE_BY_VERDICT[decision.verdict], decision.because, decision.by)
 
     async def _settled(self, approval: Approval, within: timedelta, *, watched: bool) -> Approval:
         """The question once it has ended. `watched` says that it needs somebody elsewhere to see it."""
@@ -242,7 +242,7 @@ class ApprovalBook:
                 if not found.is_pending:
                     return found
                 if self._clock.now() >= approval.expires_at or self._clock.monotonic() >= deadline:
-                    self._end(approval, ApprovalState.EXPIRED, _spell_expiry(approval))
+                    self._end(approval, ApprovalState.EXPIRED, _format_expiry(approval))
                 elif watched and not self._watchers.watch_elsewhere(approval.request.session):
                     self._end(approval, ApprovalState.DENIED, NOBODY)
                 else:
@@ -349,7 +349,7 @@ def _is_in_command(approval: Approval) -> bool:
     return process_of(approval.holder) in ancestors() or is_beneath(IN_COMMAND)
 
 
-def spell_end(approval: Approval) -> str:
+def format_outcome(approval: Approval) -> str:
     """How a question ended, as in `denied by anna`."""
     by = f" by {approval.decided_by}" if approval.decided_by else ""
     match approval.state:
@@ -363,5 +363,5 @@ def spell_end(approval: Approval) -> str:
             return f"{approval.state}{by}"
 
 
-def _spell_expiry(approval: Approval) -> str:
+def _format_expiry(approval: Approval) -> str:
     return f"nobody answered within {format_duration(approval.expires_at - approval.asked_at)}"

@@ -69,7 +69,7 @@ class ApprovalState(StrEnum):
         return self in (ApprovalState.ALLOWED_ONCE, ApprovalState.ALLOWED_ALWAYS)
 
 
-STATE_OF = {
+STATE_BY_VERDICT = {
     Verdict.ALLOW_ONCE: ApprovalState.ALLOWED_ONCE,
     Verdict.ALLOW_ALWAYS: ApprovalState.ALLOWED_ALWAYS,
     Verdict.DENY: ApprovalState.DENIED,
@@ -100,7 +100,7 @@ class Approval:
     @property
     def decision(self) -> ApprovalDecision:
         """What the waiting call is told; a question that has not been answered is denied."""
-        verdict = next((verdict for verdict, state in STATE_OF.items() if state is self.state), Verdict.DENY)
+        verdict = next((verdict for verdict, state in STATE_BY_VERDICT.items() if state is self.state), Verdict.DENY)
         return ApprovalDecision(verdict, self.because or "nobody decided", self.decided_by)
 
 
@@ -113,9 +113,9 @@ class ApprovalStore:
     def add(self, approval: Approval, base: sqlite3.Connection) -> Approval:
         """Keep a question within a transaction; returns it with a code of its own that is easy to type."""
         request = approval.request
-        code = make_code()
+        code = generate_code()
         while base.execute(_FIND, (code,)).fetchone() is not None:
-            code = make_code(len(code) + 1)
+            code = generate_code(len(code) + 1)
         values = (
             code,
             request.agent,
@@ -176,7 +176,7 @@ class ApprovalStore:
         return [row["holder"] for row in rows]
 
 
-def make_code(length: int = _CODE_LENGTH) -> str:
+def generate_code(length: int = _CODE_LENGTH) -> str:
     """A few characters that cannot be mistaken for each other; it begins with a digit, so it is no word."""
     rest = (secrets.choice(CODE_CHARACTERS) for _ in range(length - 1))
     return secrets.choice(CODE_DIGITS) + "".join(rest)

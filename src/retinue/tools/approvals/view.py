@@ -7,11 +7,15 @@ from typing import Any
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.settings import format_duration
-from retinue.tools.approvals.broker import spell_end
+from retinue.tools.approvals.broker import format_outcome
 from retinue.tools.approvals.store import Approval
 from retinue.tools.shell.decision import show_exactly, show_on_one_line
 
-_SPOKEN = {Verdict.ALLOW_ONCE: "Allowed once", Verdict.ALLOW_ALWAYS: "Allowed for good", Verdict.DENY: "Not allowed"}
+_VERDICT_TEXT = {
+    Verdict.ALLOW_ONCE: "Allowed once",
+    Verdict.ALLOW_ALWAYS: "Allowed for good",
+    Verdict.DENY: "Not allowed",
+}
 
 
 def question_lines(request: ApprovalRequest) -> list[str]:
@@ -31,22 +35,22 @@ def answer_lines(request: ApprovalRequest) -> list[str]:
     return [f"/approve {request.id} allow-once", *always, f"/approve {request.id} deny"]
 
 
-def spell_decision(decision: ApprovalDecision) -> str:
+def format_decision(decision: ApprovalDecision) -> str:
     """An answer on one line."""
-    return f"{_SPOKEN[decision.verdict]}: {decision.because}"
+    return f"{_VERDICT_TEXT[decision.verdict]}: {decision.because}"
 
 
-def spell_approval(approval: Approval, now: datetime) -> str:
+def format_approval(approval: Approval, now: datetime) -> str:
     """A question with its code, where it comes from and how it stands."""
     request = approval.request
     head, *rest = question_lines(request)
     lines = [f"{request.id}  {head}", *rest, f"  {request.tool}, agent {request.agent}, session {request.session}"]
     if approval.is_pending:
         left = max(0, round((approval.expires_at - now).total_seconds()))
-        lines += [f"  Waits for another {_spell_seconds(left)}. Answer with:"]
+        lines += [f"  Waits for another {_format_seconds(left)}. Answer with:"]
         lines += [f"    {line}" for line in answer_lines(request)]
     else:
-        lines.append(f"  {spell_end(approval)}")
+        lines.append(f"  {format_outcome(approval)}")
     return "\n".join(lines)
 
 
@@ -72,5 +76,5 @@ def approval_json(approval: Approval) -> dict[str, Any]:
     }
 
 
-def _spell_seconds(seconds: int) -> str:
+def _format_seconds(seconds: int) -> str:
     return format_duration(timedelta(seconds=seconds)) if seconds else "moment"

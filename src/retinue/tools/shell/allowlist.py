@@ -20,7 +20,7 @@ from typing import Protocol
 
 from retinue.core.errors import ConfigError
 from retinue.core.keys import AgentId
-from retinue.tools.shell.wildcards import ANY_ONE, ANY_RUN, Mark, Wildcard, is_wild, matches
+from retinue.tools.shell.wildcards import ANY_ONE, ANY_RUN, PatternElement, Wildcard, has_wildcard, matches
 
 Argv = tuple[str, ...]
 
@@ -116,17 +116,17 @@ def _word_matches(pattern: str, word: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _compile(pattern: str) -> tuple[str | None, tuple[tuple[Mark, ...], ...]]:
+def _compile(pattern: str) -> tuple[str | None, tuple[tuple[PatternElement, ...], ...]]:
     """The only word that a pattern matches, if it has no wildcards; and its parts between the slashes."""
     parts = tuple(tuple(_WILD.get(token, token[-1]) for token in _TOKEN.findall(part)) for part in pattern.split("/"))
-    if any(map(is_wild, parts)):
+    if any(map(has_wildcard, parts)):
         return None, parts
     return "/".join("".join(map(str, part)) for part in parts), parts
 
 
-def _name_matches(marks: tuple[Mark, ...], name: str) -> bool:
+def _name_matches(marks: tuple[PatternElement, ...], name: str) -> bool:
     """Whether a part without `/` matches; never the two names that lead elsewhere, unless they are spelled out."""
-    if is_wild(marks) and (name in (".", "..") or (name.startswith(".") and marks[0] != ".")):
+    if has_wildcard(marks) and (name in (".", "..") or (name.startswith(".") and marks[0] != ".")):
         return False
     return matches(marks, name)
 
@@ -148,7 +148,7 @@ class AskWhen(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SafeBinProfile:
+class SafeBinSpec:
     """How a filter of standard input may be called: which flags, and how many operands that are no files."""
 
     min_positional: int = 0
@@ -171,30 +171,30 @@ class CommandRules:
     ask_fallback: Security = Security.DENY
     patterns: tuple[ArgvPattern, ...] = ()
     safe_bins: frozenset[str] = DEFAULT_SAFE_BINS
-    safe_bin_profiles: Mapping[str, SafeBinProfile] = field(default_factory=dict)
+    safe_bin_profiles: Mapping[str, SafeBinSpec] = field(default_factory=dict)
     trusted_dirs: tuple[str, ...] = ()
     strict_inline_eval: bool = True
     skill_bins: frozenset[str] = frozenset()
 
 
-class Rulebook(Protocol):
+class CommandRuleStore(Protocol):
     """Where the rules of agents are kept."""
 
     def rules(self, agent: AgentId) -> CommandRules:
         """What the agent may run now."""
         ...
 
-    def used(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
+    def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
         """Record that a pattern let a command run."""
         ...
 
-    def remember(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
+    def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
         """Allow these from now on, because a person said so."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class FixedRules:
+class FixedCommandRules:
     """A rulebook of one page that forgets what it is told."""
 
     page: CommandRules = field(default_factory=CommandRules)
@@ -202,8 +202,8 @@ class FixedRules:
     def rules(self, agent: AgentId) -> CommandRules:
         return self.page
 
-    def used(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
+    def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
         """Nothing is kept."""
 
-    def remember(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
+    def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
         """Nothing is kept."""

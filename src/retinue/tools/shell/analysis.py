@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from retinue.tools.shell.allowlist import Argv
-from retinue.tools.shell.filename_expansion import Listing, expand
-from retinue.tools.shell.lexer import Lexeme, Operator, Redirection, Unreadable, Word, lex
+from retinue.tools.shell.filename_expansion import DirectoryListing, expand_word
+from retinue.tools.shell.lexer import Lexeme, Operator, Redirection, UnsupportedSyntax, Word, lex
 
 MAX_CHARACTERS = 20_000
 MAX_WORDS = 5_000
@@ -27,7 +27,7 @@ class Joiner(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PipelineStep:
     """A pipeline and when it runs; `redirections` is empty or has an entry for each program of the pipeline."""
 
     joiner: Joiner
@@ -36,20 +36,23 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Analysed:
+class AnalysedCommand:
     """A command line of which every program and argument is known."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PipelineStep, ...]
 
     @property
     def commands(self) -> tuple[Argv, ...]:
         return tuple(argv for step in self.steps for argv in step.pipeline)
 
-    def with_commands(self, commands: tuple[Argv, ...]) -> Analysed:
+    def with_commands(self, commands: tuple[Argv, ...]) -> AnalysedCommand:
         """The same with other programs in the same places."""
         rest = iter(commands)
-        return Analysed(
-            tuple(Step(step.joiner, tuple(next(rest) for _ in step.pipeline), step.redirections) for step in self.steps)
+        return AnalysedCommand(
+            tuple(
+                PipelineStep(step.joiner, tuple(next(rest) for _ in step.pipeline), step.redirections)
+                for step in self.steps
+            )
         )
 
 
@@ -61,17 +64,17 @@ class NotAnalysable:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommandLocation:
     """Where a command would run: the home folder of its environment, and the names beneath its working folder.
 
     What is not known here cannot be used: without `home` a `~` is not analysable, without `listing` a `*` is not.
     """
 
     home: str | None = None
-    listing: Listing | None = None
+    listing: DirectoryListing | None = None
 
 
-NOWHERE = Place()
+UNKNOWN_LOCATION = CommandLocation()
 
 _RESERVED = frozenset(
     {"if", "then", "elif", "else", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in"}
@@ -80,19 +83,19 @@ _RESERVED = frozenset(
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\+?=", re.DOTALL)
 
 
-def analyse(text: str, place: Place = NOWHERE) -> Analysed | NotAnalysable:
+def analyse(text: str, place: CommandLocation = UNKNOWN_LOCATION) -> AnalysedCommand | NotAnalysable:
     """Read a command line; never guesses."""
     if len(text) > MAX_CHARACTERS:
         return NotAnalysable(f"it is longer than {MAX_CHARACTERS:,} characters")
     try:
         steps = _parse(lex(text, place.home), place.listing)
-    except Unreadable as reason:
+    except UnsupportedSyntax as reason:
         return NotAnalysable(str(reason))
-    return Analysed(steps) if steps else NotAnalysable("it is empty")
+    return AnalysedCommand(steps) if steps else NotAnalysable("it is empty")
 
 
-def _parse(lexemes: list[Lexeme], listing: Listing | None) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _parse(lexemes: list[Lexeme], listing: DirectoryListing | None) -> tuple[PipelineStep, ...]:
+    steps: list[PipelineStep] = []
     joiner = Joiner.ALWAYS
     pipeline: list[tuple[Argv, tuple[Redirection, ...]]] = []
     current: list[Word | Redirection] = []
@@ -104,7 +107,7 @@ def _parse(lexemes: list[Lexeme], listing: Listing | None) -> tuple[Step, ...]:
             continue
         words = [part for part in current if isinstance(part, Word)]
         if not words:
-            raise Unreadable(f"a command is missing before `{lexeme.text}`")
+            raise UnsupportedSyntax(f"a command is missing before `{lexeme.text}`")
         pipeline.append((_command(words, listing), tuple(part for part in current if isinstance(part, Redirection))))
         current = []
         if lexeme.text != "|":
@@ -113,24 +116,24 @@ def _parse(lexemes: list[Lexeme], listing: Listing | None) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _step(joiner: Joiner, pipeline: list[tuple[Argv, tuple[Redirection, ...]]]) -> Step:
+def _step(joiner: Joiner, pipeline: list[tuple[Argv, tuple[Redirection, ...]]]) -> PipelineStep:
     redirections = tuple(redirections for _, redirections in pipeline)
-    return Step(joiner, tuple(argv for argv, _ in pipeline), redirections if any(redirections) else ())
+    return PipelineStep(joiner, tuple(argv for argv, _ in pipeline), redirections if any(redirections) else ())
 
 
-def _command(words: list[Word], listing: Listing | None) -> Argv:
+def _command(words: list[Word], listing: DirectoryListing | None) -> Argv:
     first = words[0]
     if not first.text:
-        raise Unreadable("a command has an empty name")
+        raise UnsupportedSyntax("a command has an empty name")
     if first.wild:
-        raise Unreadable("the name of a program has wildcards")
+        raise UnsupportedSyntax("the name of a program has wildcards")
     if not first.quoted and first.text in _RESERVED:
-        raise Unreadable(f"`{first.text}` is a word of the shell's language")
+        raise UnsupportedSyntax(f"`{first.text}` is a word of the shell's language")
     if first.text.startswith("%"):
-        raise Unreadable(f"`{first.text}` may name a job of the shell")
+        raise UnsupportedSyntax(f"`{first.text}` may name a job of the shell")
     if _ASSIGNMENT.match(first.text):
-        raise Unreadable(f"`{first.text}` sets a variable")
-    argv = tuple(name for word in words for name in expand(word, listing))
+        raise UnsupportedSyntax(f"`{first.text}` sets a variable")
+    argv = tuple(name for word in words for name in expand_word(word, listing))
     if len(argv) > MAX_WORDS:
-        raise Unreadable(f"it has more than {MAX_WORDS:,} words")
+        raise UnsupportedSyntax(f"it has more than {MAX_WORDS:,} words")
     return argv

@@ -1,4 +1,4 @@
-"""How one command may be called: which flags, which values, which operands."""
+"""Specification of the arguments that a command may be called with: flags, their values, and operands."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ LIST = r"[0-9,-]+"
 ANYTHING = r"[^\0]*"
 
 
-def nothing(operand: str) -> bool:
-    """No operand at all."""
+def no_operand(operand: str) -> bool:
+    """Accept no operand."""
     return False
 
 
-def anything(operand: str) -> bool:
-    """Any operand."""
+def any_operand(operand: str) -> bool:
+    """Accept every operand."""
     return True
 
 
 def flags(text: str) -> frozenset[str]:
-    """Flags, written one after the other."""
+    """Split a text of flags or names that are separated by spaces."""
     return frozenset(text.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What an expected use of one command looks like.
+class ArgumentSpec:
+    """The arguments that one command is expected to have.
 
-    `flags` stand alone, `valued` take a value of the given shape in the next word or after `=`; `bundles` tells that
-    one-letter flags may be written together; `pattern` allows spellings of its own, such as `-5`. A flag that is not
-    named, or only begun, is an objection.
+    `flags` stand alone. `value_flags` are pairs of a flag and a regular expression for its value, which follows in the
+    next word or after `=`. `combines_flags` allows one-letter flags to be written together. `pattern` matches flags
+    that contain their value, such as `-5`. A flag that is not listed, or is abbreviated, is an objection.
     """
 
     flags: frozenset[str] = frozenset()
-    valued: tuple[tuple[str, str], ...] = ()
-    operand: Callable[[str], bool] = nothing
-    bundles: bool = False
+    value_flags: tuple[tuple[str, str], ...] = ()
+    operand: Callable[[str], bool] = no_operand
+    combines_flags: bool = False
     pattern: re.Pattern[str] | None = None
-    least_operands: int = 0
-    most_operands: int = 1_000
+    min_operands: int = 0
+    max_operands: int = 1_000
 
     def objection(self, words: Argv) -> str | None:
-        """Why these arguments are not expected; None where they are."""
-        values = dict(self.valued)
+        """Return why these arguments are not expected, or None if they are."""
+        values = dict(self.value_flags)
         operands: list[str] = []
         rest = iter(words)
         for word in rest:
@@ -59,17 +59,19 @@ class Usage:
                 value = next(rest, None)
                 if value is None or not re.fullmatch(values[word], value):
                     return f"the value of `{word}` is not expected"
-            elif not self._knows(word, values):
+            elif not self._is_known_flag(word, values):
                 return f"the flag `{word}` is not expected"
-        strange = [word for word in operands if not self.operand(word)] + operands[self.most_operands :]
-        if strange:
-            return f"the operand `{strange[0]}` is not expected"
-        return "an operand is missing" if len(operands) < self.least_operands else None
+        unexpected = [word for word in operands if not self.operand(word)] + operands[self.max_operands :]
+        if unexpected:
+            return f"the operand `{unexpected[0]}` is not expected"
+        return "an operand is missing" if len(operands) < self.min_operands else None
 
-    def _knows(self, word: str, values: dict[str, str]) -> bool:
+    def _is_known_flag(self, word: str, values: dict[str, str]) -> bool:
         if word in self.flags or (self.pattern is not None and self.pattern.fullmatch(word)):
             return True
         name, equals, value = word.partition("=")
         if equals and name.startswith("--") and name in values:
             return re.fullmatch(values[name], value) is not None
-        return self.bundles and not word.startswith("--") and all(f"-{letter}" in self.flags for letter in word[1:])
+        return (
+            self.combines_flags and not word.startswith("--") and all(f"-{letter}" in self.flags for letter in word[1:])
+        )

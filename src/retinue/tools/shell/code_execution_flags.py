@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.argument_spec import flags
 from retinue.tools.shell.sed import is_plain_sed
-from retinue.tools.shell.wrappers import Refused, program_name
+from retinue.tools.shell.wrappers import ReviewRequired, program_name
 
-_INFORMS = flags("--version --help -V")
+_PRINTS_INFORMATION = flags("--version --help -V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class _Interpreter:
     """A program that runs a script file; with any other flag than these, or without a file, it may run other code."""
 
     harmless: frozenset[str] = frozenset()
-    valued: tuple[str, ...] = ()
+    value_flags: tuple[str, ...] = ()
 
 
 _INTERPRETERS: dict[str, _Interpreter] = {
@@ -37,12 +37,12 @@ _INTERPRETERS: dict[str, _Interpreter] = {
     "ts-node": _Interpreter(),
     "tsx": _Interpreter(),
 }
-_KIN = {"pypy": "python", "nodejs": "node", "luajit": "lua", "texlua": "lua"}
+_SAME_INTERPRETER = {"pypy": "python", "nodejs": "node", "luajit": "lua", "texlua": "lua"}
 _VERSIONED = re.compile(r"(python|pypy|node|nodejs|perl|ruby|php|lua|luajit|tclsh)[0-9.]*[a-z]?(?:-.*)?")
 _NO_FILE = re.compile(r"-|/dev/.*|/proc/.*")
 
 _SHELLS = flags("sh bash dash zsh ksh ksh93 mksh fish csh tcsh ash rbash elvish nu xonsh pwsh powershell cmd wish osh")
-_ALWAYS = (
+_RUNS_CODE = (
     flags("awk gawk mawk nawk original-awk igawk osascript deno bun irb ghci runghc runhaskell ipython ipython3 jshell")
     | flags("guile sbcl clisp ecl racket scheme mzscheme scala groovy kotlin r octave matlab gnuplot maxima gp erl iex")
     | flags("elixir ocaml swift bpftrace stap dtrace m4 dc ed red ex vi vim view vimdiff rvim nvim emacs emacsclient")
@@ -53,7 +53,7 @@ _ALWAYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Peril:
+class _RiskyFlags:
     """What makes an ordinary program run code, write elsewhere or read what it should not.
 
     `letters` are one-letter flags, alone or written together with others; `long` are long flags, also abbreviated;
@@ -78,13 +78,13 @@ class _Peril:
         return word.startswith("-") and any(letter in word for letter in self.letters)
 
 
-_COMPILER = _Peril(
+_COMPILER = _RiskyFlags(
     words=flags("-wrapper -specs -B"), pattern=re.compile(r"^(-fplugin|-specs=|-B.|@|--specs|-wrapper|-load)")
 )
-_CONTAINER = _Peril(long=("--kubeconfig",), words=flags("exec run build attach cp debug compose buildx"))
-_PAGED = _Peril(long=("--pager",))
-_TEX = _Peril(pattern=re.compile(r"^--?(shell-(escape|restricted)|enable-write18)"))
-_VIDEO_LOADER = _Peril(
+_CONTAINER = _RiskyFlags(long=("--kubeconfig",), words=flags("exec run build attach cp debug compose buildx"))
+_PAGED = _RiskyFlags(long=("--pager",))
+_TEX = _RiskyFlags(pattern=re.compile(r"^--?(shell-(escape|restricted)|enable-write18)"))
+_VIDEO_LOADER = _RiskyFlags(
     long=(
         "--exec",
         "--exec-before-download",
@@ -94,10 +94,10 @@ _VIDEO_LOADER = _Peril(
         "--config-locations",
     )
 )
-_RUNS_OTHERS = _Peril(long=("--exec", "--exec-batch"), letters="xX")
-_APT = _Peril(letters="o", long=("--option", "--config-file"), pattern=re.compile("^-c"))
+_RUNS_OTHERS = _RiskyFlags(long=("--exec", "--exec-batch"), letters="xX")
+_APT = _RiskyFlags(letters="o", long=("--option", "--config-file"), pattern=re.compile("^-c"))
 
-_TAR = _Peril(
+_TAR = _RiskyFlags(
     "IF",
     (
         *("--checkpoint-action", "--to-command", "--use-compress-program", "--rsh-command", "--rmt-command"),
@@ -105,63 +105,65 @@ _TAR = _Peril(
     ),
 )
 
-_PERILS: dict[str, _Peril] = {
-    "find": _Peril(
+_RISKY_FLAGS: dict[str, _RiskyFlags] = {
+    "find": _RiskyFlags(
         words=flags("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from"),
     ),
     "fd": _RUNS_OTHERS,
     "fdfind": _RUNS_OTHERS,
-    "sort": _Peril("oT", ("--output", "--compress-program", "--files0-from", "--temporary-directory")),
-    "shuf": _Peril("o", ("--output",)),
+    "sort": _RiskyFlags("oT", ("--output", "--compress-program", "--files0-from", "--temporary-directory")),
+    "shuf": _RiskyFlags("o", ("--output",)),
     "tar": _TAR,
     "bsdtar": _TAR,
-    "zip": _Peril(long=("--unzip-command",), pattern=re.compile("^-[A-Za-z]*T")),
-    "rsync": _Peril("e", ("--rsh", "--rsync-path")),
-    "scp": _Peril("SoFJ"),
-    "jq": _Peril("fL", ("--from-file", "--library-path"), pattern=re.compile(r"\benv\b|\bENV\b|\b(import|include)\b")),
-    "yq": _Peril("if", ("--from-file", "--inplace"), pattern=re.compile(r"env|load|system")),
-    "curl": _Peril("K", ("--config", "--engine")),
-    "wget": _Peril("e", ("--execute", "--use-askpass", "--config")),
-    "make": _Peril(long=("--eval",), words=flags("-f- -"), pattern=re.compile(r"SHELL|^-E")),
-    "npm": _Peril(long=("--script-shell", "--node-options", "--call"), words=flags("exec x -c")),
-    "go": _Peril(pattern=re.compile(r"^--?(exec|toolexec|vettool|overlay)(=|$)")),
-    "cargo": _Peril(long=("--config",)),
-    "tcpdump": _Peril("z"),
-    "nmap": _Peril(long=("--script", "--datadir")),
-    "openssl": _Peril(words=flags("-engine -provider -provider-path -config")),
-    "cpio": _Peril(long=("--rsh-command",)),
-    "java": _Peril(pattern=re.compile(r"^(-XX:(On|Flags=|VMOptionsFile)|-javaagent|-agent|@)")),
-    "pandoc": _Peril(
+    "zip": _RiskyFlags(long=("--unzip-command",), pattern=re.compile("^-[A-Za-z]*T")),
+    "rsync": _RiskyFlags("e", ("--rsh", "--rsync-path")),
+    "scp": _RiskyFlags("SoFJ"),
+    "jq": _RiskyFlags(
+        "fL", ("--from-file", "--library-path"), pattern=re.compile(r"\benv\b|\bENV\b|\b(import|include)\b")
+    ),
+    "yq": _RiskyFlags("if", ("--from-file", "--inplace"), pattern=re.compile(r"env|load|system")),
+    "curl": _RiskyFlags("K", ("--config", "--engine")),
+    "wget": _RiskyFlags("e", ("--execute", "--use-askpass", "--config")),
+    "make": _RiskyFlags(long=("--eval",), words=flags("-f- -"), pattern=re.compile(r"SHELL|^-E")),
+    "npm": _RiskyFlags(long=("--script-shell", "--node-options", "--call"), words=flags("exec x -c")),
+    "go": _RiskyFlags(pattern=re.compile(r"^--?(exec|toolexec|vettool|overlay)(=|$)")),
+    "cargo": _RiskyFlags(long=("--config",)),
+    "tcpdump": _RiskyFlags("z"),
+    "nmap": _RiskyFlags(long=("--script", "--datadir")),
+    "openssl": _RiskyFlags(words=flags("-engine -provider -provider-path -config")),
+    "cpio": _RiskyFlags(long=("--rsh-command",)),
+    "java": _RiskyFlags(pattern=re.compile(r"^(-XX:(On|Flags=|VMOptionsFile)|-javaagent|-agent|@)")),
+    "pandoc": _RiskyFlags(
         "FLd",
         ("--filter", "--lua-filter", "--defaults", "--pdf-engine", "--pdf-engine-opt"),
         pattern=re.compile(r"\.lua$"),
     ),
-    "exiftool": _Peril(pattern=re.compile(r"^-(if[0-9]*|config|p|@)$|\$\{")),
-    "aria2c": _Peril(pattern=re.compile(r"^--(on-|conf-path)")),
-    "helm": _Peril(long=("--post-renderer", "--kubeconfig")),
-    "tshark": _Peril("X"),
+    "exiftool": _RiskyFlags(pattern=re.compile(r"^-(if[0-9]*|config|p|@)$|\$\{")),
+    "aria2c": _RiskyFlags(pattern=re.compile(r"^--(on-|conf-path)")),
+    "helm": _RiskyFlags(long=("--post-renderer", "--kubeconfig")),
+    "tshark": _RiskyFlags("X"),
     **dict.fromkeys(("yt-dlp", "youtube-dl"), _VIDEO_LOADER),
     **dict.fromkeys(("ack", "ag", "bat", "batcat", "delta"), _PAGED),
     **dict.fromkeys(("tex", "latex", "pdftex", "pdflatex", "xelatex", "lualatex", "luatex", "xetex"), _TEX),
-    "ip": _Peril(words=flags("exec netns -batch -b")),
-    "split": _Peril(long=("--filter",)),
-    "patch": _Peril("e", ("--ed",)),
-    "sdiff": _Peril(long=("--diff-program",)),
-    "diff3": _Peril(long=("--diff-program",)),
-    "install": _Peril(long=("--strip-program",)),
-    "rg": _Peril(long=("--pre", "--hostname-bin")),
-    "ssh-keygen": _Peril("DP"),
-    "ssh-add": _Peril("s"),
+    "ip": _RiskyFlags(words=flags("exec netns -batch -b")),
+    "split": _RiskyFlags(long=("--filter",)),
+    "patch": _RiskyFlags("e", ("--ed",)),
+    "sdiff": _RiskyFlags(long=("--diff-program",)),
+    "diff3": _RiskyFlags(long=("--diff-program",)),
+    "install": _RiskyFlags(long=("--strip-program",)),
+    "rg": _RiskyFlags(long=("--pre", "--hostname-bin")),
+    "ssh-keygen": _RiskyFlags("DP"),
+    "ssh-add": _RiskyFlags("s"),
     "docker": _CONTAINER,
     "podman": _CONTAINER,
     "nerdctl": _CONTAINER,
     "kubectl": _CONTAINER,
     "apt": _APT,
     "apt-get": _APT,
-    "dpkg": _Peril(pattern=re.compile("invoke|^-D|--admindir|--root|--instdir")),
-    "test": _Peril(words=flags("-v -R")),
-    "[": _Peril(words=flags("-v -R")),
-    "printf": _Peril("v"),
+    "dpkg": _RiskyFlags(pattern=re.compile("invoke|^-D|--admindir|--root|--instdir")),
+    "test": _RiskyFlags(words=flags("-v -R")),
+    "[": _RiskyFlags(words=flags("-v -R")),
+    "printf": _RiskyFlags("v"),
     **dict.fromkeys(("cc", "gcc", "g++", "c++", "clang", "clang++", "gfortran", "ld", "gold", "lld"), _COMPILER),
 }
 
@@ -171,7 +173,7 @@ _GIT_SUBCOMMANDS = (
     | flags("receive-pack upload-archive http-backend cvsserver p4 svn remote-ext remote-fd remote-http remote-https")
     | flags("for-each-repo hook maintenance gui citool gitk help")
 )
-_GIT_WORDS = _Peril(
+_GIT_WORDS = _RiskyFlags(
     "O",
     (
         *("--exec", "--upload-pack", "--receive-pack", "--open-files-in-pager", "--ext-diff", "--textconv"),
@@ -181,35 +183,35 @@ _GIT_WORDS = _Peril(
     re.compile(r"^(ext|fd)::|^remote-|^-x"),
 )
 _GIT_COPYING = flags("clone init submodule fetch pull ls-remote archive")
-_GIT_COPIES = _Peril("cu")
+_GIT_COPIES = _RiskyFlags("cu")
 _GIT_ASKS_CONFIG = flags("--get --get-all --get-regexp --get-urlmatch --list -l")
 
 
-def inline_code(argv: Argv) -> Refused | None:
+def find_code_execution(argv: Argv) -> ReviewRequired | None:
     """Why a command always needs a person's eye; None for an ordinary program."""
     name, words = program_name(argv), argv[1:]
-    if len(words) == 1 and words[0] in _INFORMS:
+    if len(words) == 1 and words[0] in _PRINTS_INFORMATION:
         return None
     if name in _SHELLS:
-        return Refused(f"`{name}` is a shell", inline_code=True)
-    if name in _ALWAYS:
-        return Refused(f"`{name}` can run code from its arguments or its input", inline_code=True)
+        return ReviewRequired(f"`{name}` is a shell", inline_code=True)
+    if name in _RUNS_CODE:
+        return ReviewRequired(f"`{name}` can run code from its arguments or its input", inline_code=True)
     if name == "git":
-        return _git(words)
+        return _check_git(words)
     if name == "sed" and not is_plain_sed(words):
-        return Refused("the script of `sed` does more than substitute, print and delete", inline_code=True)
+        return ReviewRequired("the script of `sed` does more than substitute, print and delete", inline_code=True)
     interpreter = _find_interpreter(name)
     if interpreter is not None:
-        return _script(name, words, interpreter)
-    return _peril(name, words)
+        return _check_script(name, words, interpreter)
+    return _find_risky_flag(name, words)
 
 
-def runs_scripts(argv: Argv) -> bool:
+def is_interpreter(argv: Argv) -> bool:
     """Whether a command's program is one that runs the file after it."""
     return _find_interpreter(program_name(argv)) is not None
 
 
-def script_of(argv: Argv) -> str | None:
+def find_script(argv: Argv) -> str | None:
     """The file whose code a command runs, as it is named: a script after its interpreter, or a program by its path."""
     name = program_name(argv)
     if name in _SHELLS or _find_interpreter(name) is not None:
@@ -220,44 +222,46 @@ def script_of(argv: Argv) -> str | None:
 def _find_interpreter(name: str) -> _Interpreter | None:
     versioned = _VERSIONED.fullmatch(name)
     family = versioned.group(1) if versioned is not None else name
-    return _INTERPRETERS.get(_KIN.get(family, family))
+    return _INTERPRETERS.get(_SAME_INTERPRETER.get(family, family))
 
 
-def _script(name: str, words: Argv, interpreter: _Interpreter) -> Refused | None:
+def _check_script(name: str, words: Argv, interpreter: _Interpreter) -> ReviewRequired | None:
     rest = iter(words)
     for word in rest:
         if not word.startswith("-") or word == "-":
             if _NO_FILE.fullmatch(word):
                 break
             return None
-        if word in interpreter.valued:
+        if word in interpreter.value_flags:
             next(rest, None)
         elif word not in interpreter.harmless:
-            return Refused(f"`{name} {word}` may run code that is not in a file", inline_code=True)
-    return Refused(f"`{name}` reads its program from its input", inline_code=True)
+            return ReviewRequired(f"`{name} {word}` may run code that is not in a file", inline_code=True)
+    return ReviewRequired(f"`{name}` reads its program from its input", inline_code=True)
 
 
-def _peril(name: str, words: Argv) -> Refused | None:
-    peril = _PERILS.get(name)
+def _find_risky_flag(name: str, words: Argv) -> ReviewRequired | None:
+    peril = _RISKY_FLAGS.get(name)
     if name in ("tar", "bsdtar") and words and not words[0].startswith("-"):
         words = (f"-{words[0]}", *words[1:])
     word = peril.find(words) if peril is not None else None
-    return None if word is None else Refused(f"`{name}` with `{word}` can do more than it seems", inline_code=True)
+    return (
+        None if word is None else ReviewRequired(f"`{name}` with `{word}` can do more than it seems", inline_code=True)
+    )
 
 
-def _git(words: Argv) -> Refused | None:
+def _check_git(words: Argv) -> ReviewRequired | None:
     position = 0
     while position < len(words) and words[position].startswith("-"):
         if _GIT_GLOBAL.fullmatch(words[position]):
-            return Refused(f"`git {words[position]}` changes what git starts", inline_code=True)
+            return ReviewRequired(f"`git {words[position]}` changes what git starts", inline_code=True)
         position += 2 if words[position] == "-C" else 1
     command, rest = words[position : position + 1], words[position + 1 :]
     if command and command[0] in _GIT_SUBCOMMANDS:
-        return Refused(f"`git {command[0]}` starts other programs", inline_code=True)
+        return ReviewRequired(f"`git {command[0]}` starts other programs", inline_code=True)
     if command == ("config",) and not (rest and rest[0] in _GIT_ASKS_CONFIG):
-        return Refused("`git config` changes what git starts", inline_code=True)
+        return ReviewRequired("`git config` changes what git starts", inline_code=True)
     word = _GIT_WORDS.find(rest) or (_GIT_COPIES.find(rest) if command and command[0] in _GIT_COPYING else None)
-    return None if word is None else Refused(f"`git` with `{word}` can start other programs", inline_code=True)
+    return None if word is None else ReviewRequired(f"`git` with `{word}` can start other programs", inline_code=True)
 
 
 _BUILTINS = (
@@ -268,6 +272,6 @@ _BUILTINS = (
 )
 
 
-def shell_only(argv: Argv) -> Refused | None:
+def find_shell_builtin(argv: Argv) -> ReviewRequired | None:
     """Why a command means something to a shell alone; None for a program."""
-    return Refused(f"`{argv[0]}` is a command of the shell itself") if argv[0] in _BUILTINS else None
+    return ReviewRequired(f"`{argv[0]}` is a command of the shell itself") if argv[0] in _BUILTINS else None

@@ -11,20 +11,20 @@ from enum import StrEnum
 from typing import assert_never
 
 from retinue.tools.shell.allowlist import Argv, ArgvPattern, AskWhen, CommandRules, Security
-from retinue.tools.shell.analysis import NOWHERE, Analysed, NotAnalysable, Place, analyse
-from retinue.tools.shell.code_execution_flags import inline_code, shell_only
-from retinue.tools.shell.read_only_commands import harden, objection
-from retinue.tools.shell.safe_bins import safe_objection
-from retinue.tools.shell.wrappers import Refused, unwrap
+from retinue.tools.shell.analysis import UNKNOWN_LOCATION, AnalysedCommand, CommandLocation, NotAnalysable, analyse
+from retinue.tools.shell.code_execution_flags import find_code_execution, find_shell_builtin
+from retinue.tools.shell.read_only_commands import harden, read_only_objection
+from retinue.tools.shell.safe_bins import safe_bin_objection
+from retinue.tools.shell.wrappers import ReviewRequired, unwrap
 
 MAX_BYTES = 100_000
 """The longest text that can be handed to a shell in one argument, with room to spare."""
 
 
-class Ground(StrEnum):
+class AllowReason(StrEnum):
     """Why a program may run."""
 
-    HARMLESS = "is known to only read"
+    READ_ONLY = "is known to only read"
     SAFE_BIN = "only filters its input"
     PATTERN = "is on the allowlist"
     SKILL = "belongs to a skill"
@@ -36,7 +36,7 @@ class Segment:
     """One program of a command line: the wrappers around it, itself last, and why it may run."""
 
     layers: tuple[Argv, ...]
-    ground: Ground
+    ground: AllowReason
     pattern: ArgvPattern | None = None
 
     @property
@@ -50,12 +50,12 @@ class Allow:
 
     segments: tuple[Argv, ...]
     because: str
-    command: Analysed | None
+    command: AnalysedCommand | None
     grounds: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Consult:
+class NeedsApproval:
     """A person must be asked; `because` says why.
 
     `remember` are the patterns that "always" would store, none where nothing may be stored. `listed` tells that the
@@ -64,7 +64,7 @@ class Consult:
 
     segments: tuple[Argv, ...]
     because: str
-    command: Analysed | None = None
+    command: AnalysedCommand | None = None
     remember: tuple[ArgvPattern, ...] = ()
     listed: bool = False
     grounds: tuple[Segment, ...] = ()
@@ -78,16 +78,18 @@ class Deny:
     segments: tuple[Argv, ...] = ()
 
 
-Decision = Allow | Consult | Deny
+CommandDecision = Allow | NeedsApproval | Deny
 
 
-def judge(text: str, rules: CommandRules | None = None, place: Place = NOWHERE) -> Decision:
+def decide_command_line(
+    text: str, rules: CommandRules | None = None, place: CommandLocation = UNKNOWN_LOCATION
+) -> CommandDecision:
     """Whether a command line may run under these rules, in this place."""
-    impossible = refuse_text(text)
-    return Deny(impossible) if impossible else decide(analyse(text, place), rules or CommandRules())
+    impossible = find_text_problem(text)
+    return Deny(impossible) if impossible else decide_command(analyse(text, place), rules or CommandRules())
 
 
-def refuse_text(text: str) -> str | None:
+def find_text_problem(text: str) -> str | None:
     """Why no shell and no rule could make anything of a text; None for what can be read."""
     if len(text) > MAX_BYTES:
         return f"The command is longer than {MAX_BYTES:,} bytes. Write it to a script file and run that."
@@ -104,18 +106,18 @@ def refuse_text(text: str) -> str | None:
     return None
 
 
-def decide(reading: Analysed | NotAnalysable, rules: CommandRules) -> Decision:
+def decide_command(reading: AnalysedCommand | NotAnalysable, rules: CommandRules) -> CommandDecision:
     """Whether what was read may run; what is allowed comes back ready to run."""
-    segments = reading.commands if isinstance(reading, Analysed) else ()
+    segments = reading.commands if isinstance(reading, AnalysedCommand) else ()
     findings = [_find_ground(argv, rules) for argv in segments]
-    command = reading if isinstance(reading, Analysed) else None
+    command = reading if isinstance(reading, AnalysedCommand) else None
     match rules.security:
         case Security.DENY:
             return Deny("Commands are switched off (`tools.exec.security` is `deny`).", segments)
         case Security.FULL:
             miss = next((found for found in findings if isinstance(found, _Miss) and found.inline_code), None)
             miss = miss if rules.strict_inline_eval and rules.ask is not AskWhen.OFF else None
-            grounds = tuple(Segment((argv,), Ground.FULL) for argv in segments)
+            grounds = tuple(Segment((argv,), AllowReason.FULL) for argv in segments)
         case Security.ALLOWLIST:
             miss = next((found for found in findings if isinstance(found, _Miss)), None)
             if isinstance(reading, NotAnalysable):
@@ -133,7 +135,9 @@ def decide(reading: Analysed | NotAnalysable, rules: CommandRules) -> Decision:
         )
     because = miss.because if miss is not None else "every command is asked about"
     remember = () if isinstance(reading, NotAnalysable) or miss is None else _to_remember(segments, findings)
-    return Consult(segments, because, command, remember, listed=miss is None, grounds=grounds if miss is None else ())
+    return NeedsApproval(
+        segments, because, command, remember, listed=miss is None, grounds=grounds if miss is None else ()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,27 +151,27 @@ class _Miss:
 
 def _find_ground(argv: Argv, rules: CommandRules) -> Segment | _Miss:
     layers = unwrap(argv)
-    if isinstance(layers, Refused):
+    if isinstance(layers, ReviewRequired):
         return _Miss(layers.because)
     inner = layers[-1]
-    complaint = objection(inner)
+    complaint = read_only_objection(inner)
     if complaint is None:
-        return Segment(layers, Ground.HARMLESS)
+        return Segment(layers, AllowReason.READ_ONLY)
     if inner[0] in rules.safe_bins:
-        complaint = safe_objection(inner, rules)
-        if complaint is None and inline_code(inner) is None:
-            return Segment(layers, Ground.SAFE_BIN)
-    refused = shell_only(inner)
-    code = inline_code(inner)
+        complaint = safe_bin_objection(inner, rules)
+        if complaint is None and find_code_execution(inner) is None:
+            return Segment(layers, AllowReason.SAFE_BIN)
+    refused = find_shell_builtin(inner)
+    code = find_code_execution(inner)
     if code is not None and not (code.inline_code and not rules.strict_inline_eval):
         refused = code
     if refused is not None:
         return _Miss(refused.because, refused.inline_code)
     pattern = _matching(argv, inner, rules)
     if pattern is not None:
-        return Segment(layers, Ground.PATTERN, pattern)
+        return Segment(layers, AllowReason.PATTERN, pattern)
     if inner[0] in rules.skill_bins:
-        return Segment(layers, Ground.SKILL)
+        return Segment(layers, AllowReason.SKILL)
     storable = code is None and ("/" not in argv[0] or argv[0].startswith("/"))
     return _Miss(complaint or f"`{inner[0]}` is not allowed", storable=storable)
 
@@ -179,7 +183,7 @@ def _matching(argv: Argv, inner: Argv, rules: CommandRules) -> ArgvPattern | Non
 
 
 def _hardened(segment: Segment) -> Argv:
-    if segment.ground is not Ground.HARMLESS:
+    if segment.ground is not AllowReason.READ_ONLY:
         return segment.argv
     return tuple(word for layer in (*segment.layers[:-1], harden(segment.layers[-1])) for word in layer)
 
@@ -196,7 +200,7 @@ def _reasons(grounds: tuple[Segment, ...]) -> str:
         f"`{segment.layers[-1][0]}` {segment.ground.value}" + (f" as `{segment.pattern}`" if segment.pattern else "")
         for segment in grounds
     )
-    return "; ".join(reasons) or Ground.FULL.value
+    return "; ".join(reasons) or AllowReason.FULL.value
 
 
 def show_exactly(text: str) -> str:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 
 from retinue.tools.shell.allowlist import Argv
-from retinue.tools.shell.analysis import Analysed, NotAnalysable
+from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable
 from retinue.tools.shell.argument_spec import flags
-from retinue.tools.shell.wrappers import Refused, program_name, unwrap
+from retinue.tools.shell.wrappers import ReviewRequired, program_name, unwrap
 
-MOST_FILES = 12
+MAX_FILES = 12
 
 _READS = flags("cat head tail less more grep egrep fgrep rg wc sort uniq cut diff cmp comm stat file md5sum sha256sum")
 _READS |= flags("xxd hexdump od strings ls du tree jq yq sed awk nl tac rev base64")
@@ -28,41 +28,41 @@ _WORD = re.compile(r"[\w.+-]+")
 Show = Callable[[str], str]
 
 
-def explain(reading: Analysed | NotAnalysable, text: str, show: Show) -> tuple[str, ...]:
+def explain_command(reading: AnalysedCommand | NotAnalysable, text: str, show: Show) -> tuple[str, ...]:
     """Lines for the reader: the programs, the files they name, and whether they seem to use the network."""
     lines: list[str] = []
     addresses = list(dict.fromkeys(_ADDRESS.findall(text)))
     match reading:
         case NotAnalysable(because):
             lines.append(f"Only a shell can read it: {because}.")
-        case Analysed():
+        case AnalysedCommand():
             commands = [_inner(argv) for argv in reading.commands]
             lines += [f"Runs: {show(' '.join(map(_quote, argv)))}" for argv in reading.commands]
-            lines += _named("Reads", commands, _read, show)
-            lines += _named("Changes", commands, _written, show)
+            lines += _list_names("Reads", commands, _files_read, show)
+            lines += _list_names("Changes", commands, _files_written, show)
             online = dict.fromkeys(program_name(argv) for argv in commands if _is_online(argv))
             lines += [f"Network: {', '.join(online)}"] if online else []
-    lines += [f"Address: {show(address)}" for address in addresses[:MOST_FILES]]
+    lines += [f"Address: {show(address)}" for address in addresses[:MAX_FILES]]
     return tuple(lines)
 
 
 def _inner(argv: Argv) -> Argv:
     layers = unwrap(argv)
-    return argv if isinstance(layers, Refused) else layers[-1]
+    return argv if isinstance(layers, ReviewRequired) else layers[-1]
 
 
-def _named(label: str, commands: list[Argv], pick: Callable[[Argv], Iterator[str]], show: Show) -> Iterator[str]:
+def _list_names(label: str, commands: list[Argv], pick: Callable[[Argv], Iterator[str]], show: Show) -> Iterator[str]:
     names = list(dict.fromkeys(name for argv in commands for name in pick(argv)))
     if names:
-        more = f" and {len(names) - MOST_FILES} more" if len(names) > MOST_FILES else ""
-        yield f"{label}: {', '.join(map(show, names[:MOST_FILES]))}{more}"
+        more = f" and {len(names) - MAX_FILES} more" if len(names) > MAX_FILES else ""
+        yield f"{label}: {', '.join(map(show, names[:MAX_FILES]))}{more}"
 
 
 def _operands(argv: Argv) -> list[str]:
     return [word for word in argv[1:] if word and not word.startswith("-")]
 
 
-def _read(argv: Argv) -> Iterator[str]:
+def _files_read(argv: Argv) -> Iterator[str]:
     name, operands = program_name(argv), _operands(argv)
     if name in _READS:
         yield from operands[1:] if name in _SCRIPT_FIRST else operands
@@ -70,7 +70,7 @@ def _read(argv: Argv) -> Iterator[str]:
         yield from operands[:-1]
 
 
-def _written(argv: Argv) -> Iterator[str]:
+def _files_written(argv: Argv) -> Iterator[str]:
     name, operands = program_name(argv), _operands(argv)
     if name in _WRITES:
         yield from operands

@@ -12,7 +12,7 @@ import string
 import unicodedata
 from dataclasses import dataclass, field
 
-from retinue.tools.shell.wildcards import ANY_ONE, ANY_RUN, AnyOf, Mark, Wildcard, is_wild
+from retinue.tools.shell.wildcards import ANY_ONE, ANY_RUN, AnyOf, PatternElement, Wildcard, has_wildcard
 
 MAX_TOKENS = 1_000
 
@@ -45,7 +45,7 @@ _DOLLAR_IS_PLAIN_BEFORE = frozenset(' "/|,.:%=')
 _REDIRECTION = re.compile(r"(?:([012]?)>>?[ \t]*/dev/null|(0?)<[ \t]*/dev/null|2>&1|1?>&2)(?=[ \t;|&]|\Z)")
 
 
-class Unreadable(Exception):
+class UnsupportedSyntax(Exception):
     """The lexer met something it does not know; the message completes "cannot be analysed: …"."""
 
 
@@ -57,12 +57,12 @@ class Word:
     """
 
     text: str
-    marks: tuple[Mark, ...]
+    marks: tuple[PatternElement, ...]
     quoted: bool
 
     @property
     def wild(self) -> bool:
-        return is_wild(self.marks)
+        return has_wildcard(self.marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def lex(text: str, home: str | None = None) -> list[Lexeme]:
             found.append(reader.read())
             position = reader.position
         if len(found) > MAX_TOKENS:
-            raise Unreadable(f"it has more than {MAX_TOKENS:,} words")
+            raise UnsupportedSyntax(f"it has more than {MAX_TOKENS:,} words")
     return found
 
 
@@ -117,7 +117,7 @@ def _operator(text: str, position: int) -> Operator:
     if two in ("&&", "||"):
         return Operator(two)
     if two[0] == "&" or two == "|&":
-        raise Unreadable(MEANINGS["&"])
+        raise UnsupportedSyntax(MEANINGS["&"])
     return Operator(two[0])
 
 
@@ -137,7 +137,7 @@ class _WordReader:
     position: int
     home: str | None
     pieces: list[str] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[PatternElement] = field(default_factory=list)
     quoted: bool = False
 
     def read(self) -> Word:
@@ -168,7 +168,7 @@ class _WordReader:
     def _single_quotes(self) -> None:
         end = self.text.find("'", self.position + 1)
         if end < 0:
-            raise Unreadable("a quote is not closed")
+            raise UnsupportedSyntax("a quote is not closed")
         self._add(_check_characters(self.text[self.position + 1 : end], allowed="\n\t"))
         self.quoted = True
         self.position = end + 1
@@ -179,9 +179,9 @@ class _WordReader:
         while (character := self._peek()) != '"':
             match character:
                 case "":
-                    raise Unreadable("a quote is not closed")
+                    raise UnsupportedSyntax("a quote is not closed")
                 case "\\" if self._peek(1) in ("", "\n"):
-                    raise Unreadable(MEANINGS["\\"])
+                    raise UnsupportedSyntax(MEANINGS["\\"])
                 case "\\" if self._peek(1) in '$`"\\':
                     self._add(self._peek(1))
                     self.position += 2
@@ -191,7 +191,7 @@ class _WordReader:
                 case "$":
                     self._home_folder()
                 case "`":
-                    raise Unreadable(MEANINGS["`"])
+                    raise UnsupportedSyntax(MEANINGS["`"])
                 case _:
                     self._add(_check_characters(character, allowed="\n\t"))
                     self.position += 1
@@ -200,7 +200,7 @@ class _WordReader:
     def _backslash(self) -> None:
         following = self._peek(1)
         if following in ("", "\n"):
-            raise Unreadable(MEANINGS["\\"])
+            raise UnsupportedSyntax(MEANINGS["\\"])
         self._add(_check_characters(following))
         self.quoted = True
         self.position += 2
@@ -212,7 +212,7 @@ class _WordReader:
             self._plain("~")
             return
         if self.home is None or self.pieces or self.quoted or self._peek(1) not in ("", "/", *_ENDS_WORD):
-            raise Unreadable(MEANINGS["~"])
+            raise UnsupportedSyntax(MEANINGS["~"])
         self._add(_check_home(self.home))
         self.position += 1
 
@@ -226,7 +226,7 @@ class _WordReader:
     def _home_folder(self) -> None:
         found = _HOME.match(self.text, self.position)
         if found is None or self.home is None:
-            raise Unreadable(MEANINGS["$"])
+            raise UnsupportedSyntax(MEANINGS["$"])
         self._add(_check_home(self.home))
         self.position = found.end()
 
@@ -239,7 +239,7 @@ class _WordReader:
         if character == "[":
             bracket = _BRACKET.match(self.text, self.position)
             if bracket is None:
-                raise Unreadable(MEANINGS["["])
+                raise UnsupportedSyntax(MEANINGS["["])
             self._add_wild(bracket.group(), _bracket(bracket))
         else:
             self._add_wild(character, ANY_RUN if character == "*" else ANY_ONE)
@@ -253,13 +253,13 @@ class _WordReader:
         """Braces around one plain word are no expansion: `{}`, `HEAD@{1}`."""
         found = _BRACES.match(self.text, self.position)
         if found is None:
-            raise Unreadable(MEANINGS["{"])
+            raise UnsupportedSyntax(MEANINGS["{"])
         self._add(found.group())
         self.position = found.end()
 
     def _plain(self, character: str) -> None:
         if character not in _PLAIN and character != "~" and not (character > "\x7f" and character.isalnum()):
-            raise Unreadable(meaning(character))
+            raise UnsupportedSyntax(describe_character(character))
         self._add(character)
         self.position += 1
 
@@ -273,24 +273,24 @@ def _bracket(found: re.Match[str]) -> AnyOf:
     characters: set[str] = set()
     for item in re.findall(_ITEM, inside):
         if item[0] > item[-1]:
-            raise Unreadable(MEANINGS["["])
+            raise UnsupportedSyntax(MEANINGS["["])
         characters.update(map(chr, range(ord(item[0]), ord(item[-1]) + 1)))
     return AnyOf(frozenset(characters), negated=bool(negation))
 
 
 def _check_home(home: str) -> str:
     if not _PLAIN_HOME.fullmatch(home):
-        raise Unreadable(MEANINGS["~"])
+        raise UnsupportedSyntax(MEANINGS["~"])
     return home
 
 
 def _check_characters(text: str, allowed: str = "\t") -> str:
     for character in text:
         if character not in allowed and unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-            raise Unreadable(meaning(character))
+            raise UnsupportedSyntax(describe_character(character))
     return text
 
 
-def meaning(character: str) -> str:
+def describe_character(character: str) -> str:
     """What a character that was refused does."""
     return MEANINGS.get(character, f"it contains the character U+{ord(character):04X}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from retinue.tools.shell.allowlist import Argv
-from retinue.tools.shell.argument_spec import ANYTHING, COUNT, Usage, anything, flags
+from retinue.tools.shell.argument_spec import ANYTHING, COUNT, ArgumentSpec, any_operand, flags
 
 
 def _inside(operand: str) -> bool:
@@ -20,27 +20,27 @@ def _time_format(operand: str) -> bool:
 _NO_SIGNATURE = r"(?![^\0]*%G)[^\0]*"
 """A format of git's without the placeholders that make it start a signature checker."""
 
-_SAFE: dict[str, Usage] = {
-    "pwd": Usage(flags("-L -P")),
-    "whoami": Usage(),
-    "uname": Usage(flags("-a -s -n -r -v -m -p -o"), bundles=True),
-    "date": Usage(
-        flags("-u --utc -R --rfc-email -I -Iseconds -Iminutes -Idate"), operand=_time_format, most_operands=1
+_READ_ONLY: dict[str, ArgumentSpec] = {
+    "pwd": ArgumentSpec(flags("-L -P")),
+    "whoami": ArgumentSpec(),
+    "uname": ArgumentSpec(flags("-a -s -n -r -v -m -p -o"), combines_flags=True),
+    "date": ArgumentSpec(
+        flags("-u --utc -R --rfc-email -I -Iseconds -Iminutes -Idate"), operand=_time_format, max_operands=1
     ),
-    "echo": Usage(flags("-n -e -E"), operand=anything, pattern=re.compile(ANYTHING)),
-    "true": Usage(),
-    "false": Usage(),
-    "nproc": Usage(flags("--all")),
-    "basename": Usage(operand=anything, most_operands=2),
-    "dirname": Usage(operand=anything),
-    "ls": Usage(
+    "echo": ArgumentSpec(flags("-n -e -E"), operand=any_operand, pattern=re.compile(ANYTHING)),
+    "true": ArgumentSpec(),
+    "false": ArgumentSpec(),
+    "nproc": ArgumentSpec(flags("--all")),
+    "basename": ArgumentSpec(operand=any_operand, max_operands=2),
+    "dirname": ArgumentSpec(operand=any_operand),
+    "ls": ArgumentSpec(
         flags("-1 -a -A -l -h -s -S -t -r -R -d -F -p -i -n -g -G -o -c -u -x --all --almost-all --full-time --reverse")
         | flags("--recursive --human-readable --directory --size --group-directories-first"),
         (("--color", "never|auto|always"), ("--sort", "none|size|time|version|extension")),
         operand=_inside,
-        bundles=True,
+        combines_flags=True,
     ),
-    "sort": Usage(
+    "sort": ArgumentSpec(
         flags("-b -d -f -g -h -i -M -n -r -R -s -u -V --numeric-sort --reverse --unique --ignore-case --version-sort")
         | flags("--human-numeric-sort --general-numeric-sort --stable"),
         (("-k", r"[0-9.,bdfgiMhnRrV]+"), ("-t", r"[^\0]"), ("--key", r"[0-9.,bdfgiMhnRrV]+")),
@@ -58,7 +58,7 @@ _DIFF_FLAGS = (
     | flags("-p -u -w -b -M -C --no-color --patch --no-patch --word-diff --exit-code --quiet --minimal")
     | flags("--patience --histogram --no-renames")
 )
-_WHEN = (
+_DATE_AND_AUTHOR = (
     ("--since", ANYTHING),
     ("--until", ANYTHING),
     ("--after", ANYTHING),
@@ -66,43 +66,59 @@ _WHEN = (
     ("--author", ANYTHING),
     ("--grep", ANYTHING),
 )
-_SHAPE = (("--format", _NO_SIGNATURE), ("--pretty", _NO_SIGNATURE), ("--date", r"[a-z0-9-]+"), ("--abbrev", "[0-9]+"))
+_OUTPUT_FORMAT = (
+    ("--format", _NO_SIGNATURE),
+    ("--pretty", _NO_SIGNATURE),
+    ("--date", r"[a-z0-9-]+"),
+    ("--abbrev", "[0-9]+"),
+)
 _SHORT_COUNT = re.compile(r"-(n|U)?[0-9]{1,6}")
 
-_GIT: dict[str, Usage] = {
-    "status": Usage(
+_GIT: dict[str, ArgumentSpec] = {
+    "status": ArgumentSpec(
         flags("-s -b -v -uno -unormal -uall --short --branch --long --show-stash --ignored --porcelain --no-renames"),
         (("--porcelain", "v1|v2|1|2"), ("--untracked-files", "no|normal|all")),
         operand=_inside,
-        bundles=True,
+        combines_flags=True,
     ),
-    "log": Usage(
+    "log": ArgumentSpec(
         _LOG_FLAGS | _DIFF_FLAGS,
-        (*_WHEN, *_SHAPE, ("-n", COUNT), ("--max-count", COUNT), ("--skip", COUNT), ("--decorate", "short|full|no")),
+        (
+            *_DATE_AND_AUTHOR,
+            *_OUTPUT_FORMAT,
+            ("-n", COUNT),
+            ("--max-count", COUNT),
+            ("--skip", COUNT),
+            ("--decorate", "short|full|no"),
+        ),
         operand=_inside,
         pattern=_SHORT_COUNT,
     ),
-    "diff": Usage(_DIFF_FLAGS, (("--unified", COUNT), ("--diff-filter", "[A-Za-z]+")), _inside, pattern=_SHORT_COUNT),
-    "show": Usage(_LOG_FLAGS | _DIFF_FLAGS, (*_SHAPE, ("--unified", COUNT)), _inside, pattern=_SHORT_COUNT),
-    "rev-parse": Usage(
+    "diff": ArgumentSpec(
+        _DIFF_FLAGS, (("--unified", COUNT), ("--diff-filter", "[A-Za-z]+")), _inside, pattern=_SHORT_COUNT
+    ),
+    "show": ArgumentSpec(
+        _LOG_FLAGS | _DIFF_FLAGS, (*_OUTPUT_FORMAT, ("--unified", COUNT)), _inside, pattern=_SHORT_COUNT
+    ),
+    "rev-parse": ArgumentSpec(
         flags("--short --abbrev-ref --show-toplevel --is-inside-work-tree --verify --show-prefix"), operand=_inside
     ),
-    "branch": Usage(flags("--list -l -a -r -v -vv --all --remotes --show-current --no-color")),
+    "branch": ArgumentSpec(flags("--list -l -a -r -v -vv --all --remotes --show-current --no-color")),
 }
 _NO_SUBMODULES = ("--ignore-submodules=all",)
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv", *_NO_SUBMODULES)
-_QUIETENED = {"log": _NO_PROGRAMS, "diff": _NO_PROGRAMS, "show": _NO_PROGRAMS, "status": _NO_SUBMODULES}
+_EXTRA_FLAGS = {"log": _NO_PROGRAMS, "diff": _NO_PROGRAMS, "show": _NO_PROGRAMS, "status": _NO_SUBMODULES}
 _TRANSPORTS = ("ext", "fd", "file", "ftp", "ftps", "git", "http", "https", "ssh")
 """Each by name: a repository that lacks objects may fetch them, and names the program for it."""
 
 
-def objection(argv: Argv) -> str | None:
+def read_only_objection(argv: Argv) -> str | None:
     """Why a command is not known to be harmless; None where it is."""
     name = argv[0]
     if name == "git":
         reason = _git_objection(argv[1:])
-    elif name in _SAFE:
-        reason = _SAFE[name].objection(argv[1:])
+    elif name in _READ_ONLY:
+        reason = _READ_ONLY[name].objection(argv[1:])
     else:
         return f"`{name}` is neither known to only read nor on the allowlist"
     return None if reason is None else f"in `{name}`, {reason}"
@@ -118,7 +134,7 @@ def harden(argv: Argv) -> Argv:
     """The same command, told to start none of the programs that a repository's settings may name."""
     if argv[:1] != ("git",) or len(argv) < 2:
         return argv
-    return ("git", *_GIT_SETTINGS, argv[1], *_QUIETENED.get(argv[1], ()), *argv[2:])
+    return ("git", *_GIT_SETTINGS, argv[1], *_EXTRA_FLAGS.get(argv[1], ()), *argv[2:])
 
 
 _GIT_SETTINGS = (

@@ -23,19 +23,19 @@ class AnyOf:
 
 
 Wildcard = AnyRun | AnyOf
-Mark = str | Wildcard
+PatternElement = str | Wildcard
 """One character as it is, or a wildcard."""
 
 ANY_RUN = AnyRun()
 ANY_ONE = AnyOf()
 
 
-def is_wild(marks: Sequence[Mark]) -> bool:
+def has_wildcard(marks: Sequence[PatternElement]) -> bool:
     """Whether there is any wildcard among them."""
     return any(not isinstance(mark, str) for mark in marks)
 
 
-def matches(marks: Sequence[Mark], name: str) -> bool:
+def matches(marks: Sequence[PatternElement], name: str) -> bool:
     """Whether the whole name matches; goes back no further than to the last run."""
     at = position = 0
     run = resume = -1

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 
 from retinue.tools.shell.allowlist import Argv
-from retinue.tools.shell.argument_spec import Usage, flags
+from retinue.tools.shell.argument_spec import ArgumentSpec, flags
 
-MOST_LAYERS = 8
+MAX_LAYERS = 8
 
 _NUMBER = r"-?[0-9]{1,6}"
 _DURATION = r"[0-9]{1,9}(?:\.[0-9]{1,9})?[smhd]?"
@@ -16,7 +16,7 @@ _BUFFER = r"0|L|[0-9]{1,9}[KMG]?"
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ReviewRequired:
     """A command that is never allowed by a rule; `because` says why a person must look at it.
 
     `inline_code` tells that it would run code that stands in its arguments or comes from its input.
@@ -30,17 +30,17 @@ class Refused:
 class _Transparent:
     """A wrapper that runs the rest of its words unchanged, after its own flags and `operands` words of its own."""
 
-    usage: Usage
+    usage: ArgumentSpec
     operands: tuple[str, ...] = ()
 
 
 _TRANSPARENT: dict[str, _Transparent] = {
     "nice": _Transparent(
-        Usage(valued=(("-n", _NUMBER), ("--adjustment", _NUMBER)), pattern=re.compile(r"-n?-?[0-9]{1,3}"))
+        ArgumentSpec(value_flags=(("-n", _NUMBER), ("--adjustment", _NUMBER)), pattern=re.compile(r"-n?-?[0-9]{1,3}"))
     ),
-    "nohup": _Transparent(Usage()),
+    "nohup": _Transparent(ArgumentSpec()),
     "timeout": _Transparent(
-        Usage(
+        ArgumentSpec(
             flags("-v --verbose --preserve-status"),
             (
                 *(("-k", _DURATION), ("--kill-after", _DURATION)),
@@ -50,17 +50,17 @@ _TRANSPARENT: dict[str, _Transparent] = {
         operands=(_DURATION,),
     ),
     "stdbuf": _Transparent(
-        Usage(
-            valued=tuple((flag, _BUFFER) for flag in ("-i", "-o", "-e", "--input", "--output", "--error")),
+        ArgumentSpec(
+            value_flags=tuple((flag, _BUFFER) for flag in ("-i", "-o", "-e", "--input", "--output", "--error")),
             pattern=re.compile(rf"-[ioe](?:{_BUFFER})"),
         )
     ),
-    "setsid": _Transparent(Usage(flags("-w --wait"))),
+    "setsid": _Transparent(ArgumentSpec(flags("-w --wait"))),
     "ionice": _Transparent(
-        Usage(flags("-t"), (("-c", "[0-3]"), ("-n", "[0-7]")), pattern=re.compile(r"-(?:c[0-3]|n[0-7])"))
+        ArgumentSpec(flags("-t"), (("-c", "[0-3]"), ("-n", "[0-7]")), pattern=re.compile(r"-(?:c[0-3]|n[0-7])"))
     ),
-    "time": _Transparent(Usage(flags("-p -v --verbose --portability"))),
-    "env": _Transparent(Usage()),
+    "time": _Transparent(ArgumentSpec(flags("-p -v --verbose --portability"))),
+    "env": _Transparent(ArgumentSpec()),
 }
 
 _OPAQUE = frozenset(
@@ -95,43 +95,43 @@ _LOADER = re.compile(r"ld(?:-linux|-musl|64|\.so).*|ld-[0-9].*")
 _ASSIGNMENT = re.compile(r"[^=]*=", re.DOTALL)
 
 
-def unwrap(argv: Argv) -> tuple[Argv, ...] | Refused:
+def unwrap(argv: Argv) -> tuple[Argv, ...] | ReviewRequired:
     """The wrappers around a command and, last, the command itself; just the command where there is no wrapper."""
     layers: list[Argv] = []
     while True:
         name = program_name(argv)
         if name in _OPAQUE or _LOADER.fullmatch(name):
-            return Refused(f"`{name}` starts other programs")
+            return ReviewRequired(f"`{name}` starts other programs")
         wrapper = _TRANSPARENT.get(name)
         if wrapper is None or argv == ("env",):
             return (*layers, argv)
-        end = _own_words(wrapper, argv)
-        if isinstance(end, Refused):
+        end = _count_own_words(wrapper, argv)
+        if isinstance(end, ReviewRequired):
             return end
         layers.append(argv[:end])
         argv = argv[end:]
-        if len(layers) > MOST_LAYERS:
-            return Refused(f"`{name}` is wrapped too often")
+        if len(layers) > MAX_LAYERS:
+            return ReviewRequired(f"`{name}` is wrapped too often")
 
 
-def _own_words(wrapper: _Transparent, argv: Argv) -> int | Refused:
+def _count_own_words(wrapper: _Transparent, argv: Argv) -> int | ReviewRequired:
     """How many words belong to the wrapper itself."""
     name = argv[0]
-    values = dict(wrapper.usage.valued)
+    values = dict(wrapper.usage.value_flags)
     end = 1
     while end < len(argv) and argv[end].startswith("-"):
         end += 2 if argv[end] in values else 1
-    reason = replace(wrapper.usage, least_operands=0).objection(argv[1:end])
+    reason = replace(wrapper.usage, min_operands=0).objection(argv[1:end])
     if reason is not None or "--" in argv[1:end]:
-        return Refused(f"in `{name}`, {reason or '`--` is not expected'}")
+        return ReviewRequired(f"in `{name}`, {reason or '`--` is not expected'}")
     for shape in wrapper.operands:
         if end >= len(argv) or not re.fullmatch(shape, argv[end]):
-            return Refused(f"in `{name}`, an operand is not expected")
+            return ReviewRequired(f"in `{name}`, an operand is not expected")
         end += 1
     if end >= len(argv):
-        return Refused(f"`{name}` is given no command")
+        return ReviewRequired(f"`{name}` is given no command")
     if program_name(argv) == "env" and _ASSIGNMENT.match(argv[end]):
-        return Refused(f"`{name}` sets variables")
+        return ReviewRequired(f"`{name}` sets variables")
     return end
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from retinue.core.events import TurnFinished
 from retinue.core.keys import SessionKey
 from retinue.core.messages import ToolCall, ToolResult
-from retinue.hooks.bus import Point
+from retinue.hooks.bus import HookPoint
 
 
 @dataclass(frozen=True, slots=True)
-class CallAhead:
+class ToolCallPending:
     """A tool is about to run; a subscriber may return other arguments, or veto the call."""
 
     session: SessionKey
@@ -19,7 +19,7 @@ class CallAhead:
 
 
 @dataclass(frozen=True, slots=True)
-class CallDone:
+class ToolCallDone:
     """A tool ran; a subscriber may return another result."""
 
     session: SessionKey
@@ -28,13 +28,13 @@ class CallDone:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnEnd:
+class TurnEnded:
     """A turn ended."""
 
     session: SessionKey
     finished: TurnFinished
 
 
-BEFORE_TOOL = Point[CallAhead]("before_tool_call", fails_closed=True)
-AFTER_TOOL = Point[CallDone]("after_tool_call")
-TURN_END = Point[TurnEnd]("turn_end")
+BEFORE_TOOL = HookPoint[ToolCallPending]("before_tool_call", fails_closed=True)
+AFTER_TOOL = HookPoint[ToolCallDone]("after_tool_call")
+TURN_END = HookPoint[TurnEnded]("turn_end")

@@ -12,7 +12,7 @@ from enum import Enum
 from retinue.core.messages import ToolCall, ToolResult
 
 
-class Progress(Enum):
+class LoopProgress(Enum):
     """What the guard thinks of the last calls."""
 
     FINE = "fine"
@@ -42,7 +42,7 @@ class LoopLimits:
 
 
 @dataclass(slots=True)
-class LoopGuard:
+class RepetitionGuard:
     """Remembers the last calls with their results; the same call with a new result is progress."""
 
     limits: LoopLimits
@@ -52,14 +52,14 @@ class LoopGuard:
     def __post_init__(self) -> None:
         self._seen = deque(maxlen=self.limits.history)
 
-    def watch(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> Progress:
+    def watch(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> LoopProgress:
         """Take note of one round of calls."""
         if not self.limits.enabled:
-            return Progress.FINE
+            return LoopProgress.FINE
         worst = max((self._note(call, result) for call, result in zip(calls, results, strict=True)), default=0)
         if worst >= self.limits.stop or self._idle >= self.limits.idle:
-            return Progress.STUCK
-        return Progress.CIRCLING if worst >= self.limits.warn else Progress.FINE
+            return LoopProgress.STUCK
+        return LoopProgress.CIRCLING if worst >= self.limits.warn else LoopProgress.FINE
 
     def _note(self, call: ToolCall, result: ToolResult) -> int:
         """Remember a call; gives how often it was repeated, in whichever way counts."""
