@@ -32,7 +32,6 @@ MODULES = (
     "security/network.py",
     "security/transport.py",
     # journals
-    "agent/ledger.py",
     "dispatch/inbox.py",
     "runtime/ledger.py",
     "sessions/recovery.py",

@@ -139,7 +139,7 @@ async def test_allow_always_is_remembered_for_this_exact_command(stage: Stage) -
 
     async def approve(runtime: Runtime, approval: Approval) -> None:
         reply = await runtime.say(Inbound(f"/approve {approval.id} always", KEY))
-        assert "allowed for good" in reply.text
+        assert "allowed permanently" in reply.text
 
     await while_it_waits(stage, approve)
     again, other, listed = await stage.ask("and again", "another", "/allowlist")
@@ -178,7 +178,7 @@ async def test_a_question_that_nobody_answers_in_time_is_denied(asking: Stage) -
 
     await while_it_waits(asking, let_time_pass)
     assert not (asking.workspace / "made.txt").exists()
-    assert "nobody answered within 1m" in json.dumps(asking.server.model_requests[1].json["messages"][-1])
+    assert "no decision within 1m" in json.dumps(asking.server.model_requests[1].json["messages"][-1])
 
 
 async def test_stopping_the_turn_withdraws_the_question(asking: Stage) -> None:

@@ -151,7 +151,7 @@ async def test_messages_sessions_and_turns_are_told(tmp_path: Path) -> None:
     async with staged(tmp_path, says("hi"), hooks=hooks) as stage:
         reply, _ = await stage.ask("hello", "/new")
         assert reply.text == "hi — sent with care"
-        assert [type(event).__name__ for event in SEEN] == ["Inbound", "TurnEnd", "SessionChange", "SessionChange"]
+        assert [type(event).__name__ for event in SEEN] == ["Inbound", "TurnEnded", "SessionChange", "SessionChange"]
 
 
 async def test_a_changed_audit_log_shows(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_removing_what_is_not_there_says_what_is(opened: Open) -> None:
         book.remove("nope", OWNER)
     with pytest.raises(UsageError, match=r"stands in the configuration: take it out of tools\.exec\.allowlist"):
         book.remove("git status", OWNER)
-    with pytest.raises(ConfigError, match="names no program"):
+    with pytest.raises(ConfigError, match="does not name a program"):
         book.add(MAIN, " ", OWNER)
 
 

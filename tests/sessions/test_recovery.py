@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.agent.ledger import TranscriptWriter
+from retinue.agent.calls import TranscriptWriter
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId
 from retinue.core.messages import ToolCall, ToolResult, said

@@ -15,9 +15,9 @@ from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch, compute_binding
 from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.environment import ProgramFolders, locate_programs
 from retinue.toolkit.processes.exec_tool import exec_tool
 from retinue.toolkit.processes.launch import CommandEnd, Launch
-from retinue.toolkit.processes.programs import ProgramFolders, locate_programs
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.elevated import Elevation
 from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinSpec, Security
@@ -178,7 +178,7 @@ async def test_an_answer_for_another_folder_starts_nothing(
     draft = Launch(context.agent, context.session, "touch x", (), {"HOME": "/tmp"}, 10.0)
     wish = LaunchRequest(draft, {}, folder, str(context.root.path), ProgramFolders(context.root.path))
     try:
-        with pytest.raises(ToolFailed, match="no longer what was agreed to"):
+        with pytest.raises(ToolFailed, match="changed after it was approved"):
             await approve_launch(wish, replace(context, ask=swap), book, new_id)
     finally:
         os.close(folder)
@@ -193,7 +193,7 @@ async def test_commands_that_were_switched_off_while_a_person_thought_are_not_ru
         book.page = CommandRules(security=Security.DENY)
         return ApprovalDecision(Verdict.ALLOW_ONCE, "yes", "ada")
 
-    assert "switched off" in await failure(run, replace(context, ask=switch_off), command="touch x")
+    assert "disabled in the meantime" in await failure(run, replace(context, ask=switch_off), command="touch x")
     assert list(context.root.path.iterdir()) == []
 
 
@@ -201,17 +201,17 @@ async def test_security_and_ask_hold_for_the_tool(
     run: Tool[Any], attended: ToolContext, person: Person, book: Notebook
 ) -> None:
     book.page = CommandRules(security=Security.DENY)
-    assert "switched off" in await failure(run, attended, command="ls")
+    assert "disabled" in await failure(run, attended, command="ls")
     book.page = CommandRules(ask=AskWhen.OFF)
     assert text_of(await call(run, attended, command="echo yes")) == "yes"
-    assert "nobody is asked" in await failure(run, attended, command="touch x")
-    assert "nobody is asked" in await failure(run, attended, command="echo x", env={"X": "1"})
+    assert "Approval is disabled" in await failure(run, attended, command="touch x")
+    assert "Approval is disabled" in await failure(run, attended, command="echo x", env={"X": "1"})
     book.page = CommandRules(security=Security.FULL, ask=AskWhen.OFF)
     assert text_of(await call(run, attended, command="x=1; echo $x$Y", env={"Y": "2"})) == "12"
     assert person.asked == []
     book.page = CommandRules(ask=AskWhen.ALWAYS)
     await call(run, attended, command="echo yes")
-    assert "every command is asked about" in person.asked[0].detail
+    assert "every command needs approval" in person.asked[0].detail
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ async def test_a_script_that_changes_while_a_person_reads_the_question_does_not_
 
     text = command.format(folder=context.root.path)
     assert "agreed" in text_of(await call(run, replace(context, ask=person.ask), command=text))
-    assert "no longer what was agreed" in await failure(run, replace(context, ask=change), command=text)
+    assert "changed after it was approved" in await failure(run, replace(context, ask=change), command=text)
 
 
 async def test_whoever_could_allow_a_script_for_good_reads_what_that_means(
@@ -411,7 +411,7 @@ async def test_whoever_could_allow_a_script_for_good_reads_what_that_means(
 ) -> None:
     (attended.root.path / "job.py").write_text("print(1)\n")
     await call(run, attended, command="python3 job.py")
-    assert "Always allowing it allows whatever job.py says by then" in person.asked[0].explanation
+    assert "Always allowing it also allows later changes to job.py" in person.asked[0].explanation
     await call(run, attended, command="python3 -c 'print(1)'")
     assert not any("by then" in line for line in person.asked[1].explanation)
 
@@ -437,9 +437,9 @@ async def test_once_text_from_outside_was_read_what_the_rules_allow_is_a_questio
     allow(book, "touch *")
     person = Person()
     tainted = replace(context, tainted=True, ask=person.ask)
-    assert "text from outside" in await failure(run, replace(context, tainted=True), command="touch a")
+    assert "untrusted text" in await failure(run, replace(context, tainted=True), command="touch a")
     await call(run, tainted, command="touch a")
-    assert "text from outside" in person.asked[0].detail
+    assert "untrusted text" in person.asked[0].detail
     assert person.asked[0].remember == (), "one cannot agree to it for good"
     await call(run, tainted, command="ls | wc -l")
     assert len(person.asked) == 1, "what only reads is no question"

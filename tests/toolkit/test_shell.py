@@ -450,7 +450,7 @@ async def test_input_is_written_and_ended(run: Tool[Any], manage: Tool[Any], att
 
 async def test_input_needs_a_background_command(run: Tool[Any], manage: Tool[Any], attended: ToolContext) -> None:
     identity = background_id(await call(run, attended, command="sleep 1000", yieldMs=0))
-    assert "takes no input" in await failure(manage, attended, action="write", id=identity, data="x")
+    assert "does not accept input" in await failure(manage, attended, action="write", id=identity, data="x")
 
 
 async def test_the_log_comes_in_pages(run: Tool[Any], manage: Tool[Any], attended: ToolContext) -> None:
@@ -513,8 +513,8 @@ async def test_whoever_agrees_reads_that_more_will_be_typed(
     await call(run, attended, command="cat > x", background=True)
     await call(run, attended, command="cat > x")
     typed, closed = person.asked
-    assert "type into it" in typed.detail
-    assert "type into it" not in closed.detail
+    assert "write to its input" in typed.detail
+    assert "write to its input" not in closed.detail
     assert typed.binding != closed.binding
 
 
@@ -523,7 +523,7 @@ async def test_typing_because_of_text_from_outside_is_a_question(
 ) -> None:
     identity = background_id(await call(run, attended, command="cat > x", background=True))
     tainted = replace(context, tainted=True)
-    assert "text from outside" in await failure(manage, tainted, action="write", id=identity, data="id\n")
+    assert "untrusted text" in await failure(manage, tainted, action="write", id=identity, data="id\n")
     await call(manage, replace(attended, tainted=True), action="write", id=identity, data="id\n", eof=True)
     assert "id\\n" in person.asked[-1].detail
     assert "cat > x" in person.asked[-1].detail

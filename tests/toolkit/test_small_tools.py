@@ -16,7 +16,7 @@ from retinue.core.messages import Image
 from retinue.toolkit.files import image, patch
 from retinue.toolkit.files import read_write as files
 from retinue.toolkit.files import search as lookup
-from retinue.toolkit.files.pictures import MAX_PICTURE_BYTES
+from retinue.toolkit.files.image import MAX_PICTURE_BYTES
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes import exec_tool as shell
 from retinue.toolkit.processes import process_tool as process
@@ -162,7 +162,7 @@ async def test_deferred_tools_are_found_by_name_and_words(toolset: Toolset, cont
 async def test_tool_call_does_nothing_by_itself(toolset: Toolset, context: ToolContext) -> None:
     run = toolset["tool_call"]
     for name in ("image", "nothing", "tool_call"):
-        assert f"no tool `{name}` to run like this" in await failure(run, context, name=name)
+        assert f"no deferred tool `{name}`" in await failure(run, context, name=name)
     assert "name: Field required" in await failure(run, context, arguments={})
 
 

@@ -67,15 +67,15 @@ def test_always_is_offered_only_where_it_can_be_stored() -> None:
 def test_a_waiting_question_says_whose_it_is_and_how_long_it_waits() -> None:
     text = format_approval(WAITING, NOW)
     assert text.startswith("7kqm  Run a command on this machine, unconfined\n")
-    assert "  exec, agent main, session agent:main:main\n  Waits for another 29m. Answer with:\n" in text
-    assert "Waits for another moment" in format_approval(WAITING, WAITING.expires_at)
+    assert "  exec, agent main, session agent:main:main\n  Expires in 29m. Decide with:\n" in text
+    assert "Expires in a moment" in format_approval(WAITING, WAITING.expires_at)
 
 
 @pytest.mark.parametrize(
     ("state", "told"),
     [
         (ApprovalState.ALLOWED_ONCE, "allowed once by anna"),
-        (ApprovalState.ALLOWED_ALWAYS, "allowed for good by anna"),
+        (ApprovalState.ALLOWED_ALWAYS, "allowed permanently by anna"),
         (ApprovalState.DENIED, "denied by anna"),
         (ApprovalState.EXPIRED, "expired by anna"),
         (ApprovalState.WITHDRAWN, "withdrawn (gone)"),

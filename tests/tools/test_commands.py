@@ -17,8 +17,8 @@ from retinue.tools.shell.decision import (
     NeedsApproval,
     decide_command,
     decide_command_line,
-    show_exactly,
 )
+from retinue.tools.shell.explanation import show_exactly
 from retinue.tools.shell.read_only_commands import harden
 from tests.stopwatch import at_most
 

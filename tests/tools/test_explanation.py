@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from retinue.tools.shell.analysis import analyse
-from retinue.tools.shell.decision import show_exactly
 from retinue.tools.shell.explanation import MAX_FILES, explain_command
 from tests.stopwatch import at_most
 
 
 def lines(text: str) -> list[str]:
-    return list(explain_command(analyse(text), text, show_exactly))
+    return list(explain_command(analyse(text), text))
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def test_every_layer_is_told_in_order() -> None:
 @pytest.mark.parametrize(
     ("scope", "tool", "layer", "because"),
     [
-        (Scope("tools", "minimal"), "exec", Layer.PROFILE, "the profile `minimal` of `tools` does not have it"),
-        (Scope("tools", "full", allow=("read",)), "exec", Layer.ALLOW, "`tools.allow` does not name it"),
-        (Scope("tools", "full", deny=("group:runtime",)), "exec", Layer.DENY, "`tools.deny` names it"),
+        (Scope("tools", "minimal"), "exec", Layer.PROFILE, "the profile `minimal` of `tools` does not include it"),
+        (Scope("tools", "full", allow=("read",)), "exec", Layer.ALLOW, "`tools.allow` does not include it"),
+        (Scope("tools", "full", deny=("group:runtime",)), "exec", Layer.DENY, "`tools.deny` includes it"),
         (Scope("tools", "full", deny=("exec",), why="it is off"), "exec", Layer.DENY, "it is off"),
         (Scope("tools", "minimal", deny=("*",)), "exec", Layer.PROFILE, "the profile `minimal` of `tools`"),
     ],
@@ -106,8 +106,8 @@ def test_a_later_profile_takes_the_place_of_the_earlier_with_what_was_added_to_i
 def test_every_list_of_allowed_tools_must_name_it() -> None:
     scopes = (Scope("tools", allow=("group:fs", "exec")), Scope("agent", allow=("read", "message")))
     assert not judge("read", *scopes).denied
-    assert judge("exec", *scopes).because == "`agent.allow` does not name it"
-    assert judge("message", *scopes).because == "`tools.allow` does not name it"
+    assert judge("exec", *scopes).because == "`agent.allow` does not include it"
+    assert judge("message", *scopes).because == "`tools.allow` does not include it"
 
 
 def test_who_may_write_may_patch() -> None:
@@ -127,7 +127,7 @@ def test_some_tools_are_for_the_owner_only(tool: str) -> None:
     assert not judge(tool).denied
     assert not judge(tool, caller=OWNER).denied
     refused = judge(tool, caller=GUEST)
-    assert (refused.layer, refused.because) == (Layer.OWNER, "it is only for the owner of this assistant")
+    assert (refused.layer, refused.because) == (Layer.OWNER, "it is reserved for the owner of this assistant")
 
 
 def test_a_tool_can_say_that_it_is_for_the_owner_only() -> None:
@@ -141,8 +141,8 @@ def test_a_provider_has_lists_and_a_profile_of_its_own() -> None:
         return decide_tool(tool, Layers(provider=scopes))
 
     assert ask("exec", Scope("p", deny=("exec",))).layer is Layer.PROVIDER
-    assert ask("exec", Scope("p", allow=("read",))).because == "`p.allow` does not name it"
-    assert ask("exec", Scope("p", "minimal")).because == "the profile `minimal` of `p` does not have it"
+    assert ask("exec", Scope("p", allow=("read",))).because == "`p.allow` does not include it"
+    assert ask("exec", Scope("p", "minimal")).because == "the profile `minimal` of `p` does not include it"
     assert not ask("exec", Scope("p", "minimal", also_allow=("exec",))).denied
     assert not ask("exec", Scope("p", "minimal"), Scope("p/m", "coding")).denied
     assert ask("exec", Scope("p", deny=("exec",)), Scope("p/m", "full")).denied
@@ -155,8 +155,8 @@ def test_a_provider_has_lists_and_a_profile_of_its_own() -> None:
         (None, Effect.ALLOW, "when it is called"),
         (Elevation.OFF, Effect.ALLOW, "off"),
         (Elevation.ON, Effect.ALLOW, "outside"),
-        (Elevation.ASK, Effect.ASK, "agreed"),
-        (Elevation.FULL, Effect.ALLOW, "nobody is asked"),
+        (Elevation.ASK, Effect.ASK, "after approval"),
+        (Elevation.FULL, Effect.ALLOW, "without approval"),
     ],
 )
 def test_elevated_mode_concerns_commands(level: Elevation | None, effect: Effect, word: str) -> None:

@@ -1,7 +1,7 @@
 """Tool calls: prepare, authorise, execute, finish.
 
-A call always ends in exactly one result. A refused, failing or crashing tool gives an error result that the model can
-act on; a cancelled turn leaves an `interrupted` result behind.
+Each call has exactly one result. A refused, failing or crashing tool gives an error result that the model can act on;
+a cancelled turn records an `interrupted` result.
 """
 
 from __future__ import annotations
@@ -10,23 +10,35 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
 from retinue.agent.hook_points import AFTER_TOOL, BEFORE_TOOL, ToolCallDone, ToolCallPending
-from retinue.agent.ledger import TranscriptWriter
 from retinue.core.approval import ApprovalRequest
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
-from retinue.core.messages import INVALID_ARGUMENTS, Text, ToolCall, ToolResult
+from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult
 from retinue.core.trust import least
 from retinue.hooks.bus import HookBus, Vetoed
 from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
-from retinue.tools.shell.decision import show_exactly
+from retinue.tools.shell.explanation import show_exactly
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
+
+
+class TranscriptWriter(Protocol):
+    """Writes the transcript of a turn. When a method returns, the record is durable."""
+
+    async def record(self, message: Message) -> None:
+        """Record a complete message."""
+        ...
+
+    async def started(self, call: ToolCall) -> None:
+        """Record that a tool call is about to take effect."""
+        ...
+
 
 log = logging.getLogger(__name__)
 
@@ -36,17 +48,17 @@ SKIPPED = "Skipped: a new message arrived before this call began."
 
 
 def _no_layers(model: str) -> Layers:
-    """The policy of a environment that has none."""
+    """Return an empty policy."""
     return Layers()
 
 
-def _no_watch(call: ToolCall, decision: ToolDecision) -> None:
-    """Decisions that nobody keeps."""
+def _ignore_decision(call: ToolCall, decision: ToolDecision) -> None:
+    """Ignore a decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnvironment:
-    """What calls need: the tools, the context they run in, and where their story is kept and told."""
+    """What tool calls need: the tools, their context, the transcript, and the receiver of events."""
 
     tools: Mapping[str, Tool[Any]]
     context: ToolContext
@@ -54,17 +66,17 @@ class CallEnvironment:
     emit: Emit
     clock: Clock
     cap: Callable[[str], str]
-    """Shortens an over-long result to what the model's window can take."""
+    """Shortens a long result to fit the model's context window."""
     bus: HookBus = field(default_factory=HookBus)
     layers: Callable[[str], Layers] = _no_layers
-    """The policy for calls of a model; another one than planned may answer, and then its own rules hold."""
-    watch: Callable[[ToolCall, ToolDecision], None] = _no_watch
-    """Hears every decision before it takes effect."""
+    """The policy for calls of a model: a fallback model may answer, to which its own rules apply."""
+    watch: Callable[[ToolCall, ToolDecision], None] = _ignore_decision
+    """Called with every decision before it takes effect."""
     hide: Callable[[str], str] = str
-    """Takes secrets out of what tools give back, before it is recorded, shown or sent to the model."""
+    """Removes secrets from tool results before they are recorded, shown or sent to the model."""
 
     def tainted(self) -> CallEnvironment:
-        """The environment for a request that holds something from outside."""
+        """Return the environment for a request that contains untrusted text."""
         return replace(self, context=replace(self.context, tainted=True))
 
 
@@ -78,9 +90,9 @@ class _Prepared:
 async def run_calls(
     calls: Sequence[ToolCall], environment: CallEnvironment, *, model: str, interrupted_by_message: Callable[[], bool]
 ) -> list[ToolResult]:
-    """Run the calls of one answer of a model; neighbours that may run side by side do.
+    """Run the calls of one model answer; adjacent calls of parallel tools run concurrently.
 
-    Each result is recorded when it comes; they are returned in the order of the calls.
+    Each result is recorded when it is ready. The results are returned in the order of the calls.
     """
     results: dict[int, ToolResult] = {}
     batch: list[tuple[int, _Prepared]] = []
@@ -112,10 +124,10 @@ async def run_calls(
 
 
 async def _prepare(call: ToolCall, environment: CallEnvironment, model: str) -> _Prepared | str:
-    """The call ready to run, or why it cannot; a `tool_call` is judged as the call inside it."""
+    """Return the call ready to run, or why it cannot run; a `tool_call` is judged as the call inside it."""
     if INVALID_ARGUMENTS in call.arguments:
         return (
-            f"The arguments of `{call.name}` were not valid JSON. Write them again: {call.arguments[INVALID_ARGUMENTS]}"
+            f"The arguments of `{call.name}` were not valid JSON. Send them again: {call.arguments[INVALID_ARGUMENTS]}"
         )
     inner = unwrap_call(call)
     tool = environment.tools.get(inner.name)
@@ -130,19 +142,19 @@ async def _prepare(call: ToolCall, environment: CallEnvironment, model: str) -> 
         ahead, _ = await environment.bus.fire(BEFORE_TOOL, ToolCallPending(environment.context.session, inner))
         arguments = tool.parse(ahead.call.arguments)
         if decision.effect is Effect.ASK and not tool.asks:
-            await _consult(ahead.call, decision, environment.context)
+            await _ask_approval(ahead.call, decision, environment.context)
         return _Prepared(call, tool, arguments)
     except (ToolFailed, Vetoed) as refusal:
         return str(refusal)
 
 
 def authorise(tool: Tool[Any], layers: Layers, context: ToolContext) -> ToolDecision:
-    """Whether a tool may be called in a context, with what is only known now: who asked, and what was lifted."""
+    """Decide whether a tool may be called in a context, including the layers that depend on the caller."""
     caller = Caller(context.owner, context.elevated)
     return decide_tool(tool.name, replace(layers, caller=caller), owner_only=tool.owner_only)
 
 
-async def _consult(call: ToolCall, decision: ToolDecision, context: ToolContext) -> None:
+async def _ask_approval(call: ToolCall, decision: ToolDecision, context: ToolContext) -> None:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False, indent=2, default=str)
     request = ApprovalRequest(
         id=call.id,
@@ -176,7 +188,7 @@ async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolRes
     finished = _finish(call, output, environment)
     done, _ = await environment.bus.fire(AFTER_TOOL, ToolCallDone(environment.context.session, call, finished))
     content = tuple(
-        Text(_spell_out(environment.hide(part.text))) if isinstance(part, Text) else part
+        Text(_escape_surrogates(environment.hide(part.text))) if isinstance(part, Text) else part
         for part in done.result.content
     )
     trust = least([finished.trust, done.result.trust])
@@ -197,7 +209,7 @@ async def _run(prepared: _Prepared, context: ToolContext) -> ToolOutput:
 
 
 def _finish(call: ToolCall, output: ToolOutput, environment: CallEnvironment) -> ToolResult:
-    # Hidden before it is cut, or half a secret could be left at the cut.
+    # Secrets are removed before the text is shortened, or half a secret could remain at the cut.
     content = tuple(
         Text(environment.cap(environment.hide(part.text))) if isinstance(part, Text) else part
         for part in output.content
@@ -205,8 +217,8 @@ def _finish(call: ToolCall, output: ToolOutput, environment: CallEnvironment) ->
     return ToolResult(call.id, call.name, content or (Text("(no output)"),), output.is_error, output.trust)
 
 
-def _spell_out(text: str) -> str:
-    """The text with half a surrogate pair, as a file's name may hold it, spelled out: no model can be sent one."""
+def _escape_surrogates(text: str) -> str:
+    """Escape lone surrogates, which file names may contain and which cannot be sent to a model."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Where plugins may step in during a turn: before and after each tool call, and at its end."""
+"""Hook points of a turn: before and after each tool call, and at the end of the turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retinue.hooks.bus import HookPoint
 
 @dataclass(frozen=True, slots=True)
 class ToolCallPending:
-    """A tool is about to run; a subscriber may return other arguments, or veto the call."""
+    """A tool is about to run; a subscriber may return other arguments or veto the call."""
 
     session: SessionKey
     call: ToolCall
@@ -20,7 +20,7 @@ class ToolCallPending:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDone:
-    """A tool ran; a subscriber may return another result."""
+    """A tool has run; a subscriber may return another result."""
 
     session: SessionKey
     call: ToolCall
@@ -29,7 +29,7 @@ class ToolCallDone:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """A turn ended."""
+    """A turn has ended."""
 
     session: SessionKey
     finished: TurnFinished

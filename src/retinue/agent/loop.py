@@ -1,7 +1,7 @@
-"""The loop: ask the model, run the tools it calls, until it answers.
+"""The agent loop: call the model and run the tools it calls, until it answers.
 
-It knows nothing of prompts, files or channels. The model's failures arrive as values; what was said so far is
-recorded before anything else happens, so a turn can end at any point without losing it.
+The loop does not depend on prompts, files or channels. Failures of the model are values, not exceptions. Every message
+is recorded before anything else happens, so that a turn can end at any point without losing it.
 """
 
 from __future__ import annotations
@@ -36,22 +36,19 @@ REPETITION_WARNING = (
 )
 
 
-CROWDED = "what the turn did so far leaves too little room for an answer"
-
-
 def unlimited_room(messages: Sequence[Message]) -> bool:
-    """The judge of a turn whose size nobody looks at: the provider says when it is too long."""
+    """Accept any size: the provider reports if the request is too long."""
     return True
 
 
-def _go_on(used: Usage) -> str | None:
-    """The judge of a turn that may spend what it likes."""
+def _no_budget(used: Usage) -> str | None:
+    """Never exceed the budget."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class LoopParts:
-    """What the loop works with. `steering` hands over messages that arrived while the turn ran, and forgets them."""
+    """What the loop needs. `steering` returns messages that arrived during the turn, each once."""
 
     stream: Stream
     calls: CallEnvironment
@@ -60,16 +57,19 @@ class LoopParts:
     waiting: Callable[[], bool]
     limits: LoopLimits
     client_tools: frozenset[str] = frozenset()
-    """Tools that whoever sent the message runs itself: a call of one ends the turn."""
-    exceeds_budget: Callable[[Usage], str | None] = _go_on
-    """Why the turn must not go on after having used so much."""
+    """Tools that the client runs itself: a call of one ends the turn."""
+    exceeds_budget: Callable[[Usage], str | None] = _no_budget
+    """Returns why the turn must end after this usage, or None."""
     has_room: Callable[[Sequence[Message]], bool] = unlimited_room
-    """Whether the model can be asked again with all that was said and done so far."""
+    """Returns whether another request with these messages fits into the context window."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopEnd:
-    """How the loop ended: the last answer, what was used, the failure if there was one, and calls left to others."""
+    """How the loop ended: the last answer, the usage, the failure if any, and calls that the client must run.
+
+    `is_crowded` is true if the loop stopped because `has_room` returned false.
+    """
 
     status: TurnStatus
     answer: AssistantMessage | None
@@ -77,10 +77,11 @@ class LoopEnd:
     rounds: int
     failure: Failed | None = None
     handed: tuple[ToolCall, ...] = ()
+    is_crowded: bool = False
 
 
 async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
-    """Answer `request`; every message is recorded through the workbench's transcript as it comes to be."""
+    """Answer `request`; every message is recorded in the transcript when it is complete."""
     messages: list[Message] = list(request.messages)
     guard = RepetitionGuard(parts.limits)
     usage = Usage()
@@ -89,7 +90,8 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         if rounds > 1 and (why := parts.exceeds_budget(usage)) is not None:
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.UNKNOWN, why))
         if rounds > 1 and not parts.has_room(messages):
-            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.OVERFLOW, CROWDED))
+            crowded = Failed(Failure.OVERFLOW, "the turn so far leaves too little room for an answer")
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, crowded, is_crowded=True)
         ending = await _ask_model(replace(request, messages=tuple(messages)), parts)
         if isinstance(ending, Failed):
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, ending)
@@ -97,31 +99,34 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         usage += answer.usage
         messages.append(answer)
         if answer.calls:
-            # What the model had read when it decided on these calls: their own results are not part of it yet.
+            # Taint is judged by what the model had read when it made these calls, so without their results.
             calls = parts.calls.tainted() if is_tainted(messages) else parts.calls
-            own, handed = _sort_calls(answer.calls, parts.client_tools)
+            own, handed = _split_calls(answer.calls, parts.client_tools)
             results = await run_calls(own, calls, model=answer.model, interrupted_by_message=parts.waiting)
             messages.extend(results)
             if handed:
                 return LoopEnd(TurnStatus.OK, answer, usage, rounds, handed=handed)
             progress = guard.watch(own, results)
             if progress is LoopProgress.STUCK:
-                stuck = Failed(Failure.UNKNOWN, "the model repeated the same tool call without progress; stopped")
+                stuck = Failed(
+                    Failure.UNKNOWN,
+                    "the turn was stopped because the model repeated the same tool calls without progress",
+                )
                 return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, stuck)
-            if progress is LoopProgress.CIRCLING:
+            if progress is LoopProgress.REPEATING:
                 messages.append(await _record(said(REPETITION_WARNING), parts))
         steered = [await _record(message, parts) for message in parts.steering()]
         messages.extend(steered)
         if not answer.calls and not steered:
             return LoopEnd(TurnStatus.OK, answer, usage, rounds)
-    endless = Failed(Failure.UNKNOWN, f"the turn made {parts.limits.rounds} model calls without an end; stopped")
+    endless = Failed(Failure.UNKNOWN, f"the turn was stopped after {parts.limits.rounds} model calls")
     return LoopEnd(TurnStatus.FAILED, answer, usage, parts.limits.rounds, endless)
 
 
-def _sort_calls(
+def _split_calls(
     calls: Sequence[ToolCall], client_tools: frozenset[str]
 ) -> tuple[tuple[ToolCall, ...], tuple[ToolCall, ...]]:
-    """The calls that are run here, and those that are handed over, as what they stand for."""
+    """Return the calls to run here, and those for the client with `tool_call` resolved."""
     inner = [(call, unwrap_call(call)) for call in calls]
     own = tuple(call for call, meant in inner if meant.name not in client_tools)
     return own, tuple(meant for _, meant in inner if meant.name in client_tools)
@@ -133,10 +138,10 @@ async def _record(message: UserMessage, parts: LoopParts) -> UserMessage:
 
 
 async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Failed:
-    """One model call; what a cancelled call had said is recorded as an aborted answer."""
+    """Make one model call; the partial text of a cancelled call is recorded as an aborted answer."""
     spoken: list[str] = []
     try:
-        ending = await _listen(request, parts, spoken)
+        ending = await _stream_events(request, parts, spoken)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
             await parts.calls.transcript.record(_aborted(request, parts.calls.cap("".join(spoken))))
@@ -154,8 +159,8 @@ async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Fail
     return ending
 
 
-async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> Finished | Failed:
-    """Pass on what comes, to the stream's own end: one that is left before it closes its connection who knows when."""
+async def _stream_events(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> Finished | Failed:
+    """Emit the events of a stream up to its end; a stream that is abandoned earlier would leak its connection."""
     ending: Finished | Failed | None = None
     async for event in parts.stream(request):
         match event:
@@ -172,7 +177,7 @@ async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) ->
                 assert_never(event)
     if ending is not None:
         return ending
-    await parts.emit(Notice("The model's answer ended without an ending."))
+    await parts.emit(Notice("The model's stream ended without a final event."))
     return Failed(Failure.EMPTY, "the stream ended without a final event")
 
 

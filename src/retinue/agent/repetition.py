@@ -1,4 +1,4 @@
-"""Noticing that a model goes in circles."""
+"""Detection of a model that repeats tool calls without progress."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from retinue.core.messages import ToolCall, ToolResult
 
 
 class LoopProgress(Enum):
-    """What the guard thinks of the last calls."""
+    """The judgement on the last calls."""
 
     FINE = "fine"
-    CIRCLING = "circling"
+    REPEATING = "repeating"
     STUCK = "stuck"
 
 
 @dataclass(frozen=True, slots=True)
 class LoopLimits:
-    """How often the same call may give the same result before the model is told, and before the turn ends."""
+    """How often the same call may give the same result before the model is warned, and before the turn ends."""
 
     enabled: bool = True
     history: int = 30
     warn: int = 10
     stop: int = 20
     rounds: int = 500
-    """The most model calls of one turn, whatever they do."""
+    """The maximum number of model calls of one turn."""
     idle: int = 30
-    """How many calls in a row may bring nothing new before the turn ends."""
+    """How many calls in a row may repeat earlier results before the turn ends."""
     repeats: bool = True
     """Whether the same call with the same result counts."""
     polls: frozenset[str] = frozenset()
-    """Tools that only ask how something is going; their calls count where `polling` says so."""
+    """Tools that poll for a state; their calls count only if `polling` is true."""
     polling: bool = True
     turns: bool = True
-    """Whether two calls in turns count, each with the same result as before."""
+    """Whether two alternating calls with unchanged results count."""
 
 
 @dataclass(slots=True)
 class RepetitionGuard:
-    """Remembers the last calls with their results; the same call with a new result is progress."""
+    """Records the last calls with their results; the same call with a new result is progress."""
 
     limits: LoopLimits
     _seen: deque[str] = field(init=False)
@@ -56,13 +56,13 @@ class RepetitionGuard:
         """Take note of one round of calls."""
         if not self.limits.enabled:
             return LoopProgress.FINE
-        worst = max((self._note(call, result) for call, result in zip(calls, results, strict=True)), default=0)
+        worst = max((self._record(call, result) for call, result in zip(calls, results, strict=True)), default=0)
         if worst >= self.limits.stop or self._idle >= self.limits.idle:
             return LoopProgress.STUCK
-        return LoopProgress.CIRCLING if worst >= self.limits.warn else LoopProgress.FINE
+        return LoopProgress.REPEATING if worst >= self.limits.warn else LoopProgress.FINE
 
-    def _note(self, call: ToolCall, result: ToolResult) -> int:
-        """Remember a call; gives how often it was repeated, in whichever way counts."""
+    def _record(self, call: ToolCall, result: ToolResult) -> int:
+        """Record a call; returns how often it was repeated, in any way that counts."""
         mark = _fingerprint(call, result)
         self._idle = self._idle + 1 if mark in self._seen else 0
         self._seen.append(mark)
@@ -70,7 +70,7 @@ class RepetitionGuard:
         return max(self._seen.count(mark) if counts else 0, self._alternations() if self.limits.turns else 0)
 
     def _alternations(self) -> int:
-        """How many of the last calls were two in turns; none where they were one and the same."""
+        """Return how many of the last calls alternated between two different calls."""
         seen = list(self._seen)[::-1]
         pair = seen[:2]
         if len(set(pair)) < 2:

@@ -89,6 +89,6 @@ def _describe(record: Record) -> dict[str, Any]:
 
 def _spell(record: Record) -> str:
     """The record without anything that would change how the terminal shows the rest."""
-    from retinue.tools.shell.decision import show_exactly
+    from retinue.tools.shell.explanation import show_exactly
 
     return show_exactly(record.raw.replace("\t", "    "))

@@ -1,7 +1,7 @@
-"""The bus that carries hook events to their subscribers.
+"""The hook bus, which calls the subscribers of hook points.
 
-Each package declares its own points, next to the code that fires them. A failing or slow subscriber is logged and
-passed over; only at a point that `fails_closed` does its failure stop what was about to happen.
+Each package declares its own points next to the code that fires them. A subscriber that fails or times out is logged
+and skipped; at a point that `fails_closed` its failure stops the action.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ DEFAULT_TIMEOUT_SECONDS = 15.0
 
 
 class Vetoed(RetinueError):
-    """A subscriber refused what was about to happen, or failed at a point where failure means refusal."""
+    """A subscriber refused an action, or failed at a point that `fails_closed`."""
 
 
 @dataclass(frozen=True)
 class HookPoint(Generic[E]):
-    """A moment at which subscribers are told of an `E` and may return a changed one."""
+    """A point at which subscribers receive an event `E` and may return a changed one."""
 
     name: str
     fails_closed: bool = False
@@ -37,9 +37,9 @@ class HookPoint(Generic[E]):
 
 @dataclass(frozen=True)
 class HookQuery(Generic[E, R]):
-    """A moment at which subscribers, told of an `E`, may each give an `R`; the asker decides what to make of them.
+    """A point at which subscribers receive an event `E` and may each return an `R`, for the caller to use.
 
-    Only a subscriber with the `permission` is heard.
+    Only subscribers with the `permission` are called.
     """
 
     name: str
@@ -48,7 +48,7 @@ class HookQuery(Generic[E, R]):
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer(Generic[R]):
-    """What one subscriber gave."""
+    """The value that one subscriber returned."""
 
     subscriber: Subscriber
     value: R
@@ -56,7 +56,7 @@ class HookAnswer(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """Who subscribed, and with what standing: a higher priority is asked first."""
+    """A subscribing plugin; subscribers with a higher priority are called first."""
 
     plugin: str
     priority: int = 0
@@ -66,7 +66,7 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class HookChange(Generic[E]):
-    """What one subscriber made of an event, for the audit log."""
+    """A change of an event by one subscriber, for the audit log."""
 
     point: str
     subscriber: Subscriber
@@ -90,7 +90,7 @@ class HookBus:
     def subscribe(
         self, point: HookPoint[E] | HookQuery[E, Any], handler: Callable[[E], Awaitable[Any]], subscriber: Subscriber
     ) -> Callable[[], None]:
-        """Call `handler` at every event of the point; the returned function ends that."""
+        """Call `handler` at every event of the point; returns a function that unsubscribes it."""
         held = self._subscriptions.get(point.name, ())
         mine = _Subscription(handler, subscriber, len(held))
         self._subscriptions[point.name] = tuple(sorted((*held, mine), key=lambda s: (-s.subscriber.priority, s.order)))
@@ -102,7 +102,7 @@ class HookBus:
         return unsubscribe
 
     async def fire(self, point: HookPoint[E], event: E) -> tuple[E, tuple[HookChange[E], ...]]:
-        """Tell the subscribers, highest priority first; each sees what the ones before it made of the event."""
+        """Call the subscribers, highest priority first; each receives the event as changed by those before it."""
         changes: list[HookChange[E]] = []
         for subscription in self._subscriptions.get(point.name, ()):
             changed = await _call(point, subscription, event)
@@ -112,12 +112,14 @@ class HookBus:
         return event, tuple(changes)
 
     async def ask(self, query: HookQuery[E, R], event: E) -> tuple[HookAnswer[R], ...]:
-        """What the subscribers give, highest priority first; one without the permission is not heard, and logged."""
+        """Return the values of the subscribers, highest priority first; those without the permission are skipped."""
         given: list[HookAnswer[R]] = []
         for subscription in self._subscriptions.get(query.name, ()):
             who = subscription.subscriber
             if query.permission not in who.permissions:
-                log.warning("hook not heard: point=%s plugin=%s lacks %s", query.name, who.plugin, query.permission)
+                log.warning(
+                    "hook skipped: point=%s plugin=%s lacks the permission %s", query.name, who.plugin, query.permission
+                )
                 continue
             value: R | None = await _call(HookPoint(query.name), subscription, event)
             if value is not None:
@@ -136,6 +138,6 @@ async def _call(point: HookPoint[Any], subscription: _Subscription, event: Any) 
         log.exception("hook failed: point=%s plugin=%s", point.name, who.plugin)
         if point.fails_closed:
             raise Vetoed(
-                f"The hook of plugin '{who.plugin}' at {point.name} failed, so the action was stopped."
+                f"The hook {point.name} of plugin '{who.plugin}' failed, so the action was stopped."
             ) from error
         return None

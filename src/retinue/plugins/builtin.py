@@ -1,4 +1,4 @@
-"""Retinue's own tools and providers, registered by the same door as anybody's."""
+"""The built-in plugin: Retinue's own tools and providers, registered like those of any other plugin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOOL_FAMILIES = {
     "plan": "retinue.toolkit.sessions.plan:make_tools",
     "image": "retinue.toolkit.files.image:make_tools",
 }
-"""Our tools by family, in the order in which the prompt lists them."""
+"""The built-in tools by family, in the order in which the prompt lists them."""
 
 
 @hookimpl

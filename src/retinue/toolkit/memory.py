@@ -17,7 +17,7 @@ from retinue.core.trust import Trust, least
 from retinue.security.content import Source, wrap_untrusted
 from retinue.storage.files import NotThere
 from retinue.toolkit.files.paths import is_control_path, storage_errors_explained
-from retinue.toolkit.provenance import record_write
+from retinue.toolkit.taint import record_write
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 if TYPE_CHECKING:

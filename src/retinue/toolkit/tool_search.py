@@ -1,4 +1,7 @@
-"""The tool_search and tool_call tools: rarely used tools cost nothing until they are looked up."""
+"""The tool_search and tool_call tools, which give access to deferred tools.
+
+The schemas of deferred tools are not sent with every request; the model looks them up when it needs them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class ToolCallArguments(Arguments):
 
 
 def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:
-    """The two tools for a toolset's deferred tools; none where nothing is deferred."""
+    """Make the two tools for a toolset's deferred tools; none if no tool is deferred."""
     if not toolset.deferred:
         return ()
 
@@ -38,8 +41,8 @@ def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:
         return ToolOutput.of("\n\n".join(map(describe_tool, found)))
 
     async def call(arguments: ToolCallArguments, context: ToolContext) -> ToolOutput:
-        """The loop judges and runs such a call as the tool it names, so nothing is left to do here."""
-        raise ToolFailed(f"There is no tool `{arguments.name}` to run like this. Look it up with {TOOL_SEARCH}.")
+        """The loop replaces a `tool_call` by the call inside it, so this runs only if that failed."""
+        raise ToolFailed(f"There is no deferred tool `{arguments.name}`. Look it up with {TOOL_SEARCH}.")
 
     return (
         Tool(
@@ -61,7 +64,7 @@ def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:
 
 
 def find_deferred(toolset: Toolset, query: str) -> list[Tool[Any]]:
-    """The deferred tools that a query means, best first."""
+    """Return the deferred tools that match a query, best first."""
     words = re.findall(r"[a-z0-9]+", query.lower())
     scored = [(_score(tool, query.strip().lower(), words), tool) for tool in toolset.deferred]
     ranked = sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0])
@@ -76,6 +79,6 @@ def _score(tool: Tool[Any], query: str, words: list[str]) -> int:
 
 
 def describe_tool(tool: Tool[Any]) -> str:
-    """A tool's schema as text."""
+    """Return a tool's name, description and schema as text."""
     parameters = json.dumps(tool.spec.parameters, ensure_ascii=False, separators=(",", ":"))
     return f"{tool.name}: {tool.spec.description}\n{parameters}"

@@ -1,4 +1,4 @@
-"""The names that rules about tools use: groups, aliases, profiles, patterns."""
+"""Names in tool rules: groups, aliases, profiles and patterns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "group:ui": ("browser", "canvas"),
     "group:nodes": ("nodes",),
 }
-"""Names that stand for several tools; members may be patterns, so that a group grows with its tools."""
+"""Groups of tools; members may be patterns, so that new tools join their group."""
 
 ALIASES = {
     "bash": "exec",
@@ -36,7 +36,7 @@ ALIASES = {
     "node_list": "nodes",
     "node_command": "nodes",
 }
-"""Other names for our tools, as configurations written for OpenClaw use them."""
+"""Other names for our tools, as used in configurations written for OpenClaw."""
 
 SANDBOXED = "sandboxed"
 PROFILES: dict[str, tuple[str, ...]] = {
@@ -49,20 +49,20 @@ PROFILES: dict[str, tuple[str, ...]] = {
     "full": ("*",),
     SANDBOXED: ("group:fs", "group:runtime", "sessions_*", "subagents", "session_status", "image", "update_plan"),
 }
-"""Sets of tools to start from; `sandboxed` is what a sandboxed session has unless it is told otherwise."""
+"""Sets of tools to start from; `sandboxed` is the default of a sandboxed session."""
 
 TOOL_SEARCH, TOOL_CALL = "tool_search", "tool_call"
-"""The two tools that lead to deferred ones; they are no permission of their own."""
+"""The two tools that give access to deferred tools; the policy judges the deferred tool instead."""
 
 
 def canonical_name(name: str) -> str:
-    """A tool's own name, whatever case or alias it was called by."""
+    """Return the canonical name of a tool for a name in any case or an alias."""
     lowered = name.strip().lower()
     return ALIASES.get(lowered, lowered)
 
 
 def expand_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Names as patterns over tool names: groups opened, aliases replaced, lower case."""
+    """Expand groups and replace aliases; the result is patterns over tool names in lower case."""
     out: list[str] = []
     for name in names:
         out += GROUPS.get(name.strip().lower()) or (canonical_name(name),)
@@ -71,7 +71,7 @@ def expand_names(names: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ToolNameSet:
-    """Expanded names, ready to be asked whether one of them stands for a tool."""
+    """A set of tool names and patterns that supports `in`."""
 
     exact: frozenset[str]
     patterns: tuple[str, ...]
@@ -82,7 +82,7 @@ class ToolNameSet:
 
 @lru_cache(maxsize=1024)
 def parse_tool_names(names: tuple[str, ...]) -> ToolNameSet:
-    """What a list of the configuration stands for."""
+    """Parse a list of names from the configuration."""
     expanded = expand_names(names)
     exact = frozenset(name for name in expanded if not _is_pattern(name))
     return ToolNameSet(exact, tuple(name for name in expanded if _is_pattern(name)))

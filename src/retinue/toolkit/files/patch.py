@@ -1,4 +1,4 @@
-"""The apply_patch tool: several files changed at once, all of them or none."""
+"""The apply_patch tool: changes several files at once, all of them or none."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from retinue.toolkit.files.paths import locate_writable, storage_errors_explaine
 from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, encode_utf8, load_bytes
 from retinue.toolkit.files.text import SourceText
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.provenance import record_move, record_write
-from retinue.toolkit.taint import require_approval_outside
+from retinue.toolkit.taint import record_move, record_write, require_approval_outside
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
@@ -28,7 +27,7 @@ class PatchArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The apply_patch tool."""
+    """Make the apply_patch tool."""
     workspace_only = parts.settings.exec.apply_patch.workspace_only
     return (
         Tool(
@@ -47,7 +46,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
 
 
 async def apply_patch(arguments: PatchArguments, context: ToolContext, *, workspace_only: bool = True) -> ToolOutput:
-    """Apply a patch: parsed and checked as a whole, then written; a failure on the way takes everything back."""
+    """Apply a patch: parse and check all of it, then write; a failure while writing undoes the earlier changes."""
     changes = parse_patch(arguments.input)
     find = partial(locate_writable, context, workspace_only=workspace_only)
     for change in changes:
@@ -60,15 +59,15 @@ _Find = Callable[[str], tuple[Root, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One change on disk, how to take it back, and the path that must not be touched twice.
+    """One change on disk, how to undo it, and its path, which may occur once in a patch.
 
-    `note` remembers, just before, where the lines come from that the change writes.
+    `record` runs before the change and records the provenance of the lines it writes.
     """
 
     path: str
     do: Callable[[], None]
     undo: Callable[[], None]
-    note: Callable[[], None] = lambda: None
+    record: Callable[[], None] = lambda: None
 
 
 def _apply(context: ToolContext, find: _Find, changes: tuple[FileChange, ...]) -> ToolOutput:
@@ -81,20 +80,20 @@ def _apply(context: ToolContext, find: _Find, changes: tuple[FileChange, ...]) -
     paths = Counter(step.path for step in steps)
     twice = next((path for path, count in paths.items() if count > 1), None)
     if twice is not None:
-        raise ToolFailed(f"The patch names '{twice}' more than once. Put all its changes under one heading.")
-    _carry_out(steps)
+        raise ToolFailed(f"The patch contains '{twice}' more than once. Put all its changes under one heading.")
+    _run_steps(steps)
     return ToolOutput.of("\n".join(lines))
 
 
 def _plan(context: ToolContext, find: _Find, change: FileChange) -> tuple[list[_Step], str]:
-    """The steps of a change and how to report it; nothing is written yet."""
+    """Return the steps of a change and the line that reports it; nothing is written yet."""
     root, path = find(change.path)
     match change:
         case AddFile(text=text):
             _require_free(root, path)
             data = encode_utf8(text)
-            note = partial(record_write, context, root, path, before="", after=text)
-            add = _Step(path, lambda: root.write(path, data, exclusive=True), lambda: root.remove(path), note)
+            record = partial(record_write, context, root, path, before="", after=text)
+            add = _Step(path, lambda: root.write(path, data, exclusive=True), lambda: root.remove(path), record)
             return [add], f"A {path}"
         case DeleteFile():
             data = load_bytes(root, path, MAX_EDIT_BYTES)
@@ -113,9 +112,11 @@ def _plan_update(context: ToolContext, find: _Find, change: UpdateFile) -> tuple
     after = source.encode(changed)
     there, target = (root, path) if change.move_to is None else find(change.move_to)
     if there is not root:
-        raise ToolFailed(f"'{change.move_to}' is not in the same place as '{path}'. Add the new file, delete the old.")
-    note = partial(record_write, context, root, target, before=source.text, after=changed)
-    rewrite = _Step(target, lambda: root.write(target, after), lambda: root.write(target, before), note)
+        raise ToolFailed(
+            f"'{change.move_to}' is not in the same folder tree as '{path}'. Add the new file and delete the old one."
+        )
+    record = partial(record_write, context, root, target, before=source.text, after=changed)
+    rewrite = _Step(target, lambda: root.write(target, after), lambda: root.write(target, before), record)
     if target == path:
         return [rewrite], f"M {path}"
     _require_free(root, target)
@@ -131,25 +132,25 @@ def _require_free(root: Root, path: str) -> None:
     except ToolFailed:
         taken = True
     if taken:
-        raise ToolFailed(f"'{path}' exists already. Use *** Update File to change it.")
+        raise ToolFailed(f"'{path}' already exists. Use *** Update File to change it.")
 
 
-def _carry_out(steps: list[_Step]) -> None:
+def _run_steps(steps: list[_Step]) -> None:
     done: list[_Step] = []
     try:
         with storage_errors_explained():
             for step in steps:
-                step.note()
+                step.record()
                 step.do()
                 done.append(step)
     except ToolFailed as failure:
-        left = _take_back(done)
-        state = f"Changed all the same: {', '.join(left)}." if left else "Nothing was changed."
+        left = _undo_steps(done)
+        state = f"These changes could not be undone: {', '.join(left)}." if left else "Nothing was changed."
         raise ToolFailed(f"{failure} {state}") from failure
 
 
-def _take_back(done: list[_Step]) -> list[str]:
-    """Undo steps, last first; gives the paths for which that failed."""
+def _undo_steps(done: list[_Step]) -> list[str]:
+    """Undo steps in reverse order; returns the paths for which that failed."""
     left: list[str] = []
     for step in reversed(done):
         try:

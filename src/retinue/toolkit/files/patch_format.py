@@ -1,4 +1,4 @@
-"""Patches as models write them: parsed whole, applied to text.
+"""The patch format of apply_patch: parsing a patch, and applying its hunks to a text.
 
 *** Begin Patch
 *** Add File: notes/new.md
@@ -29,7 +29,7 @@ _END_OF_FILE = "*** End of File"
 
 @dataclass(frozen=True, slots=True)
 class HunkLine:
-    """One line of a hunk: ` ` stays, `-` goes, `+` comes."""
+    """One line of a hunk: ` ` is context, `-` is removed, `+` is added."""
 
     sign: str
     text: str
@@ -37,7 +37,7 @@ class HunkLine:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines to change, after the line `anchor` where one is given; `at_end` ties them to the end of the file."""
+    """Lines to change, after the line `anchor` if one is given; with `at_end` they must be the last of the file."""
 
     anchor: str
     lines: tuple[HunkLine, ...]
@@ -50,7 +50,7 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class AddFile:
-    """A file that does not exist yet."""
+    """Create a file that does not exist yet."""
 
     path: str
     text: str
@@ -58,14 +58,14 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A file that goes."""
+    """Delete a file."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateFile:
-    """A file that changes, or gets another name, or both."""
+    """Change a file, rename it, or both."""
 
     path: str
     hunks: tuple[Hunk, ...]
@@ -76,7 +76,7 @@ FileChange = AddFile | DeleteFile | UpdateFile
 
 
 def parse_patch(text: str) -> tuple[FileChange, ...]:
-    """The changes of a patch; raises where any of it cannot be read."""
+    """Parse a patch; raises `ToolFailed` if any part of it is not valid."""
     lines = text.strip("\r\n \t").replace("\r\n", "\n").split("\n")
     if len(lines) < 2 or lines[0].strip() != _BEGIN or lines[-1].strip() != _END:
         raise ToolFailed(f"A patch starts with the line `{_BEGIN}` and ends with the line `{_END}`.")
@@ -87,7 +87,7 @@ def parse_patch(text: str) -> tuple[FileChange, ...]:
         while end < len(lines) - 1 and not lines[end].startswith((_ADD, _DELETE, _UPDATE)):
             end += 1
         body = lines[position + 1 : end]
-        while body and not body[-1]:  # blank lines between two files belong to neither
+        while body and not body[-1]:  # blank lines between two files belong to neither file
             body.pop()
         changes.append(_parse_change(lines[position], body, position + 1))
         position = end
@@ -152,7 +152,7 @@ def _parse_hunk(path: str, body: Sequence[str], number: int) -> Hunk:
 
 
 def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
-    """The text after all hunks, each found after the one before it."""
+    """Apply hunks in order; each is searched after the one before it."""
     lines = text.removesuffix("\n").split("\n") if text else []
     out: list[str] = []
     position = 0
@@ -165,7 +165,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
                 out.append(line.text)
                 continue
             if line.sign == " ":
-                out.append(lines[position])  # as the file has it, whatever its trailing white space
+                out.append(lines[position])  # the line of the file, whose trailing white space may differ
             position += 1
     out += lines[position:]
     ends_plainly = bool(text) and not text.endswith("\n")
@@ -186,7 +186,7 @@ def _find(lines: Sequence[str], hunk: Hunk, position: int, what: str) -> int:
         found = [start for start in places if same(lines[start : start + len(old)], old)]
         if len(found) > 1 and not hunk.anchor:
             shown = ", ".join(str(start + 1) for start in found[:5])
-            raise ToolFailed(f"{what} fits at several places (lines {shown}). Add an `@@` line or more context.")
+            raise ToolFailed(f"{what} matches at several places (lines {shown}). Add an `@@` line or more context.")
         if found:
             return found[0]
     raise ToolFailed(f"{what} does not match.{describe_nearest(lines, old)}")
@@ -196,7 +196,7 @@ def _find_anchor(lines: Sequence[str], anchor: str, position: int, what: str) ->
     for number in range(position, len(lines)):
         if lines[number].strip() == anchor:
             return number
-    raise ToolFailed(f"{what}: no line `{anchor}` follows.{describe_nearest(lines, [anchor])}")
+    raise ToolFailed(f"{what}: there is no line `{anchor}` after this point.{describe_nearest(lines, [anchor])}")
 
 
 def _is_equal(lines: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Where a tool may reach: paths inside the folders it was given, and the files there that no tool writes."""
+"""Paths that tools may use: inside the folders they were given, and never a control file for writing."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _STARTUP_NAMES = frozenset(
 
 
 def is_startup_file(path: str) -> bool:
-    """Whether a file of the machine, outside the workspace, decides what a shell, a login or the system starts."""
+    """Return whether a file outside the workspace decides what a shell, a login or the system starts."""
     names = [plain_name(part) for part in path.split("/") if part not in ("", ".")]
     return bool(names) and (names[-1] in _STARTUP_NAMES or not _STARTUP_FOLDERS.isdisjoint(names))
 
 
 def is_control_path(relative: str) -> bool:
-    """Whether a path decides what Retinue or git will run or allow, so that no tool may write it.
+    """Return whether a path decides what Retinue or git will run or allow, so that no tool may write it.
 
-    True for files that do not exist yet, and for every spelling that a file system could take for the same name; the
-    short name of `.git` on Windows disks is one.
+    This includes files that do not exist yet and every spelling that a file system could treat as the same name, such
+    as the short name of `.git` on Windows file systems.
     """
     names = [plain_name(part) for part in relative.split("/") if part not in ("", ".")]
     if not names:
@@ -60,7 +60,7 @@ def is_control_path(relative: str) -> bool:
 
 
 def locate_in_workspace(root: Root, path: str) -> str:
-    """The path relative to the workspace, `.` for the workspace itself."""
+    """Return the path relative to the workspace, `.` for the workspace itself."""
     found = _relative_to(root, path)
     if found is None:
         raise ToolFailed(f"'{path}' is outside the workspace {root.path}. Use a path inside it.")
@@ -68,30 +68,30 @@ def locate_in_workspace(root: Root, path: str) -> str:
 
 
 def locate_readable(context: ToolContext, path: str) -> tuple[Root, str]:
-    """The folder a path can be read from, the workspace first, and the path in it."""
+    """Return the folder that a path can be read from, preferring the workspace, and the path in it."""
     return _locate_in((context.root, *context.readable, context.outside), path)
 
 
 def locate_writable(context: ToolContext, path: str, *, workspace_only: bool = False) -> tuple[Root, str]:
-    """The folder a path can be written in and the path in it; refuses the folder itself and control files."""
+    """Return the folder that a path can be written in and the path in it; refuses control files."""
     root, relative = _locate_in((context.root, None if workspace_only else context.outside), path)
     if relative == ".":
-        raise ToolFailed(f"'{path}' is the folder {root.path} itself. Name a file in it.")
+        raise ToolFailed(f"'{path}' is the folder {root.path} itself. Give the path of a file in it.")
     starts = is_startup_file(relative) if root is context.outside else _belongs_to_hook(root, relative)
     if is_control_path(relative) or starts:
         raise ToolFailed(
-            f"'{path}' is a control file: it decides what may run, so no tool writes it. Ask the user to change it."
+            f"'{path}' is a control file: it decides what may run, so no tool may write it. Ask the user to change it."
         )
     return root, relative
 
 
 def _belongs_to_hook(root: Root, relative: str) -> bool:
-    """Whether a file lies in the folder of a hook, whose code may load it."""
+    """Return whether a file is in the folder of a hook, whose code may load it."""
     parts = relative.split("/")
     folders = ("/".join(parts[: at + 2]) for at, part in enumerate(parts[:-2]) if plain_name(part) == "hooks")
     with suppress(StorageError):
         return any(root.identify(f"{folder}/HOOK.md") is not None for folder in folders)
-    return True
+    return True  # the folder cannot be read: refuse rather than let a hook be changed
 
 
 def _locate_in(roots: Iterable[Root | None], path: str) -> tuple[Root, str]:
@@ -107,31 +107,31 @@ def _locate_in(roots: Iterable[Root | None], path: str) -> tuple[Root, str]:
 
 def _relative_to(root: Root, path: str) -> str | None:
     if not path.strip() or "\0" in path:
-        raise ToolFailed("The path is empty. Name a file or folder.")
+        raise ToolFailed("The path is empty. Give the path of a file or folder.")
     if path.startswith("~/"):
         path = str(Path.home() / path[2:])
     if path.startswith("/"):
         return relative_to_root(root, path)
     normal = posixpath.normpath(path)
-    return None if _leaves(normal) else normal
+    return None if _is_outside(normal) else normal
 
 
 def relative_to_root(root: Root, path: str) -> str | None:
-    """An absolute path as seen from a folder; None where it lies outside."""
+    """Return an absolute path relative to a folder, or None if it is outside."""
     for base in (str(root.path), posixpath.realpath(root.path)):
         inside = posixpath.relpath(posixpath.normpath(path), base)
-        if not _leaves(inside):
+        if not _is_outside(inside):
             return inside
     return None
 
 
-def _leaves(path: str) -> bool:
+def _is_outside(path: str) -> bool:
     return path == ".." or path.startswith("../")
 
 
 @contextmanager
 def storage_errors_explained() -> Iterator[None]:
-    """Turn failures of storage into words for the model."""
+    """Turn storage errors into `ToolFailed` with a message for the model."""
     try:
         yield
     except OutsideRoot as error:

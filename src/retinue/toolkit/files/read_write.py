@@ -16,12 +16,11 @@ from retinue.core.trust import Trust
 from retinue.security.content import Source, sanitise, wrap_untrusted
 from retinue.security.literals import file_name
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
+from retinue.toolkit.files.image import MAX_PICTURE_BYTES, image_from_bytes
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
-from retinue.toolkit.files.pictures import MAX_PICTURE_BYTES, image_from_bytes
 from retinue.toolkit.files.text import Replacement, SourceText, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.provenance import record_write, trust_of_text
-from retinue.toolkit.taint import require_approval_outside
+from retinue.toolkit.taint import record_write, require_approval_outside, trust_of_text
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 MAX_READ_BYTES = 64_000_000
@@ -54,7 +53,7 @@ class EditArguments(Arguments):
     @model_validator(mode="before")
     @classmethod
     def _accept_a_single_edit(cls, data: Any) -> Any:
-        """Models trained on the one-edit form write `oldText` and `newText` beside the path."""
+        """Accept `oldText` and `newText` beside the path, as models trained on that form write them."""
         if isinstance(data, dict) and "oldText" in data and "edits" not in data:
             data = dict(data)
             data["edits"] = [{"oldText": data.pop("oldText"), "newText": data.pop("newText", "")}]
@@ -68,7 +67,7 @@ class EditArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The tools that read and change single files."""
+    """Make the tools that read and change single files."""
     return (
         Tool(
             name="read",
@@ -97,10 +96,10 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
 
 
 async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: IdFactory = random_id) -> ToolOutput:
-    """A page of a text file, or a picture; what came from outside is marked as such."""
+    """Return a page of a text file, or a picture; untrusted text is marked."""
     root, relative = locate_readable(context, arguments.path)
     output, text = await to_thread.run_sync(_read, root, relative, arguments)
-    # Judged by the whole file: a page may begin or end within a line.
+    # The whole file is judged, because a page may begin or end within a line.
     with storage_errors_explained():
         origin = trust_of_text(context, root, relative, text)
     if origin is not Trust.UNTRUSTED:
@@ -110,7 +109,7 @@ async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: I
 
 
 def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutput, str]:
-    """What to show of a file, and its whole text if it is one."""
+    """Return what to show of a file, and its whole text unless it is a picture."""
     data = load_bytes(root, relative, MAX_READ_BYTES)
     image = image_from_bytes(data, arguments.path) if len(data) <= MAX_PICTURE_BYTES else None
     if image is not None:
@@ -124,7 +123,7 @@ def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutp
 
 
 def format_page(text: str, offset: int | None, limit: int | None) -> str:
-    """Part of a text, with a note on what comes after it; a text that fits comes as it is."""
+    """Return one page of a text with a note on how to continue; a text that fits is returned unchanged."""
     if offset is None and limit is None and len(text) <= PAGE_CHARS and text.count("\n") < PAGE_LINES:
         return text or "(the file is empty)"
     lines = text.splitlines(keepends=True)
@@ -144,11 +143,11 @@ def format_page(text: str, offset: int | None, limit: int | None) -> str:
     shown = "".join(lines[start:end])
     if end == len(lines):
         return shown
-    return f"{shown}\n(lines {start + 1:,}-{end:,} of {len(lines):,}; go on with offset={end + 1})"
+    return f"{shown}\n(lines {start + 1:,}-{end:,} of {len(lines):,}; continue with offset={end + 1})"
 
 
 def load_bytes(root: Root, relative: str, max_bytes: int) -> bytes:
-    """A file's bytes; a missing one is reported with the names that come near."""
+    """Return a file's bytes; the error for a missing file suggests similar names."""
     try:
         with storage_errors_explained():
             return root.read(relative, max_bytes=max_bytes).data
@@ -157,7 +156,7 @@ def load_bytes(root: Root, relative: str, max_bytes: int) -> bytes:
             case NotThere():
                 raise ToolFailed(f"'{relative}' does not exist.{suggest_names(root, relative)}") from failure
             case NotRegular() if _is_folder(root, relative):
-                raise ToolFailed(f"'{relative}' is a folder. Use ls to see what it holds.") from failure
+                raise ToolFailed(f"'{relative}' is a folder. Use ls to list it.") from failure
             case TooLarge():
                 raise ToolFailed(
                     f"'{relative}' is larger than {max_bytes:,} bytes. Use grep, or exec with head, tail or split."
@@ -175,7 +174,7 @@ def _is_folder(root: Root, relative: str) -> bool:
 
 
 def suggest_names(root: Root, relative: str) -> str:
-    """A sentence with names near a missing one; empty where there are none."""
+    """Return a sentence that suggests similar names, or an empty string."""
     folder, _, name = relative.rpartition("/")
     try:
         with storage_errors_explained():
@@ -183,7 +182,7 @@ def suggest_names(root: Root, relative: str) -> str:
                 entry.name + ("/" if entry.kind is EntryKind.DIR else "") for entry in root.entries(folder or ".")
             ]
     except ToolFailed:
-        return f" Nor does its folder '{folder}'." if folder else ""
+        return f" Its folder '{folder}' does not exist either." if folder else ""
     lowered = {entry.lower(): entry for entry in beside}
     near = difflib.get_close_matches(name.lower(), lowered, n=_SUGGESTIONS, cutoff=0.5)
     if not near:
@@ -193,7 +192,7 @@ def suggest_names(root: Root, relative: str) -> str:
 
 
 def display_name(path: str) -> str:
-    """A path as the model sees it: its name, which a stranger may have chosen, neither hides nor imitates anything."""
+    """Return a path with control characters and forged markers removed: file names are untrusted text."""
     return sanitise(file_name(path))
 
 
@@ -213,7 +212,7 @@ def _write(context: ToolContext, root: Root, relative: str, content: str) -> Too
 
 
 def _text_before(context: ToolContext, root: Root, relative: str) -> str:
-    """What a file says before it is replaced; "" where nobody asks for it, or where it cannot be read."""
+    """Return a file's text before a tainted request replaces it; empty if it is not needed or cannot be read."""
     if not context.tainted:
         return ""
     try:
@@ -223,7 +222,7 @@ def _text_before(context: ToolContext, root: Root, relative: str) -> str:
 
 
 async def edit_file(arguments: EditArguments, context: ToolContext) -> ToolOutput:
-    """Replace pieces of a file: all of them, or none."""
+    """Replace pieces of a file, all of them or none."""
     root, relative = locate_writable(context, arguments.path)
     await require_approval_outside("edit", root, relative, context)
     return await to_thread.run_sync(_edit, context, root, relative, arguments)
@@ -244,10 +243,10 @@ def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArgume
 
 
 def encode_utf8(text: str) -> bytes:
-    """The text as UTF-8."""
+    """Encode a text as UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise ToolFailed(
-            "The text holds half of a surrogate pair and cannot be written. Send whole characters."
+            "The text contains half of a surrogate pair and cannot be written. Send whole characters."
         ) from None

@@ -26,7 +26,7 @@ from retinue.toolkit.files.paths import locate_readable, storage_errors_explaine
 from retinue.toolkit.files.read_write import display_name, suggest_names
 from retinue.toolkit.files.text import looks_binary
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.provenance import trust_of_files
+from retinue.toolkit.taint import trust_of_files
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 MAX_FILE_BYTES = 4_000_000
@@ -58,7 +58,7 @@ class ListArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The tools that look for files and in them."""
+    """Make the tools that search for files and in files."""
     return (
         grep_tool(GREP_TIMEOUT_SECONDS, parts.new_id),
         Tool(
@@ -79,7 +79,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
 
 
 def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArguments]:
-    """The tool that finds lines, giving up after so many seconds; what came from outside is marked as such."""
+    """Make the grep tool with a time limit; untrusted text is marked."""
 
     async def run(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
         root, relative = locate_readable(context, arguments.path)
@@ -100,14 +100,14 @@ def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArgumen
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The lines that a search found, as they are shown, and the files that they stand in."""
+    """The formatted lines that a search found, and the files that contain them."""
 
     text: str
     files: tuple[str, ...]
 
 
 def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) -> Matches:
-    """The matching lines of the files beneath a path; the search is killed when its time is up."""
+    """Return the matching lines of the files below a path; the search process is killed at the time limit."""
     files = _files(root, relative, Glob(arguments.glob) if arguments.glob else None)
     header = arguments.model_dump(by_alias=True, include={"pattern", "ignore_case", "context", "limit"})
     searched: list[str] = []
@@ -117,7 +117,7 @@ def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) ->
             f"The search took more than {seconds:g} seconds and was stopped. Use a simpler pattern or a smaller folder."
         )
     if status == searcher.BAD_PATTERN:
-        raise ToolFailed(f"The pattern is not a regular expression: {printed}. Escape special characters.")
+        raise ToolFailed(f"The pattern is not a valid regular expression: {printed}. Escape special characters.")
     numbers, _, found = printed.partition("\n")
     note = f"\n(stopped after {arguments.limit} matches; narrow the search or raise limit)"
     text = found + (note if status == searcher.LIMIT_REACHED else "")
@@ -125,7 +125,7 @@ def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) ->
 
 
 def _search(header: dict[str, Any], files: Iterator[tuple[str, bytes]], seconds: float) -> tuple[str, int]:
-    """What the searching process prints, and how it ends."""
+    """Run the grep process on files; returns its output and exit status."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", searcher.__file__]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as child:
         assert child.stdin is not None
@@ -144,12 +144,12 @@ def _search(header: dict[str, Any], files: Iterator[tuple[str, bytes]], seconds:
 
 
 def _readable(root: Root, files: Iterator[str], searched: list[str]) -> Iterator[tuple[str, bytes]]:
-    """The files that hold text, with what they hold; the path of each is added to `searched`."""
+    """Yield text files with their content, and add the path of each to `searched`."""
     for path in files:
         try:
             data = root.read(path, max_bytes=MAX_FILE_BYTES).data
         except StorageError:
-            continue  # too large, gone or unreadable: the others are still searched
+            continue  # too large, deleted or unreadable: the other files are still searched
         if not looks_binary(data):
             searched.append(path)
             yield path, data
@@ -179,14 +179,14 @@ def _below(path: str, folder: str) -> str:
 
 
 def _walk(root: Root, relative: str) -> Iterator[tuple[str, Entry]]:
-    """Everything beneath a folder, without what is generated or kept for git."""
+    """Yield everything below a folder except the content of `SKIPPED_FOLDERS`."""
     waiting = [(_prefix(relative), entry) for entry in reversed(_entries(root, relative))]
     seen = 0
     while waiting:
         prefix, entry = waiting.pop()
         seen += 1
         if seen > MAX_ENTRIES:
-            raise ToolFailed(f"'{relative}' holds more than {MAX_ENTRIES:,} entries. Use a smaller folder.")
+            raise ToolFailed(f"'{relative}' has more than {MAX_ENTRIES:,} entries. Search a smaller folder.")
         path = prefix + entry.name
         if entry.kind is EntryKind.DIR:
             if entry.name in SKIPPED_FOLDERS:
@@ -211,7 +211,7 @@ def _entries(root: Root, relative: str) -> list[Entry]:
 
 
 async def find_paths(arguments: FindArguments, context: ToolContext) -> ToolOutput:
-    """The paths beneath a folder that match a glob."""
+    """Find the paths below a folder that match a glob."""
     root, relative = locate_readable(context, arguments.path)
     glob = Glob(arguments.pattern)
 
@@ -228,7 +228,7 @@ async def find_paths(arguments: FindArguments, context: ToolContext) -> ToolOutp
 
 
 async def list_folder(arguments: ListArguments, context: ToolContext) -> ToolOutput:
-    """The names in a folder."""
+    """List the names in a folder."""
     root, relative = locate_readable(context, arguments.path)
     entries = await to_thread.run_sync(_entries, root, relative)
     return _listing([_marked(entry.name, entry) for entry in entries], arguments.limit, "(the folder is empty)")
@@ -241,4 +241,4 @@ def _marked(path: str, entry: Entry) -> str:
 def _listing(names: list[str], limit: int, nothing: str) -> ToolOutput:
     if len(names) <= limit:
         return ToolOutput.of("\n".join(names) or nothing)
-    return ToolOutput.of("\n".join([*names[:limit], f"(more than {limit}; narrow it down or raise limit)"]))
+    return ToolOutput.of("\n".join([*names[:limit], f"(more than {limit}; narrow the search or raise limit)"]))

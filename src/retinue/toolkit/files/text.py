@@ -1,4 +1,4 @@
-"""Text files as people keep them: a byte-order mark, one kind of line ending, and exact replacement in between."""
+"""Editing text files: exact replacement that preserves the byte-order mark and line endings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN_CHARS = 1_500
 
 
 def looks_binary(data: bytes) -> bool:
-    """Whether the bytes are no text: a NUL, or little that is UTF-8."""
+    """Return whether the bytes are not text: they contain a NUL or are mostly not UTF-8."""
     start = data[:_SNIFF_BYTES]
     if b"\0" in start:
         return True
@@ -27,7 +27,7 @@ def looks_binary(data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A file's text with plain line ends, and what it takes to write it back in its own way."""
+    """A file's text with `\\n` line endings, and what is needed to write it back in its original format."""
 
     text: str
     bom: bool
@@ -43,35 +43,37 @@ class SourceText:
             ) from None
         bom = text.startswith(_BOM)
         text = text.removeprefix(_BOM)
-        # mixed line ends are left alone: rewriting them would change lines that nobody asked to change
+        # mixed line endings are kept: converting them would change lines that the edit does not touch
         crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
         return cls(text.replace("\r\n", "\n") if crlf else text, bom, crlf)
 
     def encode(self, text: str) -> bytes:
-        """Another text in this file's way."""
+        """Encode another text in the format of this file."""
         if self.crlf:
             text = text.replace("\r\n", "\n").replace("\n", "\r\n")
         try:
             return ((_BOM if self.bom else "") + text).encode()
         except UnicodeEncodeError:
-            raise ToolFailed("The new text holds half of a surrogate pair and cannot be written.") from None
+            raise ToolFailed("The new text contains half of a surrogate pair and cannot be written.") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One exact piece of a text and what takes its place."""
+    """An exact piece of a text and its replacement."""
 
     old: str
     new: str
 
 
 def replace_all(text: str, replacements: Sequence[Replacement], name: str) -> tuple[str, int]:
-    """The text with every piece replaced, and the first changed line.
+    """Return the text with every piece replaced, and the number of the first changed line.
 
-    Each piece is looked for in the original text and must be there once; pieces may not overlap.
+    Each piece is searched in the original text and must occur once; pieces may not overlap.
     """
     if "\r" not in text:
-        replacements = [Replacement(_plain_ends(piece.old), _plain_ends(piece.new)) for piece in replacements]
+        replacements = [
+            Replacement(_normalise_line_ends(piece.old), _normalise_line_ends(piece.new)) for piece in replacements
+        ]
     found = sorted(((_find_once(text, piece.old, name), piece) for piece in replacements), key=lambda pair: pair[0])
     out: list[str] = []
     position = 0
@@ -83,7 +85,7 @@ def replace_all(text: str, replacements: Sequence[Replacement], name: str) -> tu
     return "".join(out) + text[position:], _line_of(text, found[0][0])
 
 
-def _plain_ends(text: str) -> str:
+def _normalise_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
@@ -105,10 +107,10 @@ def _line_of(text: str, position: int) -> int:
 
 
 def describe_nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
-    """A sentence that shows the lines most like the wanted ones; empty where nothing is like them."""
+    """Return a sentence that shows the lines most similar to the wanted ones."""
     start = _find_nearest(lines, wanted)
     if start is None:
-        return " Nothing in it comes near; read the file again."
+        return " The file has no similar text; read it again."
     count = min(max(len(wanted), 1), _SHOWN_LINES)
     shown = "\n".join(lines[start : start + count])[:_SHOWN_CHARS]
     return f" The nearest text starts at line {start + 1}:\n{shown}"

@@ -1,4 +1,4 @@
-"""Whether a command may start: by the rules, or because a person agreed to exactly what is then started."""
+"""Approval of commands: a command starts if the rules allow it, or a person approved exactly what is started."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.storage.files import Root
+from retinue.toolkit.processes.command_checks import hash_scripts, repository_objection
 from retinue.toolkit.processes.control_words import find_control_word
-from retinue.toolkit.processes.environment import is_settable_variable
+from retinue.toolkit.processes.environment import ProgramFolders, is_settable_variable, locate_programs
 from retinue.toolkit.processes.launch import Launch
-from retinue.toolkit.processes.programs import ProgramFolders, locate_programs
-from retinue.toolkit.processes.repositories import repository_objection
-from retinue.toolkit.processes.scripts import hash_scripts
 from retinue.toolkit.taint import TAINTED_REASON
 from retinue.tools.elevated import elevate_rules
 from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, CommandRuleStore, Security
@@ -35,10 +33,8 @@ from retinue.tools.shell.decision import (
     Segment,
     decide_command,
     find_text_problem,
-    show_exactly,
-    show_on_one_line,
 )
-from retinue.tools.shell.explanation import explain_command
+from retinue.tools.shell.explanation import explain_command, show_exactly, show_on_one_line
 from retinue.tools.shell.filename_expansion import OpenFolderListing
 from retinue.tools.tool import ToolContext
 
@@ -48,10 +44,10 @@ _READ_ONLY = frozenset({AllowReason.READ_ONLY, AllowReason.SAFE_BIN})
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """What a call wants to run: a launch without programs, the variables it adds, and the folder, which is open.
+    """A command that a call asks to run: a launch without programs, its variables, and its open working folder.
 
-    `programs` are the folders to look in. `confinement` names the sandbox that the command would run in; without one
-    it is unconfined.
+    `programs` are the folders to search for programs. `confinement` is the name of the sandbox that the command would
+    run in, or None if it would run unconfined.
     """
 
     draft: Launch
@@ -67,67 +63,70 @@ class LaunchRequest:
 
 
 async def approve_launch(
-    wish: LaunchRequest, context: ToolContext, rulebook: CommandRuleStore, new_id: IdFactory
+    request: LaunchRequest, context: ToolContext, rulebook: CommandRuleStore, new_id: IdFactory
 ) -> Launch:
-    """The launch with its programs and variables, once the rules or a person allow it; raises where neither does."""
+    """Return the launch with its programs and variables; raises `ToolFailed` unless the rules or a person allow it."""
     rules = elevate_rules(rulebook.rules(context.agent), context.elevated)
-    reading, decision = await to_thread.run_sync(assess_launch, wish, rules, context.workspace)
+    reading, decision = await to_thread.run_sync(assess_launch, request, rules, context.workspace)
     if context.is_wary and isinstance(decision, Allow):
-        decision = _be_wary(decision, wish, rules)
+        decision = _recheck_tainted(decision, request, rules)
     match decision:
         case Deny(because):
             raise ToolFailed(because)
         case Allow():
-            launch = _prepare(wish, context, decision)
-            _note_use(decision, context, rulebook, wish.draft.text)
+            launch = _prepare(request, context, decision)
+            for pattern in dict.fromkeys(segment.pattern for segment in decision.grounds if segment.pattern):
+                rulebook.record_use(context.agent, pattern, request.draft.text)
             return launch
         case NeedsApproval():
-            return await _consult(wish, context, rulebook, new_id, reading, decision)
+            return await _ask_approval(request, context, rulebook, new_id, reading, decision)
         case unknown:
             assert_never(unknown)
 
 
 def assess_launch(
-    wish: LaunchRequest, rules: CommandRules, root: Root
+    request: LaunchRequest, rules: CommandRules, root: Root
 ) -> tuple[AnalysedCommand | NotAnalysable, CommandDecision]:
-    """What a call wants to run, as far as it can be read, and whether the rules let it; nobody is asked yet."""
-    text = wish.draft.text
+    """Return the analysis of a command and the decision of the rules; nobody is asked yet."""
+    text = request.draft.text
     impossible = find_text_problem(text)
     if impossible is not None:
         return NotAnalysable(impossible), Deny(impossible)
-    home = None if wish.confinement else wish.draft.environment.get("HOME")
-    reading = analyse(text, CommandLocation(home, OpenFolderListing(wish.folder)))
+    home = None if request.confinement else request.draft.environment.get("HOME")
+    reading = analyse(text, CommandLocation(home, OpenFolderListing(request.folder)))
     decision = decide_command(reading, rules)
-    return reading, _recheck(decision, wish, rules, root) if isinstance(decision, Allow) else decision
+    return reading, _recheck(decision, request, rules, root) if isinstance(decision, Allow) else decision
 
 
-def _recheck(decision: Allow, wish: LaunchRequest, rules: CommandRules, root: Root) -> CommandDecision:
-    """What the rules allow, unless it names a control file, sets variables, or starts something else than it says."""
-    control = find_control_word(decision.grounds, wish.shown_folder, root)
+def _recheck(decision: Allow, request: LaunchRequest, rules: CommandRules, root: Root) -> CommandDecision:
+    """Check what the rules allow for control files, variables, repository settings and programs that are not found."""
+    control = find_control_word(decision.grounds, request.shown_folder, root)
     if control is not None:
-        because = f"`{control}` decides what may run, or belongs to Retinue or another agent"
+        because = f"`{control}` is a control file, or belongs to Retinue or another agent"
     elif rules.security is Security.FULL:
         return decision
-    elif wish.variables:
+    elif request.variables:
         because = "it sets variables"
-    elif doubt := _doubt_repository(decision, wish):
-        because = doubt
-    elif decision.command is None or locate_programs(decision.command, decision.grounds, wish.programs) is None:
-        because = "a program was not found in the system's folders"
+    elif request.confinement is None and (
+        objection := repository_objection(decision.grounds, request.folder, request.draft.environment)
+    ):
+        because = objection
+    elif decision.command is None or locate_programs(decision.command, decision.grounds, request.programs) is None:
+        because = "a program was not found in the system folders"
     else:
         return decision
     if rules.ask is AskWhen.OFF:
-        why = f"The command was not run, and nobody is asked (`tools.exec.ask` is `off`): {because}."
+        why = f"The command was not run: {because}. Approval is disabled (`tools.exec.ask` is `off`)."
         return Deny(why, decision.segments)
     return NeedsApproval(decision.segments, because, decision.command)
 
 
-def _be_wary(decision: Allow, wish: LaunchRequest, rules: CommandRules) -> CommandDecision:
-    """A question where text from outside may have suggested what the rules allow.
+def _recheck_tainted(decision: Allow, request: LaunchRequest, rules: CommandRules) -> CommandDecision:
+    """Require approval for a command of a tainted request that the rules allow.
 
-    Not about what only reads or cannot leave its sandbox, nor where nobody is asked anything.
+    Commands that only read or run in a sandbox need none, and neither does anything if approval is disabled.
     """
-    if wish.confinement is not None or rules.ask is AskWhen.OFF or _only_reads(decision.grounds):
+    if request.confinement is not None or rules.ask is AskWhen.OFF or _only_reads(decision.grounds):
         return decision
     return NeedsApproval(decision.segments, TAINTED_REASON, decision.command)
 
@@ -136,104 +135,97 @@ def _only_reads(grounds: Sequence[Segment]) -> bool:
     return bool(grounds) and all(segment.ground in _READ_ONLY for segment in grounds)
 
 
-def _doubt_repository(decision: Allow, wish: LaunchRequest) -> str | None:
-    """Why git must not read here unasked; in a sandbox it may, whatever it starts."""
-    if wish.confinement is not None:
-        return None
-    return repository_objection(decision.grounds, wish.folder, wish.draft.environment)
-
-
-def _prepare(wish: LaunchRequest, context: ToolContext, decision: Allow | NeedsApproval) -> Launch:
-    """The launch: without a shell where every program is known, else with the exact text under a plain bash."""
+def _prepare(request: LaunchRequest, context: ToolContext, decision: Allow | NeedsApproval) -> Launch:
+    """Return the launch: without a shell if every program is known, else the exact text under bash."""
     grounds = decision.grounds
     located = None
     if decision.command is not None and not any(map(find_shell_builtin, decision.segments)):
-        located = locate_programs(decision.command, grounds, wish.programs)
-    environment = dict(wish.draft.environment)
-    if not _only_reads(grounds) and wish.confinement is None:  # what skills know stays outside the sandbox
+        located = locate_programs(decision.command, grounds, request.programs)
+    environment = dict(request.draft.environment)
+    # variables of skills may be secrets: a sandbox does not get them, nor does a command that only reads
+    if not _only_reads(grounds) and request.confinement is None:
         environment |= {name: value for name, value in context.environment.items() if is_settable_variable(name)}
-    environment |= wish.variables
-    steps = located.steps if located is not None else (PipelineStep(Joiner.ALWAYS, (_shell(wish.draft.text),)),)
-    return replace(wish.draft, steps=steps, environment=environment)
+    environment |= request.variables
+    steps = located.steps if located is not None else (PipelineStep(Joiner.ALWAYS, (_shell(request.draft.text),)),)
+    return replace(request.draft, steps=steps, environment=environment)
 
 
 def _shell(text: str) -> tuple[str, ...]:
     shell = next((path for path in SHELLS if os.access(path, os.X_OK)), None)
     if shell is None:
-        raise ToolFailed("bash is not installed, and only simple commands run without it.")
+        raise ToolFailed("bash is not installed; only simple commands run without it.")
     return (shell, "--noprofile", "--norc", "-c", "--", text)
 
 
-async def _consult(
-    wish: LaunchRequest,
+async def _ask_approval(
+    request: LaunchRequest,
     context: ToolContext,
     rulebook: CommandRuleStore,
     new_id: IdFactory,
     reading: AnalysedCommand | NotAnalysable,
     decision: NeedsApproval,
 ) -> Launch:
-    launch = _prepare(wish, context, decision)
-    patterns = () if wish.variables else decision.remember
-    scripts = hash_scripts(reading, wish.folder)
-    request = ApprovalRequest(
+    launch = _prepare(request, context, decision)
+    patterns = () if request.variables else decision.remember
+    scripts = hash_scripts(reading, request.folder)
+    question = ApprovalRequest(
         id=new_id(),
         tool="exec",
-        title=f"Run a command in the {wish.confinement} sandbox"
-        if wish.confinement
+        title=f"Run a command in the {request.confinement} sandbox"
+        if request.confinement
         else "Run a command on this machine, unconfined",
-        detail=_detail(wish, context, decision.because),
+        detail=_detail(request, context, decision.because),
         agent=context.agent,
         session=context.session,
         remember=tuple(pattern.words for pattern in patterns),
-        binding=compute_binding(launch, wish.folder, scripts),
-        explanation=(*explain_command(reading, wish.draft.text, show_exactly), *_warn(scripts, patterns)),
+        binding=compute_binding(launch, request.folder, scripts),
+        explanation=(*explain_command(reading, request.draft.text), *_script_warnings(scripts, patterns)),
     )
-    answer = await context.ask(request)
-    _settle(answer, decision, context, rulebook)
-    if compute_binding(launch, wish.folder, hash_scripts(reading, wish.folder)) != request.binding:
-        raise ToolFailed("The command was not run: it is no longer what was agreed to.")
+    answer = await context.ask(question)
+    _check_answer(answer, decision, context, rulebook)
+    if compute_binding(launch, request.folder, hash_scripts(reading, request.folder)) != question.binding:
+        raise ToolFailed("The command was not run: it changed after it was approved.")
     if answer.verdict is Verdict.ALLOW_ALWAYS and patterns:
-        rulebook.add_patterns(context.agent, patterns, wish.draft.text, answer.by)
+        rulebook.add_patterns(context.agent, patterns, request.draft.text, answer.by)
     return launch
 
 
-def _settle(
+def _check_answer(
     answer: ApprovalDecision, decision: NeedsApproval, context: ToolContext, rulebook: CommandRuleStore
 ) -> None:
-    """Go on where the answer lets it, by the rules as they are now; raises where it does not."""
+    """Raise `ToolFailed` unless the answer allows the command under the current rules."""
     rules = elevate_rules(rulebook.rules(context.agent), context.elevated)
-    nobody = not answer.allowed and not answer.by
     allowed = answer.allowed
-    if nobody:
+    if not allowed and not answer.by:  # no person answered
         allowed = rules.ask_fallback is Security.FULL or (rules.ask_fallback is Security.ALLOWLIST and decision.listed)
     if rules.security is Security.DENY:
-        raise ToolFailed("The command was not run: commands were switched off meanwhile.")
+        raise ToolFailed("The command was not run: commands were disabled in the meantime.")
     if not allowed:
         raise ToolFailed(f"The command was not run: {answer.because}. (It needs approval because {decision.because}.)")
 
 
-def _detail(wish: LaunchRequest, context: ToolContext, because: str) -> str:
-    lines = [f"Folder: {wish.shown_folder}", f"Asked because {because}."]
-    if wish.draft.enclosure is not None:
-        lines.insert(1, f"Sandbox: {wish.draft.enclosure.confinement.describe()}.")
-    lines += [f"Variable: {name}={value}" for name, value in wish.variables.items()]
-    if wish.draft.takes_input:
-        lines.append("Input: the agent can type into it while it runs.")
-    if context.environment and wish.confinement is None:
+def _detail(request: LaunchRequest, context: ToolContext, because: str) -> str:
+    lines = [f"Folder: {request.shown_folder}", f"Asked because {because}."]
+    if request.draft.enclosure is not None:
+        lines.insert(1, f"Sandbox: {request.draft.enclosure.confinement.describe()}.")
+    lines += [f"Variable: {name}={value}" for name, value in request.variables.items()]
+    if request.draft.takes_input:
+        lines.append("Input: the agent can write to its input while it runs.")
+    if context.environment and request.confinement is None:
         lines.append(f"Variables of skills: {', '.join(sorted(context.environment))}")
-    return "\n".join([*map(show_on_one_line, lines), "", show_exactly(wish.draft.text)])
+    return "\n".join([*map(show_on_one_line, lines), "", show_exactly(request.draft.text)])
 
 
-def _warn(scripts: Mapping[str, str], patterns: tuple[ArgvPattern, ...]) -> Iterator[str]:
-    """What whoever would allow it for good should know of the scripts that it runs."""
+def _script_warnings(scripts: Mapping[str, str], patterns: tuple[ArgvPattern, ...]) -> Iterator[str]:
+    """Warn that a permanent permission also covers later versions of the scripts it runs."""
     if patterns:
-        yield from (f"Always allowing it allows whatever {show_on_one_line(name)} says by then" for name in scripts)
+        yield from (f"Always allowing it also allows later changes to {show_on_one_line(name)}" for name in scripts)
 
 
 def compute_binding(launch: Launch, folder: int, scripts: Mapping[str, str] | None = None) -> str:
-    """A hash over what is agreed to.
+    """Return a hash of everything that is approved.
 
-    Text, programs, the scripts they run, the folder, the names of variables, input, for whom, confined or not.
+    It covers the text, programs, scripts, folder, names of variables, input, agent and session, and the sandbox.
     """
     place = os.fstat(folder)
     what = (
@@ -247,12 +239,3 @@ def compute_binding(launch: Launch, folder: int, scripts: Mapping[str, str] | No
         launch.enclosure and launch.enclosure.confinement.describe(),
     )
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()
-
-
-def _note_use(decision: Allow, context: ToolContext, rulebook: CommandRuleStore, text: str) -> None:
-    for pattern in _patterns(decision.grounds):
-        rulebook.record_use(context.agent, pattern, text)
-
-
-def _patterns(grounds: tuple[Segment, ...]) -> tuple[ArgvPattern, ...]:
-    return tuple(dict.fromkeys(segment.pattern for segment in grounds if segment.pattern is not None))

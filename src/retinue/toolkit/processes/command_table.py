@@ -1,4 +1,4 @@
-"""Commands that run, and the table that owns them all."""
+"""The command table, which owns all running commands."""
 
 from __future__ import annotations
 
@@ -16,9 +16,45 @@ from anyio.abc import Process, TaskGroup
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
+from retinue.security.content import sanitise
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch
-from retinue.toolkit.processes.output import BoundedOutput
 from retinue.toolkit.processes.start import kill_session, start_supervised
+
+
+class BoundedOutput:
+    """Output of a command with a size limit; beyond it the middle is dropped and counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._room = max(2, limit) // 2
+        self._head = ""
+        self._tail = ""
+        self._dropped = 0
+
+    def add(self, text: str) -> None:
+        free = self._room - len(self._head)
+        self._head += text[:free]
+        rest = self._tail + text[free:]
+        self._tail = rest[-self._room :]
+        self._dropped += len(rest) - len(self._tail)
+
+    @property
+    def text(self) -> str:
+        """The kept text, without forged markers and model control tokens."""
+        if not self._dropped:
+            return sanitise(self._head + self._tail)
+        return sanitise(f"{self._head}\n[… {self._dropped:,} characters left out …]\n{self._tail}")
+
+    def take(self) -> str:
+        """Return the text so far and clear it."""
+        text = self.text
+        self._head = self._tail = ""
+        self._dropped = 0
+        return text
+
+    def last(self, characters: int) -> str:
+        """Return the last characters of the text."""
+        return (self._head + self._tail)[-characters:]
+
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +72,12 @@ OnExit = Callable[[CommandEnd], Awaitable[None]]
 
 
 async def ignore_exit(end: CommandEnd) -> None:
-    """The `OnExit` of a table whose commands wake nobody."""
+    """Ignore the end of a command: the default `OnExit`."""
 
 
 @dataclass(eq=False)
 class RunningCommand:
-    """A command that was started; `end` is there once it is over."""
+    """A command that was started; `end` is set when it has ended."""
 
     id: str
     launch: Launch
@@ -58,14 +94,14 @@ class RunningCommand:
     ended: datetime | None = None
 
     def stop(self, outcome: CommandOutcome) -> None:
-        """Ask the command and everything beneath it to end; the supervisor kills what does not."""
+        """Ask the command and its child processes to end; the supervisor kills those that do not."""
         if self.process.returncode is None:
             self.stopping = self.stopping or outcome
             with suppress(ProcessLookupError):
                 self.process.terminate()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the end, at most so long; tells whether it came."""
+        """Wait at most `seconds` for the end; returns whether the command has ended."""
         self.waiters += 1
         try:
             with anyio.move_on_after(seconds):
@@ -75,10 +111,10 @@ class RunningCommand:
         return self.end is not None
 
     async def write(self, text: str, *, close: bool) -> None:
-        """Type into the command; `close` ends its input."""
+        """Write to the command's input; `close` ends it."""
         stream = self.process.stdin
         if stream is None:
-            raise ToolFailed("This command takes no input. Start it with `background: true` to write to it.")
+            raise ToolFailed("This command does not accept input. Start it with `background: true` to write to it.")
         try:
             if text:
                 await stream.send(text.encode())
@@ -89,9 +125,9 @@ class RunningCommand:
 
 
 class CommandTable:
-    """All running commands and the lately finished ones; an async context manager that kills the rest on leaving.
+    """All running and recently finished commands; an async context manager that kills running commands on exit.
 
-    `on_exit` is told once of each command that went on in the background, unless somebody was waiting for its end.
+    `on_exit` is called once for each command that ended in the background while no call was waiting for it.
     """
 
     def __init__(
@@ -127,20 +163,20 @@ class CommandTable:
             return await tasks.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
             if group.exceptions == (error,):
-                return False  # an error of the caller's own goes on as what it is
+                return False  # the caller's own error is raised as it is, not in a group
             raise
 
     def supervisor_pids(self) -> frozenset[int]:
-        """The processes beneath which all programs of commands that run now are found."""
+        """Return the process ids of the supervisors, whose descendants are all programs of running commands."""
         return frozenset(command.process.pid for command in self._commands.values() if command.end is None)
 
     async def start(self, launch: Launch, folder: int) -> RunningCommand:
-        """Start a command in the folder of a descriptor; it belongs to the table from now on."""
+        """Start a command in the folder of a descriptor; the table owns it from now on."""
         if self._tasks is None:
-            raise ToolFailed("No command can be started: Retinue is shutting down.")
+            raise ToolFailed("Commands cannot be started: Retinue is shutting down.")
         if sum(command.end is None for command in self._commands.values()) >= MAX_RUNNING:
-            raise ToolFailed(f"{MAX_RUNNING} commands are running already. End one with the process tool first.")
-        # A call that is cancelled just now must find its command in the table, to end it.
+            raise ToolFailed(f"{MAX_RUNNING} commands are already running. End one with the process tool first.")
+        # A call that is cancelled during the start must find its command in the table to end it.
         with anyio.CancelScope(shield=True):
             try:
                 process = await start_supervised(launch, folder, self._grace, self._tasks)
@@ -156,17 +192,17 @@ class CommandTable:
             pending=BoundedOutput(PENDING_CHARS),
         )
         self._commands[command.id] = command
-        self._tasks.start_soon(self._attend, command)
+        self._tasks.start_soon(self._supervise, command)
         return command
 
     def of_agent(self, agent: AgentId, session: SessionKey | None = None) -> list[RunningCommand]:
-        """An agent's commands, oldest first; with `session` only those that were started in it."""
+        """Return an agent's commands, oldest first; with `session` only those started in it."""
         self._forget_old()
         mine = [command for command in self._commands.values() if command.launch.agent == agent]
         return mine if session is None else [command for command in mine if command.launch.session == session]
 
     def forget(self, command: RunningCommand) -> None:
-        """Drop a finished command."""
+        """Remove a finished command."""
         if command.end is not None:
             self._commands.pop(command.id, None)
 
@@ -178,21 +214,21 @@ class CommandTable:
             if now - ended > command.launch.keep or position < len(finished) - KEEP_FINISHED:
                 self.forget(command)
 
-    async def _attend(self, command: RunningCommand) -> None:
-        """Follow a command from its start to its end."""
+    async def _supervise(self, command: RunningCommand) -> None:
+        """Supervise a command from its start to its end."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_collect, command)
                 with anyio.move_on_after(command.launch.timeout):
                     await command.process.wait()
                 command.stop(CommandOutcome.TIMED_OUT)
-                await self._see_off(command)
-                # nothing that could still print is left, unless something escaped and holds the pipe
+                await self._wait_for_exit(command)
+                # all processes have ended, unless one escaped the supervisor and still holds the pipe
                 tasks.cancel_scope.deadline = anyio.current_time() + _DRAIN_SECONDS
         finally:
             with anyio.CancelScope(shield=True):
                 command.stop(CommandOutcome.KILLED)
-                await self._see_off(command)
+                await self._wait_for_exit(command)
                 await command.process.aclose()
                 end = self._close(command)
         if (
@@ -201,10 +237,10 @@ class CommandTable:
             and self._tasks is not None
             and command.launch.should_notify(end)
         ):
-            await self._tell(end)
+            await self._announce(end)
 
-    async def _see_off(self, command: RunningCommand) -> None:
-        """Wait until the supervisor is gone; it may take its grace, but not for ever."""
+    async def _wait_for_exit(self, command: RunningCommand) -> None:
+        """Wait until the supervisor has ended, and kill it if that takes longer than its grace period."""
         process = command.process
         with anyio.move_on_after(self._grace + _SUPERVISOR_SECONDS):
             await process.wait()
@@ -232,11 +268,11 @@ class CommandTable:
         self._forget_old()
         return end
 
-    async def _tell(self, end: CommandEnd) -> None:
+    async def _announce(self, end: CommandEnd) -> None:
         try:
             await self._on_exit(end)
-        except Exception:  # border: the listener's failure must not take other commands down
-            log.exception("The end of command %s could not be announced", end.id)
+        except Exception:  # border: a failing listener must not end other commands
+            log.exception("the end of command %s could not be announced", end.id)
 
 
 async def _collect(command: RunningCommand) -> None:

@@ -1,4 +1,4 @@
-"""Words of a command that name what no agent may change: control files, Retinue's own state, other agents' folders."""
+"""Words of a command that name a path no agent may change: control files, Retinue's state, other agents' folders."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _READ_ONLY = frozenset({AllowReason.READ_ONLY, AllowReason.SAFE_BIN})
 
 
 def find_control_word(grounds: Sequence[Segment], folder: str, root: Root) -> str | None:
-    """The first word that leads to such a file, of the programs that may write; None where there is none.
+    """Return the first word that leads to such a path, in programs that may write, or None.
 
-    A word that stands in the allowlist exactly like this was agreed to, and a program or script of a managed skill may
-    be run. What a program does without being told a path is for the sandbox to confine.
+    A word that an allowlist pattern contains literally was approved, and a program or script of a managed skill may be
+    run. Paths that a program uses without an argument are for the sandbox to confine.
     """
     for segment in grounds:
         if segment.ground in _READ_ONLY or read_only_objection(segment.layers[-1]) is None:
@@ -51,7 +51,7 @@ def _leads_to_control(word: str, folder: str, root: Root) -> bool:
 
 
 def _paths_in(word: str) -> Iterator[str]:
-    """What of a word may be a path: all of it, what follows a `=`, and what is glued to a short option."""
+    """Yield the parts of a word that may be a path: all of it, what follows a `=`, and a short option's value."""
     yield word
     if "=" in word:
         yield word.partition("=")[2]

@@ -1,4 +1,4 @@
-"""The exec tool: commands that the rules allow run unasked and without a shell; the rest a person approves."""
+"""The exec tool: commands that the rules allow run without a shell; others need approval."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from retinue.toolkit.files.paths import locate_in_workspace, storage_errors_expl
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch
 from retinue.toolkit.processes.command_table import CommandTable, RunningCommand
-from retinue.toolkit.processes.environment import base_environment, check_variables
+from retinue.toolkit.processes.environment import ProgramFolders, base_environment, check_variables
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, NotifyWhen
-from retinue.toolkit.processes.programs import ProgramFolders
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.elevated import Elevation
 from retinue.tools.shell.allowlist import CommandRules, CommandRuleStore, FixedCommandRules
@@ -48,7 +47,7 @@ class ExecArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The exec tool."""
+    """Make the exec tool."""
     return (
         exec_tool(
             parts.commands, parts.settings.exec, parts.new_id, parts.environment, parts.rulebook, parts.sandboxes
@@ -64,7 +63,7 @@ def exec_tool(
     rulebook: CommandRuleStore | None = None,
     sandboxes: Sandboxes | None = None,
 ) -> Tool[ExecArguments]:
-    """The tool that runs commands, with what this process inherited to choose variables from."""
+    """Make the exec tool; `inherited` is the environment of this process, of which commands get a few variables."""
     base = base_environment(inherited, settings.path_prepend)
     book = rulebook or FixedCommandRules()
 
@@ -79,8 +78,8 @@ def exec_tool(
             if sandboxes is not None and enclosure is not None:
                 sandboxes.open(enclosure.confinement, context.session)
             command = await table.start(launch, folder)
-        patience = arguments.yield_ms if arguments.yield_ms is not None else _patience(settings)
-        output = await _report(command, 0 if arguments.background else patience / 1000)
+        wait_ms = arguments.yield_ms if arguments.yield_ms is not None else _wait_milliseconds(settings)
+        output = await _report(command, 0 if arguments.background else wait_ms / 1000)
         return mark_untrusted_output(output, command.launch, new_id)
 
     return Tool(
@@ -96,12 +95,12 @@ def exec_tool(
 
 
 def must_confine(sandboxes: Sandboxes, context: ToolContext) -> bool:
-    """Whether a call's command runs in a sandbox only: the session does, and no person lifted that."""
+    """Return whether a call's command must run in a sandbox: the session is sandboxed and not elevated."""
     return context.elevated is Elevation.OFF and sandboxes.standing(context.session).confined
 
 
 def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosure:
-    """The sandbox that a call's command must run in; a backend is tried where none was yet."""
+    """Return the sandbox that a call's command must run in; selects a backend on first use."""
     try:
         confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
         inside = context.root.path / locate_in_workspace(context.root, workdir)
@@ -112,7 +111,7 @@ def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosu
 
 
 def _part_of(context: ToolContext, confinement: Confinement) -> Part | None:
-    """The folder that the session is kept to; None where it has all of the workspace."""
+    """Return the folder that the session is restricted to, or None if it has the whole workspace."""
     if context.root is context.workspace:
         return None
     return Part(confinement.folder / locate_in_workspace(context.workspace, str(context.root.path)), context.root.place)
@@ -127,7 +126,7 @@ def make_launch_request(
     rules: CommandRules,
     enclosure: Enclosure | None = None,
 ) -> LaunchRequest:
-    """What a call wants to run in a folder that is open, with the variables that every command gets."""
+    """Make the launch request of a call; `folder` is open and `base` are the variables of every command."""
     return LaunchRequest(
         draft=replace(_draft(arguments, context, settings, base), enclosure=enclosure),
         variables=arguments.env,
@@ -152,8 +151,8 @@ def _draft(arguments: ExecArguments, context: ToolContext, settings: ExecSetting
     )
 
 
-def _patience(settings: ExecSettings) -> int:
-    """How many milliseconds a call waits, under whichever name it is configured."""
+def _wait_milliseconds(settings: ExecSettings) -> int:
+    """Return how many milliseconds a call waits; `backgroundMs` is OpenClaw's name for `yieldMs`."""
     return settings.yield_ms if settings.background_ms is None else settings.background_ms
 
 
@@ -174,7 +173,7 @@ _NOTIFICATION_NOTES = {
 
 @contextmanager
 def open_workdir(context: ToolContext, workdir: str) -> Iterator[int]:
-    """A descriptor of the working folder: what the person agrees to is where the command runs."""
+    """Open the working folder. A descriptor makes sure that the command runs in the folder that was approved."""
     relative = locate_in_workspace(context.root, workdir)
     with storage_errors_explained(), explained(workdir, context.root.path):
         root = os.open(context.root.path, FOLDER)
@@ -206,7 +205,7 @@ async def _report(command: RunningCommand, seconds: float) -> ToolOutput:
 
 
 def mark_untrusted_output(output: ToolOutput, launch: Launch, new_id: IdFactory) -> ToolOutput:
-    """What a command printed, marked as from outside where it may have loaded that."""
+    """Mark the output of a command as untrusted if it may contain downloaded text."""
     if not loads_from_network(launch.text):
         return output
     wrapped = wrap_untrusted(text_of(output.content), Source.COMMAND, new_id=new_id)
@@ -214,12 +213,12 @@ def mark_untrusted_output(output: ToolOutput, launch: Launch, new_id: IdFactory)
 
 
 def format_end(end: CommandEnd, output: str) -> ToolOutput:
-    """What a finished command printed and how it ended."""
+    """Format the output of a finished command and how it ended."""
     match end.outcome:
         case CommandOutcome.EXITED:
             note = "" if end.code == 0 else f"(exit code {end.code})"
         case CommandOutcome.TIMED_OUT:
-            note = f"(killed after its time of {end.seconds:.0f} s was up)"
+            note = f"(killed after its time limit of {end.seconds:.0f} s)"
         case CommandOutcome.KILLED:
             note = "(killed)"
         case unknown:

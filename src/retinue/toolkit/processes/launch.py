@@ -1,4 +1,4 @@
-"""What is to be started, and how it ended."""
+"""What a command starts, and how it ended."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class CommandOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """A command that went on in the background is over; `output` is the end of what it printed.
+    """The end of a background command; `output` is the last part of what it printed.
 
-    `owner` tells that a message of the owner had set it off.
+    `owner` is true if the command was started in a turn of the owner.
     """
 
     id: str
@@ -42,7 +42,7 @@ class CommandEnd:
 
 
 class NotifyWhen(StrEnum):
-    """Whether the end of a background command is told."""
+    """Whether the end of a background command is announced."""
 
     NEVER = "never"
     UNLESS_EMPTY_SUCCESS = "unless it succeeded without output"
@@ -51,10 +51,10 @@ class NotifyWhen(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start: programs by their absolute paths, for whom, and for how long at most.
+    """What to start: programs by their absolute paths, for which agent and session, and the time limit.
 
-    `keep` is how long the finished command can be looked at, `notify` whether its end in the background is told.
-    `enclosure` is the sandbox that every program runs in; without it they run unconfined.
+    `keep` is how long the output of the finished command is kept, and `notify` whether its end in the background is
+    announced. `enclosure` is the sandbox of every program; without it they run unconfined.
     """
 
     agent: AgentId
@@ -70,7 +70,7 @@ class Launch:
     enclosure: Enclosure | None = None
 
     def should_notify(self, end: CommandEnd) -> bool:
-        """Whether somebody should hear of this end."""
+        """Return whether this end is announced."""
         match self.notify:
             case NotifyWhen.NEVER:
                 return False

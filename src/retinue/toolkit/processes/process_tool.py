@@ -1,4 +1,4 @@
-"""The process tool: looking after commands that went on in the background."""
+"""The process tool: manages background commands."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.processes.command_table import CommandTable, RunningCommand
+from retinue.toolkit.processes.command_table import BoundedOutput, CommandTable, RunningCommand
 from retinue.toolkit.processes.exec_tool import format_end, mark_untrusted_output, must_confine
 from retinue.toolkit.processes.launch import CommandOutcome
-from retinue.toolkit.processes.output import BoundedOutput
 from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
@@ -34,14 +33,14 @@ class ProcessArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The process tool."""
+    """Make the process tool."""
     return (process_tool(parts.commands, parts.sandboxes, parts.new_id),)
 
 
 def process_tool(
     table: CommandTable, sandboxes: Sandboxes | None = None, new_id: IdFactory = random_id
 ) -> Tool[ProcessArguments]:
-    """The tool that lists, reads, feeds and ends an agent's commands."""
+    """Make the tool that lists, reads, writes to and ends an agent's commands."""
 
     async def run(arguments: ProcessArguments, context: ToolContext) -> ToolOutput:
         commands = table.of_agent(context.agent, None if _sees_all(context, sandboxes) else context.session)
@@ -59,7 +58,9 @@ def process_tool(
                 return mark_untrusted_output(_log(command, arguments.offset, arguments.limit), command.launch, new_id)
             case "write":
                 facts = {"command": command.launch.text, "input": arguments.data}
-                await require_approval_if_tainted("process", f"Type into the command {command.id}", facts, context)
+                await require_approval_if_tainted(
+                    "process", f"Write to the input of command {command.id}", facts, context
+                )
                 await command.write(arguments.data, close=arguments.eof)
                 return ToolOutput.of("Written.")
             case "kill":
@@ -67,7 +68,7 @@ def process_tool(
             case "remove":
                 await _kill(command)
                 table.forget(command)
-                return ToolOutput.of(f"Command {command.id} is removed.")
+                return ToolOutput.of(f"Command {command.id} was removed.")
             case unknown:
                 assert_never(unknown)
 
@@ -81,9 +82,9 @@ def process_tool(
 
 
 def _sees_all(context: ToolContext, sandboxes: Sandboxes | None) -> bool:
-    """Whether a call reaches the commands of the agent's other sessions.
+    """Return whether a call may use the commands of the agent's other sessions.
 
-    Those may run with more rights: who types into them would leave the sandbox, or the folder, that it is kept to.
+    Those may run with more rights: writing to them would let a session leave its sandbox or its folder.
     """
     confined = sandboxes is not None and must_confine(sandboxes, context)
     return context.owner and context.root is context.workspace and not confined
@@ -116,5 +117,5 @@ def _log(command: RunningCommand, offset: int | None, limit: int) -> ToolOutput:
 async def _kill(command: RunningCommand) -> ToolOutput:
     command.stop(CommandOutcome.KILLED)
     if not await command.wait(KILL_SECONDS) or command.end is None:
-        raise ToolFailed(f"Command {command.id} does not end; the system may be holding it. Look again later.")
+        raise ToolFailed(f"Command {command.id} has not ended yet. Check it again later.")
     return ToolOutput.of(f"Command {command.id} has ended ({command.end.outcome.value}).")

@@ -1,4 +1,4 @@
-"""Starting a command: a supervisor in a process of its own is told the plan, and starts the programs."""
+"""Starting a command: a supervisor process receives the plan and starts the programs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from retinue.tools.shell.analysis import PipelineStep
 
 
 async def start_supervised(launch: Launch, folder: int, grace: float, tasks: TaskGroup) -> Process:
-    """The supervisor of a command that starts in the folder of a descriptor; `tasks` serve the network of a sandbox.
+    """Start the supervisor of a command in the folder of a descriptor; `tasks` serve the network of a sandbox.
 
-    Between asking what is left to end and killing it pass `grace` seconds.
+    Processes that are still running at the end are asked to terminate, and killed after `grace` seconds.
     """
     steps = [[step.joiner.value, step.pipeline, _redirections(step)] for step in launch.steps]
     wrapping = launch.enclosure.wrap(launch.environment) if launch.enclosure else None
-    with tempfile.TemporaryFile("w+") as plan, _open_door(launch.enclosure, wrapping, tasks) as door:
+    with tempfile.TemporaryFile("w+") as plan, _open_proxy_socket(launch.enclosure, wrapping, tasks) as door:
         sandbox = _describe_sandbox(wrapping, door)
         json.dump({"steps": steps, "grace": grace, "parent": os.getpid(), "sandbox": sandbox}, plan)
         plan.seek(0)
@@ -49,10 +49,10 @@ async def start_supervised(launch: Launch, folder: int, grace: float, tasks: Tas
 
 
 @contextmanager
-def _open_door(
+def _open_proxy_socket(
     enclosure: Enclosure | None, wrapping: Wrapping | None, tasks: TaskGroup
 ) -> Iterator[socket.socket | None]:
-    """The supervisor's end of what leads to the network, where a sandbox may use it; closed here afterwards."""
+    """Open the supervisor's end of the socket to the network proxy if the sandbox may use the network."""
     if enclosure is None or wrapping is None or wrapping.port is None:
         yield None
         return
@@ -78,12 +78,12 @@ def _describe_sandbox(wrapping: Wrapping | None, door: socket.socket | None) -> 
 
 
 def _redirections(step: PipelineStep) -> list[list[tuple[int, int | None]]]:
-    """What the supervisor reads: for each program the streams to move, in order."""
+    """Return for each program the streams to redirect, in order."""
     return [[(move.stream, move.target) for move in moves] for moves in step.redirections]
 
 
 def kill_session(leader: int) -> None:
-    """Kill what is left of a session whose supervisor died; there is no such list without `/proc`."""
+    """Kill the remaining processes of a session whose supervisor died; needs `/proc`."""
     wrapper = name_wrapper(leader).encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):

@@ -1,14 +1,14 @@
-"""Runs one command in a process of its own and leaves nothing of it behind.
+"""The supervisor process of one command: it runs the command and ends every process that the command started.
 
-This file is started as a script (`python -I -S supervisor.py PLAN_FD FOLDER_FD`), so it imports only what starts fast.
-It adopts every process the command leaves orphaned, so that a daemon is still a child here; when the command is over,
-or on SIGTERM, or when the parent dies, everything beneath it is asked to end and then killed.
+This file is started as a script (`python -I -S supervisor.py PLAN_FD FOLDER_FD`), so it imports only parts of the
+standard library that load fast. It is a subreaper, so orphaned processes become its children. When the command ends, on
+SIGTERM, or when the parent dies, all descendants get SIGTERM and then SIGKILL.
 
-The plan is JSON: `steps` is a list of `[joiner, [argv, …], [redirections, …]]`, `grace` the seconds between asking and
-killing, `parent` the process that must stay alive. The redirections of a program are `[stream, target]` pairs that
-apply in order; no target means the null device. A step without any has an empty list. Where programs are to be
-confined, `sandbox` has the `wrapping` to start them with, the `package` folder that the code for it is in, and the
-`door`, a socket to whoever serves the network.
+The plan is JSON: `steps` is a list of `[joiner, [argv, …], [redirections, …]]`, `grace` the seconds between SIGTERM and
+SIGKILL, `parent` the process that must stay alive. The redirections of a program are `[stream, target]` pairs that are
+applied in order; no target means the null device. A step without redirections has an empty list. If programs are
+sandboxed, `sandbox` has the `wrapping` to start them with, the `package` folder that contains its code, and the `door`,
+a socket to the network proxy.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Moves = list[tuple[int, int | None]]
 
 _STARTED: list[int] = []
 _GATES: list[Gate] = []
-"""What every program is started through where it must be confined; at most one."""
+"""Starts every program if it must be sandboxed; at most one."""
 
 
 class _Stopped(BaseException):
-    """Somebody asked for the end."""
+    """The supervisor received SIGTERM."""
 
 
 def _stop(number: int, frame: object) -> None:
@@ -54,7 +54,7 @@ def _stop(number: int, frame: object) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of everything the command abandons, and hear of our own parent's death."""
+    """Become the parent of orphaned descendants, and get SIGTERM when our own parent dies."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -62,7 +62,7 @@ def adopt_orphans() -> None:
 
 
 def start_pipeline(pipeline: Pipeline, redirections: list[Moves]) -> tuple[list[int], int | None]:
-    """Start the programs of a pipeline; gives their process ids and the last one's, None where it did not start."""
+    """Start the programs of a pipeline; returns their process ids, and that of the last one or None if it failed."""
     started: list[int] = []
     last: int | None = None
     reading = os.dup(0)
@@ -104,7 +104,7 @@ def _move(move: tuple[int, int | None]) -> FileAction:
 
 
 def run_pipeline(pipeline: Pipeline, redirections: list[Moves]) -> int:
-    """Run a pipeline to its end; gives the last program's status as a shell would."""
+    """Run a pipeline to its end; returns the last program's status as a shell would."""
     running, last = start_pipeline(pipeline, redirections)
     status = 127
     waiting = set(running)
@@ -118,7 +118,7 @@ def run_pipeline(pipeline: Pipeline, redirections: list[Moves]) -> int:
 
 
 def run_steps(steps: list[tuple[str, Pipeline, list[Moves]]]) -> int:
-    """Run pipelines one after the other, each where its joiner says so."""
+    """Run pipelines one after the other, each under the condition of its joiner."""
     status = 0
     for joiner, pipeline, redirections in steps:
         if joiner == ";" or (joiner == "&&") == (status == 0):
@@ -127,7 +127,7 @@ def run_steps(steps: list[tuple[str, Pipeline, list[Moves]]]) -> int:
 
 
 def open_gate(sandbox: Mapping[str, Any]) -> None:
-    """Have every program started confined from now on, and watch their number where the kernel does not."""
+    """Start every program sandboxed from now on, and limit their number if the kernel does not."""
     sys.path.append(sandbox["package"])
     from retinue.sandbox.launch import Gate
 
@@ -136,23 +136,23 @@ def open_gate(sandbox: Mapping[str, Any]) -> None:
     if gate.processes is not None:
         most = gate.processes
         before = _count_threads()
-        signal.signal(signal.SIGALRM, lambda number, frame: _end_flood(before, most))
+        signal.signal(signal.SIGALRM, lambda number, frame: _kill_excess(before, most))
         signal.setitimer(signal.ITIMER_REAL, _WATCH_SECONDS, _WATCH_SECONDS)
 
 
 def _count_threads() -> int:
-    """How many threads the machine has: a cheap sign that some command may have started too many."""
+    """Return the number of threads of the machine: a cheap check before all processes are counted."""
     try:
         return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
         return sys.maxsize
 
 
-def _end_flood(before: int, most: int) -> None:
+def _kill_excess(before: int, most: int) -> None:
     if _count_threads() - before <= most or len(descendants()) <= most:
         return
     signal.setitimer(signal.ITIMER_REAL, 0)
-    os.write(2, f"ended: it started more than {most} processes\n".encode())
+    os.write(2, f"killed: it started more than {most} processes\n".encode())
     for _ in range(_KILL_ROUNDS):
         if not descendants():
             return
@@ -160,7 +160,7 @@ def _end_flood(before: int, most: int) -> None:
 
 
 def descendants() -> list[int]:
-    """Every living process beneath this one; without `/proc`, only what was started here."""
+    """Return all living descendants of this process; without `/proc`, only those started here."""
     if not Path("/proc/self").exists():
         return list(_STARTED)
     children: dict[int, list[int]] = {}
@@ -181,7 +181,7 @@ def descendants() -> list[int]:
 
 
 def _reap() -> bool:
-    """Collect the dead; tells whether any child is left."""
+    """Reap ended children; returns whether any child is left."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -194,7 +194,7 @@ def _reap() -> bool:
 def _signal_all(number: int) -> None:
     for pid in descendants():
         try:
-            # a wrapper that goes first takes its program along, before that could tidy up
+            # a wrapper that ends first would kill its program before that could clean up
             if number == signal.SIGKILL or not _GATES or Path(f"/proc/{pid}/comm").read_text() != _WRAPPER:
                 os.kill(pid, number)
         except (ProcessLookupError, FileNotFoundError):
@@ -202,7 +202,7 @@ def _signal_all(number: int) -> None:
 
 
 def end_everything(grace: float) -> None:
-    """Ask all that is left to end, wait, then kill until nothing is left."""
+    """Terminate all remaining processes, wait, then kill until none is left."""
     deadline = time.monotonic() + grace
     _signal_all(signal.SIGTERM)
     while _reap() and time.monotonic() < deadline:
@@ -215,7 +215,7 @@ def end_everything(grace: float) -> None:
 
 
 def main(plan_descriptor: int, folder_descriptor: int) -> int:
-    """Run the plan; the exit status is the command's, 143 where it was stopped."""
+    """Run the plan; the exit status is the command's, or 143 if it was stopped."""
     signal.signal(signal.SIGTERM, _stop)
     status = 128 + signal.SIGTERM
     grace = 0.0

@@ -1,4 +1,4 @@
-"""The update_plan tool: the steps of a longer task, kept in front of the model and shown to the person."""
+"""The update_plan tool: records the steps of a task and shows them to the user."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class PlanArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The update_plan tool."""
+    """Make the update_plan tool."""
     return (plan_tool(),)
 
 
 def plan_tool() -> Tool[PlanArguments]:
-    """The tool that states the plan anew."""
+    """Make the tool that replaces the plan."""
     return Tool(
         name="update_plan",
         summary="Track the steps of a task",
@@ -42,11 +42,13 @@ def plan_tool() -> Tool[PlanArguments]:
 
 
 async def update_plan(arguments: PlanArguments, context: ToolContext) -> ToolOutput:
-    """Check the plan and show it."""
+    """Check a plan and show it."""
     states = [step.status for step in arguments.plan]
     active = states.count("in_progress")
     if active != 1 and not (active == 0 and set(states) == {"completed"}):
-        raise ToolFailed(f"A plan has exactly one step in_progress, this one has {active}. Correct it and call again.")
+        raise ToolFailed(
+            f"A plan must have exactly one step in_progress; this one has {active}. Correct it and call again."
+        )
     lines = [f"{_MARKS[step.status]} {' '.join(step.step.split())}" for step in arguments.plan]
     if arguments.explanation:
         lines.insert(0, arguments.explanation)

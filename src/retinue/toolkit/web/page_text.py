@@ -1,8 +1,8 @@
-"""Web pages as text: the article where an extractor is installed, else everything a reader would see.
+"""The text of web pages: the article if an extractor is installed, else all visible text.
 
-Parsers take quadratic time on pages that were made for it, so a page is read in a process that can be killed and has
-bounds of its own: this file started as a script. Its input is a JSON line `{url, markdown, whole}` and the page, its
-output `[title, text]`.
+Hostile pages can make parsers take quadratic time, so a page is parsed in a process with limits that can be killed:
+this file started as a script. Its input is a JSON line `{url, markdown, whole}` followed by the page, its output is
+`[title, text]`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _MAX_DEPTH = 400
 _MAX_TITLE_CHARS = 300
 _MAX_LINK_CHARS = 2_000
 _MAX_TEXT_CHARS = 2_000_000
-"""More than anybody is shown; a page can ask for far more, by links that each repeat its address."""
+"""More than the model ever gets. Without a limit, links that repeat a long base URL would multiply the size."""
 _MAX_MEMORY_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page's title and words."""
+    """The title and text of a page."""
 
     title: str
     text: str
 
 
 def read_page(html: str, url: str, *, markdown: bool, seconds: float, whole: bool = False) -> Page:
-    """The readable part of a page, or the `whole` of it; where that takes too long, its words without the tags."""
+    """Return the article of a page, or all of it with `whole`; at the time limit, the page without its tags."""
     header = json.dumps({"url": url, "markdown": markdown, "whole": whole})
     try:
         done = subprocess.run(
@@ -57,14 +57,14 @@ def read_page(html: str, url: str, *, markdown: bool, seconds: float, whole: boo
 
 
 def strip_tags(html: str) -> str:
-    """What stands between the tags, found in one pass."""
+    """Return the text between the tags, in linear time."""
     pieces = html.split("<")
     words = [pieces[0], *(piece.partition(">")[2] for piece in pieces[1:])]
     return " ".join(" ".join(words).split())
 
 
 def parse_page(html: str, url: str, *, markdown: bool, whole: bool = False) -> Page:
-    """The article of a page, or everything a reader would see, however long it takes."""
+    """Return the article of a page or all visible text, without a time limit."""
     plain = _Reader(url, markdown=markdown)
     plain.feed(html)
     plain.close()
@@ -146,7 +146,7 @@ class _Reader(HTMLParser):
         self._room -= len(self._out[-1])
 
     def _collapse(self, data: str) -> str:
-        """Words with single spaces; none at the start of a line."""
+        """Collapse white space to single spaces, with none at the start of a line."""
         words = re.sub(r"\s+", " ", data)
         return words.lstrip() if not self._out or self._out[-1].endswith(("\n", " ")) else words
 
@@ -172,15 +172,15 @@ def _join(base: str, target: str) -> str | None:
     return joined if len(joined) <= _MAX_LINK_CHARS else None
 
 
-def bound_memory() -> None:
-    """Let this process fail before it takes the machine's memory; some machines have a lower bound, or none to set."""
+def limit_memory() -> None:
+    """Limit the memory of this process; some systems have a lower limit already or support none."""
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
 
 
 def main() -> None:
-    """Read a page from standard input."""
-    bound_memory()
+    """Parse a page from standard input."""
+    limit_memory()
     header = json.loads(sys.stdin.readline())
     page = parse_page(sys.stdin.read(), header["url"], markdown=header["markdown"], whole=header["whole"])
     json.dump([page.title, page.text], sys.stdout)

@@ -1,4 +1,4 @@
-"""Search engines: how each is asked and how its answer reads."""
+"""Search engines: how to send a query to each, and how to parse its response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WebResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchEngine:
-    """A search engine: `request` puts a question to it, `parse` reads the answer."""
+    """A search engine: `request` makes the HTTP request for a query, `parse` reads the response."""
 
     request: Callable[[SearchQuery], tuple[str, Outgoing]]
     parse: Callable[[Fetched], tuple[WebResult, ...]]
@@ -36,9 +36,9 @@ class SearchEngine:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What to look for, and how to reach the engine; an empty `base_url` means the engine's own."""
+    """A query and how to reach the engine; an empty `base_url` means the engine's default."""
 
-    query: str
+    text: str
     count: int
     key: str = ""
     base_url: str = ""
@@ -47,29 +47,29 @@ class SearchQuery:
         return (self.base_url or default).rstrip("/")
 
 
-def _ask_brave(question: SearchQuery) -> tuple[str, Outgoing]:
-    base = question.base("https://api.search.brave.com/res/v1/web/search")
-    headers = {"accept": "application/json", "x-subscription-token": question.key}
-    return f"{base}?{urlencode({'q': question.query, 'count': question.count})}", Outgoing(headers=headers)
+def _request_brave(query: SearchQuery) -> tuple[str, Outgoing]:
+    base = query.base("https://api.search.brave.com/res/v1/web/search")
+    headers = {"accept": "application/json", "x-subscription-token": query.key}
+    return f"{base}?{urlencode({'q': query.text, 'count': query.count})}", Outgoing(headers=headers)
 
 
-def _ask_tavily(question: SearchQuery) -> tuple[str, Outgoing]:
-    headers = {"content-type": "application/json", "authorization": f"Bearer {question.key}"}
-    body = json.dumps({"query": question.query, "max_results": question.count}).encode()
-    return question.base("https://api.tavily.com/search"), Outgoing("POST", headers, body)
+def _request_tavily(query: SearchQuery) -> tuple[str, Outgoing]:
+    headers = {"content-type": "application/json", "authorization": f"Bearer {query.key}"}
+    body = json.dumps({"query": query.text, "max_results": query.count}).encode()
+    return query.base("https://api.tavily.com/search"), Outgoing("POST", headers, body)
 
 
-def _ask_searxng(question: SearchQuery) -> tuple[str, Outgoing]:
-    if not question.base_url:
+def _request_searxng(query: SearchQuery) -> tuple[str, Outgoing]:
+    if not query.base_url:
         raise ToolFailed("SearXNG needs an address. Ask the user to set tools.web.search.baseUrl to their server.")
-    address = f"{question.base_url.rstrip('/')}/search?{urlencode({'q': question.query, 'format': 'json'})}"
+    address = f"{query.base_url.rstrip('/')}/search?{urlencode({'q': query.text, 'format': 'json'})}"
     return address, Outgoing(headers={"accept": "application/json"})
 
 
-def _ask_duckduckgo(question: SearchQuery) -> tuple[str, Outgoing]:
-    base = question.base("https://html.duckduckgo.com/html")
+def _request_duckduckgo(query: SearchQuery) -> tuple[str, Outgoing]:
+    base = query.base("https://html.duckduckgo.com/html")
     headers = {"accept": "text/html", "user-agent": "Mozilla/5.0 (compatible; Retinue)"}
-    return f"{base}/?{urlencode({'q': question.query})}", Outgoing(headers=headers)
+    return f"{base}/?{urlencode({'q': query.text})}", Outgoing(headers=headers)
 
 
 class _Result(BaseModel):
@@ -85,12 +85,12 @@ def _read_results(answer: Fetched, path: tuple[str, ...]) -> tuple[WebResult, ..
             found = found.get(name, {})
         results = [_Result.model_validate(entry) for entry in found or []]
     except (ValueError, ValidationError, AttributeError, TypeError, RecursionError):
-        raise ToolFailed("The search engine's answer could not be understood. Try again or use another one.") from None
+        raise ToolFailed("The response of the search engine is not valid. Try again or use another engine.") from None
     return tuple(WebResult(result.title, result.url, result.snippet) for result in results)
 
 
 class _ResultPage(HTMLParser):
-    """Reads DuckDuckGo's page without scripts: links of class `result__a`, each followed by its snippet."""
+    """Parses DuckDuckGo's HTML results: links of class `result__a`, each followed by its snippet."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -123,7 +123,7 @@ class _ResultPage(HTMLParser):
 
 
 def _target(link: str) -> str:
-    """Where a result leads; the engine's links carry it in a parameter."""
+    """Return the URL of a result, which the engine puts into a parameter of its link."""
     try:
         parts = urlsplit(link)
         wanted = parse_qs(parts.query).get("uddg")
@@ -142,8 +142,8 @@ def _read_result_page(answer: Fetched) -> tuple[WebResult, ...]:
 
 
 ENGINES: dict[SearchProvider, SearchEngine] = {
-    "brave": SearchEngine(_ask_brave, lambda answer: _read_results(answer, ("web", "results")), needs_key=True),
-    "tavily": SearchEngine(_ask_tavily, lambda answer: _read_results(answer, ("results",)), needs_key=True),
-    "searxng": SearchEngine(_ask_searxng, lambda answer: _read_results(answer, ("results",))),
-    "duckduckgo": SearchEngine(_ask_duckduckgo, _read_result_page),
+    "brave": SearchEngine(_request_brave, lambda answer: _read_results(answer, ("web", "results")), needs_key=True),
+    "tavily": SearchEngine(_request_tavily, lambda answer: _read_results(answer, ("results",)), needs_key=True),
+    "searxng": SearchEngine(_request_searxng, lambda answer: _read_results(answer, ("results",))),
+    "duckduckgo": SearchEngine(_request_duckduckgo, _read_result_page),
 }

@@ -1,13 +1,14 @@
-"""The web_fetch and web_search tools; everything they bring back is marked as untrusted."""
+"""The web_fetch and web_search tools; all their results are marked as untrusted."""
 
 from __future__ import annotations
 
 import codecs
 import json
 import re
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from anyio import to_thread
 from pydantic import Field
@@ -20,10 +21,35 @@ from retinue.security.network import MODEL_CHOSEN, OPERATOR, Fetched, NetworkFai
 from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.settings import FetchSettings, SearchSettings
-from retinue.toolkit.web.memo import TimedCache
 from retinue.toolkit.web.page_text import Page, read_page
 from retinue.toolkit.web.search_engines import ENGINES, SearchQuery, WebResult
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+
+MAX_CACHE_ENTRIES = 64
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class TimedCache(Generic[K, V]):
+    """A small cache whose entries expire."""
+
+    def __init__(self, clock: Clock, keep_seconds: float) -> None:
+        self._clock = clock
+        self._keep_seconds = keep_seconds
+        self._entries: dict[K, tuple[float, V]] = {}
+
+    async def get(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
+        """Return the value for `key`; load it if there is none or it has expired."""
+        now = self._clock.monotonic()
+        self._entries = {k: entry for k, entry in self._entries.items() if now - entry[0] < self._keep_seconds}
+        if key not in self._entries:
+            value = await load()
+            while len(self._entries) >= MAX_CACHE_ENTRIES:
+                del self._entries[next(iter(self._entries))]
+            self._entries[key] = now, value
+        return self._entries[key][1]
+
 
 MAX_RESULT_BYTES = 2_000_000
 MAX_CHARS = 100_000
@@ -32,14 +58,14 @@ SEARCH_CACHE_SECONDS = 15 * 60
 _SNIPPET_CHARS = 500
 _ADDRESS_CHARS = 2_000
 _SNIFF_BYTES = 8_000
-_NO_TEXT = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip")
+_BINARY_TYPES = ("image/", "audio/", "video/", "font/", "application/pdf", "application/zip")
 _ACCEPTED = "text/html,application/xhtml+xml,application/json,text/*;q=0.9,*/*;q=0.1"
-_NAME = "Retinue/0"
+_USER_AGENT = "Retinue/0"
 _CHARSETS = re.compile(
     r"ascii|utf-(8(-sig)?|(16|32)(-[lb]e)?)|iso8859-\d+|cp\d+|koi8-[rut]|mac-\w+|tis-620|ptcp154|hz|johab"
     r"|big5(hkscs)?|gb(k|2312|18030)|euc_\w+|shift_jis\w*|iso2022_\w+"
 )
-"""Encodings of text, by Python's names; of its other codecs some take quadratic time and some mean something else."""
+"""Text encodings by their Python names. Other codecs may take quadratic time, or do not decode text."""
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?\s{0,5}([A-Za-z0-9_:-]{1,40})", re.IGNORECASE)
 
 
@@ -55,7 +81,7 @@ class WebSearchArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The web tools that the settings leave on."""
+    """Make the web tools that are enabled in the settings."""
     web = parts.settings.web
     tools: list[Tool[Any]] = []
     if web.fetch.enabled:
@@ -75,9 +101,9 @@ class _Read:
 def fetch_tool(
     settings: FetchSettings, clock: Clock, new_id: IdFactory, *, policy: Policy = MODEL_CHOSEN
 ) -> Tool[WebFetchArguments]:
-    """The tool that reads a page of the public web; `policy` is another one only in tests."""
-    memo: TimedCache[tuple[str, str], _Read] = TimedCache(clock, settings.cache_ttl_minutes * 60)
-    headers = {"accept": _ACCEPTED, "user-agent": settings.user_agent or _NAME}
+    """Make the tool that reads a public web page; tests pass another `policy`."""
+    cache: TimedCache[tuple[str, str], _Read] = TimedCache(clock, settings.cache_ttl_minutes * 60)
+    headers = {"accept": _ACCEPTED, "user-agent": settings.user_agent or _USER_AGENT}
 
     async def load(arguments: WebFetchArguments) -> _Read:
         try:
@@ -98,7 +124,7 @@ def fetch_tool(
         return _Read(answer.url, page, answer.truncated)
 
     async def run(arguments: WebFetchArguments, context: ToolContext) -> ToolOutput:
-        read = await memo.get((arguments.url, arguments.extract_mode), lambda: load(arguments))
+        read = await cache.get((arguments.url, arguments.extract_mode), lambda: load(arguments))
         room = arguments.max_chars or settings.max_chars
         wrapped = wrap_untrusted(
             read.page.text[:room],
@@ -122,10 +148,10 @@ def fetch_tool(
 
 def _read_answer(answer: Fetched, *, markdown: bool, whole: bool) -> Page:
     if answer.status >= 400:
-        raise ToolFailed(f"{_shown(answer.url)} answered with status {answer.status}.")
+        raise ToolFailed(f"{_shown(answer.url)} returned status {answer.status}.")
     kind = answer.media_type
     is_page = kind in ("text/html", "application/xhtml+xml")
-    if not is_page and (b"\0" in answer.body[:_SNIFF_BYTES] or kind.startswith(_NO_TEXT)):
+    if not is_page and (b"\0" in answer.body[:_SNIFF_BYTES] or kind.startswith(_BINARY_TYPES)):
         name = sanitise_line(kind) or "of an unknown kind"
         raise ToolFailed(f"{_shown(answer.url)} is {name}, which cannot be read as text.")
     text = _decode(answer)
@@ -152,7 +178,7 @@ def _decode(answer: Fetched) -> str:
 
 
 def _indent(text: str) -> str:
-    """JSON with a line for each value, as far as it is shown: deep nesting would make it hundreds of times longer."""
+    """Indent JSON up to the maximum size: indentation can make deeply nested JSON hundreds of times longer."""
     pieces: list[str] = []
     room = MAX_CHARS
     try:
@@ -169,9 +195,9 @@ def _indent(text: str) -> str:
 def search_tool(
     settings: SearchSettings, clock: Clock, new_id: IdFactory, secrets: Secrets, *, policy: Policy = OPERATOR
 ) -> Tool[WebSearchArguments]:
-    """The tool that searches the web with the configured engine."""
+    """Make the tool that searches the web with the configured engine."""
     engine = ENGINES[settings.provider]
-    memo: TimedCache[tuple[str, int], tuple[WebResult, ...]] = TimedCache(clock, SEARCH_CACHE_SECONDS)
+    cache: TimedCache[tuple[str, int], tuple[WebResult, ...]] = TimedCache(clock, SEARCH_CACHE_SECONDS)
 
     async def load(query: str, count: int) -> tuple[WebResult, ...]:
         key = await to_thread.run_sync(_find_key, settings, secrets) if engine.needs_key else ""
@@ -183,12 +209,12 @@ def search_tool(
         except NetworkFailed as error:
             raise ToolFailed(f"The search failed: {sanitise_line(str(error))}") from error
         if answer.status != 200:
-            raise ToolFailed(f"The search engine {settings.provider} answered with status {answer.status}.")
+            raise ToolFailed(f"The search engine {settings.provider} returned status {answer.status}.")
         return engine.parse(answer)[:count]
 
     async def run(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:
         count = arguments.count or settings.max_results
-        hits = await memo.get((arguments.query, count), lambda: load(arguments.query, count))
+        hits = await cache.get((arguments.query, count), lambda: load(arguments.query, count))
         if not hits:
             return ToolOutput.of("No results.")
         listed = "\n\n".join(_describe(number, hit) for number, hit in enumerate(hits, 1))
@@ -212,7 +238,7 @@ def _find_key(settings: SearchSettings, secrets: Secrets) -> str:
     try:
         return secrets.resolve(settings.api_key)
     except ConfigError as error:
-        raise ToolFailed(f"The key of {settings.provider} cannot be had: {error}") from error
+        raise ToolFailed(f"The key of {settings.provider} cannot be read: {error}") from error
 
 
 def _describe(number: int, hit: WebResult) -> str:

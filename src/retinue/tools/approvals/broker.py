@@ -1,11 +1,12 @@
-"""Approvals: a call asks, waits, and whoever may decide answers, from any process of the home.
+"""The approval broker: a tool call waits for a decision, which can come from any process of the home.
 
-A question is a row in `state.sqlite`. The terminal that runs the turn, `/approve` in any chat and `retinue approvals`
-in any shell all settle the same row: the first answer counts, and the later ones are told so. A question that nobody
-answers in time is denied, and one whose process is gone is withdrawn, so that nothing can be approved into nothing.
+An approval request is a row in `state.sqlite`. The terminal that runs the turn, `/approve` in any chat and
+`retinue approvals` in any shell all settle the same row; the first decision counts and later ones are refused. A
+request without a decision expires, which denies it. A request whose process has ended is withdrawn, so that it can no
+longer be approved.
 
-Each end of a question goes into the audit log in the transaction that settles it: where it cannot be written down,
-nothing is allowed.
+Each outcome is written to the audit log in the transaction that settles the request. If that write fails, nothing is
+allowed.
 """
 
 from __future__ import annotations
@@ -30,24 +31,23 @@ from retinue.settings import format_duration
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.presence import Presence, ancestors, is_beneath, process_of
-from retinue.tools.approvals.store import STATE_BY_VERDICT, Approval, ApprovalState, ApprovalStore
-from retinue.tools.approvals.watchers import Watchers
+from retinue.tools.approvals.store import STATE_BY_VERDICT, Approval, ApprovalState, ApprovalStore, Watchers
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 PAUSE_SECONDS = 5.0
-LOST = "the question was lost with a damaged database"
-CHANGED = "the question was changed while it waited"
-GONE = "the process that asked is gone"
-NOBODY = "nobody is here to approve it"
-CANCELLED = "the turn ended before anybody answered"
+LOST = "the request was lost with a damaged database"
+CHANGED = "the request was changed while it was pending"
+GONE = "the process that made the request has ended"
+NOBODY = "no person is available to approve it"
+CANCELLED = "the turn ended before a decision"
 SOMEBODY_HERE = "the person at this process"
 ITSELF = "Retinue"
-"""Who denies what cannot be asked properly; nothing else may be made of that than of a person's no."""
+"""The name recorded for a denial because of a failure. It counts like a denial by a person: no fallback applies."""
 
 Listener = Callable[[Approval], None]
-"""Told of a question when it is asked and when it ends, in the process where that happens."""
+"""Called when a request is made or settled, in the process in which that happens."""
 
 _KINDS = {
     ApprovalState.PENDING: "approval_asked",
@@ -60,24 +60,24 @@ _KINDS = {
 
 
 class UnknownApproval(UsageError):
-    """No such question."""
+    """There is no approval request with this id."""
 
 
 class NotAnApprover(RetinueError):
-    """Whoever tried may not decide."""
+    """The caller may not decide approval requests."""
 
 
 class AlreadySettled(RetinueError):
-    """The question had ended before; the answer changed nothing."""
+    """The request was settled before; the decision had no effect."""
 
     def __init__(self, approval: Approval) -> None:
-        super().__init__(f"{approval.id} is {format_outcome(approval)} already; your answer changed nothing.")
+        super().__init__(f"{approval.id} is already {format_outcome(approval)}; your decision had no effect.")
         self.approval = approval
 
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """Who wants to decide, and how that came in. `in_command` says that a command of an agent is where it came from."""
+    """The person who decides and where the decision came from; `in_command` means a command that an agent runs."""
 
     name: str
     owner: bool
@@ -86,7 +86,7 @@ class Approver:
 
     @property
     def objection(self) -> str | None:
-        """Why this one may not decide."""
+        """Why this approver may not decide, or None."""
         if self.source is not Source.CHAT:
             return f"Only a person can decide; this came from {self.source}."
         if not self.owner:
@@ -95,7 +95,7 @@ class Approver:
 
 
 class ApprovalBroker:
-    """The questions of a home, as one process sees them; used from one thread."""
+    """The approval requests of a home in one process; used from one thread."""
 
     def __init__(self, database: Database, audit: AuditLog, clock: Clock, folder: Path) -> None:
         self._database = database
@@ -108,20 +108,20 @@ class ApprovalBroker:
         self._shown: set[str] = set()
 
     async def ask(self, request: ApprovalRequest, here: Ask, within: timedelta, show: Emit) -> ApprovalDecision:
-        """Ask, here and wherever else a person can see it, and wait for the first answer.
+        """Make a request, show it here and in other processes, and wait for the first decision.
 
-        The question gets a code of its own as its id. Without anybody here or watching elsewhere it is denied at once.
+        The request gets a new id. If no person is present here or in another process, it is denied at once.
         """
         try:
             approval = self._begin(request, within)
         except StorageError as error:
-            return ApprovalDecision(Verdict.DENY, f"the question could not be kept: {error}", ITSELF)
+            return ApprovalDecision(Verdict.DENY, f"the request could not be stored: {error}", ITSELF)
         await show(ApprovalAsked(approval.request))
         try:
             decision = (await self._answer_to(approval, here, within)).decision
         except StorageError as error:
             self._abandon(approval)
-            decision = ApprovalDecision(Verdict.DENY, f"the answer could not be kept: {error}", ITSELF)
+            decision = ApprovalDecision(Verdict.DENY, f"the decision could not be stored: {error}", ITSELF)
         except BaseException:
             self._abandon(approval)
             raise
@@ -131,44 +131,44 @@ class ApprovalBroker:
     def decide(
         self, code: str, verdict: Verdict, approver: Approver, *, reason: str = "", binding: str | None = None
     ) -> Approval:
-        """Answer a question; raises where it is unknown, settled already or not this one's to answer.
+        """Decide a request; raises if it is unknown or already settled, or if the approver may not decide it.
 
-        `binding` is that of the question as it was shown; where given, it must be that of the question that waits.
+        `binding` is that of the request as it was shown; if given, it must equal that of the pending request.
         """
         found = self.find(code)
         if approver.objection is None and found is None:
-            raise UnknownApproval(f"There is no approval '{literal(code, 40)}'. {self._spell_pending()}")
+            raise UnknownApproval(f"There is no approval '{literal(code, 40)}'. {self._format_pending()}")
         self._check(approver, code, found)
         assert found is not None
         if not found.is_pending:
             raise AlreadySettled(found)
         if verdict is Verdict.ALLOW_ALWAYS and not found.request.may_remember:
-            raise UsageError(f"{found.id} cannot be allowed for good, only once: /approve {found.id} allow-once.")
+            raise UsageError(f"{found.id} cannot be allowed permanently, only once: /approve {found.id} allow-once.")
         if binding is not None and binding != found.request.binding:
-            raise UsageError(f"{found.id} is not what was shown any more. Look at it again.")
+            raise UsageError(f"{found.id} has changed since it was shown. List the approvals again.")
         state = STATE_BY_VERDICT[verdict]
         because = f"{'allowed' if state.allows else 'denied'} by {approver.name}"
-        told = f"{because}: {literal(reason, 400)}" if reason else because
-        if not self._end(found, state, told, approver.name):
+        full_reason = f"{because}: {literal(reason, 400)}" if reason else because
+        if not self._end(found, state, full_reason, approver.name):
             raise AlreadySettled(self.find(code) or found)
         return self.find(code) or found
 
     def find(self, code: str) -> Approval | None:
-        """The question with that code."""
+        """Return the request with this id."""
         self.sweep()
         return self._store.find(code.strip().lower())
 
     def pending(self, session: SessionKey | None = None) -> tuple[Approval, ...]:
-        """What waits for an answer, everywhere or in one session, the oldest first."""
+        """Return the pending requests of all sessions or of one, the oldest first."""
         return tuple(item for item in self.sweep() if session is None or item.request.session == session)
 
     def recent(self, most: int) -> tuple[Approval, ...]:
-        """The newest questions, whatever became of them."""
+        """Return the newest requests in any state."""
         self.sweep()
         return self._store.recent(most)
 
     def sweep(self) -> tuple[Approval, ...]:
-        """End what is over: questions whose time is up, and those whose process is gone. Returns what waits still."""
+        """Settle requests that expired or whose process has ended; returns those that are still pending."""
         left = []
         for approval in self._store.pending():
             if approval.expires_at <= self._clock.now():
@@ -180,18 +180,18 @@ class ApprovalBroker:
         return tuple(left)
 
     def prune(self, older_than: datetime) -> int:
-        """Forget questions that ended and were asked before a moment, and whoever watched and died."""
+        """Delete settled requests that were made before a time, and watchers whose process has ended."""
         self._watchers.forget_dead()
         self._presence.sweep()
         return self._store.prune(older_than)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Tell a listener of questions that are asked or end in this process; returns what ends that."""
+        """Call a listener for each request made or settled in this process; returns a function that unsubscribes."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def attend(self, session: SessionKey, here: Ask, show: Emit) -> None:
-        """Ask here what turns of other processes ask in a session, until cancelled."""
+        """Show requests that turns of other processes make in a session, until cancelled."""
         with self._watchers.watch(session):
             while True:
                 try:
@@ -199,7 +199,7 @@ class ApprovalBroker:
                         if approval.holder != self._presence.name and approval.id not in self._shown:
                             await self._ask_for_another(approval, here, show)
                 except StorageError as error:
-                    log.warning("what other processes ask in %s cannot be seen now: %s", session, error)
+                    log.warning("cannot read the approval requests of other processes in %s: %s", session, error)
                     await anyio.sleep(PAUSE_SECONDS)
                 await anyio.sleep(POLL_SECONDS)
 
@@ -212,7 +212,7 @@ class ApprovalBroker:
         with self._database.change() as base:
             approval = self._store.add(Approval(request, self._presence.name, now, now + within), base)
             self._record(approval)
-        self._tell(approval)
+        self._notify(approval)
         return approval
 
     async def _answer_to(self, approval: Approval, here: Ask, within: timedelta) -> Approval:
@@ -231,7 +231,7 @@ class ApprovalBroker:
         self._end(approval, STATE_BY_VERDICT[decision.verdict], decision.because, decision.by)
 
     async def _settled(self, approval: Approval, within: timedelta, *, watched: bool) -> Approval:
-        """The question once it has ended. `watched` says that it needs somebody elsewhere to see it."""
+        """Wait until a request is settled. With `watched` it is denied if no other process displays it."""
         deadline = self._clock.monotonic() + within.total_seconds()
         with self._woken_by(approval.id) as wake:
             while True:
@@ -243,20 +243,20 @@ class ApprovalBroker:
                     return found
                 if self._clock.now() >= approval.expires_at or self._clock.monotonic() >= deadline:
                     self._end(approval, ApprovalState.EXPIRED, _format_expiry(approval))
-                elif watched and not self._watchers.watch_elsewhere(approval.request.session):
+                elif watched and not self._watchers.is_watched_elsewhere(approval.request.session):
                     self._end(approval, ApprovalState.DENIED, NOBODY)
                 else:
                     with anyio.move_on_after(POLL_SECONDS):
                         await wake.wait()
 
     async def _ask_for_another(self, approval: Approval, here: Ask, show: Emit) -> None:
-        """Show what another process asks, and take it away again where somebody else answers."""
+        """Show a request of another process; withdraw it when it is settled elsewhere."""
         await show(ApprovalAsked(approval.request))
 
         async def answer() -> None:
             decision = await self._put_to(here, approval)
             if decision.by:
-                with suppress(AlreadySettled, UnknownApproval):  # what it came to is shown below
+                with suppress(AlreadySettled, UnknownApproval):  # the outcome is shown below
                     self.decide(approval.id, decision.verdict, Approver(decision.by, owner=True))
 
         try:
@@ -280,22 +280,22 @@ class ApprovalBroker:
         return replace(decision, verdict=verdict, by=decision.by or (SOMEBODY_HERE if decision.allowed else ""))
 
     def _end(self, approval: Approval, state: ApprovalState, because: str, by: str = "") -> bool:
-        """Settle a question and write that down, both or neither; false where it was settled before."""
+        """Settle a request and write the audit log in one transaction; returns false if it was settled before."""
         ended = replace(approval, state=state, decided_at=self._clock.now(), decided_by=by, because=because)
         with self._database.change() as base:
             if not self._store.settle(ended, base):
                 return False
             self._record(ended)
-        self._tell(ended)
+        self._notify(ended)
         return True
 
     def _abandon(self, approval: Approval) -> None:
-        """Nobody waits for the answer any more; where that cannot be kept, the question ends with its time."""
+        """Withdraw a request whose call no longer waits; if storing that fails, the request expires."""
         with suppress(StorageError):
             self._end(approval, ApprovalState.WITHDRAWN, CANCELLED)
 
     def _check(self, approver: Approver, code: str, approval: Approval | None) -> None:
-        """Refuse whoever may not decide; that they tried is written down."""
+        """Raise `NotAnApprover` for an approver who may not decide, and record the attempt in the audit log."""
         objection = approver.objection
         if objection is None and approval is not None and _is_in_command(approval):
             objection = replace(approver, in_command=True).objection
@@ -320,13 +320,13 @@ class ApprovalBroker:
         who = f"agent:{request.agent}" if approval.is_pending else approval.decided_by or "nobody"
         self._audit.record(_KINDS[approval.state], who, details)
 
-    def _tell(self, approval: Approval) -> None:
+    def _notify(self, approval: Approval) -> None:
         for listener in tuple(self._listeners):
             listener(approval)
 
     @contextmanager
     def _woken_by(self, code: str) -> Iterator[anyio.Event]:
-        """An event that is set when the question ends in this process."""
+        """Return an event that is set when the request is settled in this process."""
         event = anyio.Event()
 
         def wake(approval: Approval) -> None:
@@ -339,24 +339,27 @@ class ApprovalBroker:
         finally:
             unsubscribe()
 
-    def _spell_pending(self) -> str:
+    def _format_pending(self) -> str:
         waiting = [f"{item.id} ({literal(item.request.title, 60)})" for item in self.sweep()]
-        return f"Waiting: {', '.join(waiting)}." if waiting else "Nothing waits for approval."
+        return f"Pending: {', '.join(waiting)}." if waiting else "No approvals are pending."
 
 
 def _is_in_command(approval: Approval) -> bool:
-    """Whether this process belongs to a command that an agent runs, of whichever process and however it hides it."""
+    """Return whether this process was started by a command of an agent.
+
+    The ancestors of the process are checked as well as its environment, because a command can clear the environment.
+    """
     return process_of(approval.holder) in ancestors() or is_beneath(IN_COMMAND)
 
 
 def format_outcome(approval: Approval) -> str:
-    """How a question ended, as in `denied by anna`."""
+    """Format the outcome of a request, as in `denied by anna`."""
     by = f" by {approval.decided_by}" if approval.decided_by else ""
     match approval.state:
         case ApprovalState.ALLOWED_ONCE:
             return f"allowed once{by}"
         case ApprovalState.ALLOWED_ALWAYS:
-            return f"allowed for good{by}"
+            return f"allowed permanently{by}"
         case ApprovalState.WITHDRAWN:
             return f"withdrawn ({approval.because})"
         case ApprovalState.PENDING | ApprovalState.DENIED | ApprovalState.EXPIRED:
@@ -364,4 +367,4 @@ def format_outcome(approval: Approval) -> str:
 
 
 def _format_expiry(approval: Approval) -> str:
-    return f"nobody answered within {format_duration(approval.expires_at - approval.asked_at)}"
+    return f"no decision within {format_duration(approval.expires_at - approval.asked_at)}"

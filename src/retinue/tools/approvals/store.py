@@ -1,4 +1,4 @@
-"""Approvals as they are kept in `state.sqlite`: one row for each question, from asking to its end."""
+"""Storage of approvals in `state.sqlite`: one row per approval request, from the request to its outcome."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import logging
 import secrets
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -14,9 +16,10 @@ from typing import Any
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import format_moment, parse_moment
-from retinue.core.errors import UsageError
+from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.storage.database import Database
+from retinue.storage.presence import Presence
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ _PENDING = "SELECT * FROM approvals WHERE state = 'pending' ORDER BY asked_at, r
 
 _RECENT = "SELECT * FROM approvals ORDER BY asked_at DESC, rowid DESC LIMIT ?"
 
-# Whoever finds the row pending decides; everybody after that changes nothing.
+# The first decision changes the row from pending; later ones match no row.
 _SETTLE = """
 UPDATE approvals SET state = ?, decided_at = ?, decided_by = ?, because = ? WHERE id = ? AND state = 'pending'
 """
@@ -55,7 +58,7 @@ _WATCHERS = "SELECT holder FROM approvers WHERE agent = ? AND session = ?"
 
 
 class ApprovalState(StrEnum):
-    """How a question stands."""
+    """The state of an approval request."""
 
     PENDING = "pending"
     ALLOWED_ONCE = "allowed-once"
@@ -78,7 +81,7 @@ STATE_BY_VERDICT = {
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A question and what became of it. `holder` is the presence of the process whose call waits."""
+    """An approval request and its state. `holder` is the presence of the process whose tool call waits."""
 
     request: ApprovalRequest
     holder: str
@@ -99,9 +102,9 @@ class Approval:
 
     @property
     def decision(self) -> ApprovalDecision:
-        """What the waiting call is told; a question that has not been answered is denied."""
+        """The decision for the waiting call; a request without an answer is denied."""
         verdict = next((verdict for verdict, state in STATE_BY_VERDICT.items() if state is self.state), Verdict.DENY)
-        return ApprovalDecision(verdict, self.because or "nobody decided", self.decided_by)
+        return ApprovalDecision(verdict, self.because or "no decision was made", self.decided_by)
 
 
 class ApprovalStore:
@@ -111,7 +114,7 @@ class ApprovalStore:
         self._database = database
 
     def add(self, approval: Approval, base: sqlite3.Connection) -> Approval:
-        """Keep a question within a transaction; returns it with a code of its own that is easy to type."""
+        """Store a request within a transaction; returns it with a unique id that is easy to type."""
         request = approval.request
         code = generate_code()
         while base.execute(_FIND, (code,)).fetchone() is not None:
@@ -137,21 +140,21 @@ class ApprovalStore:
         return next(_read(self._database.read(_FIND, (code,))), None)
 
     def pending(self) -> tuple[Approval, ...]:
-        """What waits for an answer, the oldest first."""
+        """Return the pending requests, the oldest first."""
         return tuple(_read(self._database.read(_PENDING)))
 
     def recent(self, most: int) -> tuple[Approval, ...]:
-        """The newest questions, whatever became of them."""
+        """Return the newest requests in any state."""
         return tuple(_read(self._database.read(_RECENT, (most,))))
 
     def settle(self, ended: Approval, base: sqlite3.Connection) -> bool:
-        """End a pending question within a transaction; false where it had ended before."""
+        """Set the outcome of a pending request within a transaction; returns false if it was not pending."""
         decided = format_moment(ended.decided_at) if ended.decided_at else None
         values = (ended.state, decided, _storable(ended.decided_by), _storable(ended.because), ended.id)
         return base.execute(_SETTLE, values).rowcount == 1
 
     def prune(self, older_than: datetime) -> int:
-        """Forget questions that ended and were asked before a moment; returns how many."""
+        """Delete settled requests that were made before a time; returns their number."""
         with self._database.change() as base:
             return base.execute(_PRUNE, (format_moment(older_than),)).rowcount
 
@@ -168,7 +171,7 @@ class ApprovalStore:
             base.execute(_FORGET, (holder,))
 
     def watchers(self, session: SessionKey | None = None) -> Sequence[str]:
-        """The presences of processes in which a person sees what a session asks, or what any does."""
+        """Return the presences of processes that display the requests of a session, or of any session."""
         if session is None:
             rows = self._database.read(_ALL_WATCHERS)
         else:
@@ -177,7 +180,7 @@ class ApprovalStore:
 
 
 def generate_code(length: int = _CODE_LENGTH) -> str:
-    """A few characters that cannot be mistaken for each other; it begins with a digit, so it is no word."""
+    """Generate an id without characters that look alike; it starts with a digit so that it is not a word."""
     rest = (secrets.choice(CODE_CHARACTERS) for _ in range(length - 1))
     return secrets.choice(CODE_DIGITS) + "".join(rest)
 
@@ -187,12 +190,12 @@ def _storable(text: str) -> str:
 
 
 def _read(rows: Iterable[sqlite3.Row]) -> Iterator[Approval]:
-    """The questions in rows; one that was damaged is nobody's to answer any more, and so it is left out."""
+    """Decode rows; a damaged row is logged and skipped, because it can no longer be answered."""
     for row in rows:
         try:
             yield _read_row(row)
         except (ValueError, TypeError, UsageError) as error:
-            log.warning("the approval %s cannot be read: %s", row["id"], error)
+            log.warning("approval %s cannot be decoded: %s", row["id"], error)
 
 
 def _read_row(row: sqlite3.Row) -> Approval:
@@ -219,3 +222,42 @@ def _read_row(row: sqlite3.Row) -> Approval:
         row["decided_by"] or "",
         row["because"] or "",
     )
+
+
+class Watchers:
+    """The processes that display the approval requests of sessions; dead processes do not count."""
+
+    def __init__(self, store: ApprovalStore, presence: Presence) -> None:
+        self._store = store
+        self._presence = presence
+        self._watched: Counter[SessionKey] = Counter()
+
+    @contextmanager
+    def watch(self, session: SessionKey) -> Iterator[None]:
+        """Announce to other processes, while inside, that a person here sees the requests of a session."""
+        self._presence.show()
+        self._store.watch(self._presence.name, session)
+        self._watched[session] += 1
+        try:
+            yield
+        finally:
+            self._watched[session] -= 1
+            if not self._watched[session]:
+                with suppress(StorageError):
+                    self._store.unwatch(self._presence.name, session)
+
+    def is_watched_elsewhere(self, session: SessionKey) -> bool:
+        """Return whether another process displays the requests of a session."""
+        for holder in self._store.watchers(session):
+            if holder == self._presence.name:
+                continue
+            if self._presence.is_present(holder):
+                return True
+            self._store.forget_watcher(holder)
+        return False
+
+    def forget_dead(self) -> None:
+        """Remove watchers whose process has ended."""
+        for holder in self._store.watchers():
+            if not self._presence.is_present(holder):
+                self._store.forget_watcher(holder)

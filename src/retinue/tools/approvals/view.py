@@ -1,4 +1,4 @@
-"""What a person sees of an approval: everything that would happen, nothing hidden and nothing shortened."""
+"""How an approval request is shown to a person: complete, with invisible characters escaped."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.settings import format_duration
 from retinue.tools.approvals.broker import format_outcome
 from retinue.tools.approvals.store import Approval
-from retinue.tools.shell.decision import show_exactly, show_on_one_line
+from retinue.tools.shell.explanation import show_exactly, show_on_one_line
 
 _VERDICT_TEXT = {
     Verdict.ALLOW_ONCE: "Allowed once",
-    Verdict.ALLOW_ALWAYS: "Allowed for good",
+    Verdict.ALLOW_ALWAYS: "Allowed permanently",
     Verdict.DENY: "Not allowed",
 }
 
 
 def question_lines(request: ApprovalRequest) -> list[str]:
-    """A question: the title first, then the exact text, what helps to read it, and what "always" would store."""
+    """Return the lines of a request: the title, the exact text, explanations, and what "always" would store."""
     lines = [show_on_one_line(request.title)]
     lines += [f"  {line}" for line in show_exactly(request.detail).split("\n")]
     lines += [f"  · {show_on_one_line(line)}" for line in request.explanation]
@@ -30,24 +30,24 @@ def question_lines(request: ApprovalRequest) -> list[str]:
 
 
 def answer_lines(request: ApprovalRequest) -> list[str]:
-    """How a question is answered by typing."""
+    """Return the commands that decide a request."""
     always = [f"/approve {request.id} allow-always"] if request.may_remember else []
     return [f"/approve {request.id} allow-once", *always, f"/approve {request.id} deny"]
 
 
 def format_decision(decision: ApprovalDecision) -> str:
-    """An answer on one line."""
+    """Format a decision on one line."""
     return f"{_VERDICT_TEXT[decision.verdict]}: {decision.because}"
 
 
 def format_approval(approval: Approval, now: datetime) -> str:
-    """A question with its code, where it comes from and how it stands."""
+    """Format a request with its id, its origin and its state."""
     request = approval.request
     head, *rest = question_lines(request)
     lines = [f"{request.id}  {head}", *rest, f"  {request.tool}, agent {request.agent}, session {request.session}"]
     if approval.is_pending:
         left = max(0, round((approval.expires_at - now).total_seconds()))
-        lines += [f"  Waits for another {_format_seconds(left)}. Answer with:"]
+        lines += [f"  Expires in {_format_seconds(left)}. Decide with:"]
         lines += [f"    {line}" for line in answer_lines(request)]
     else:
         lines.append(f"  {format_outcome(approval)}")
@@ -55,7 +55,7 @@ def format_approval(approval: Approval, now: datetime) -> str:
 
 
 def approval_json(approval: Approval) -> dict[str, Any]:
-    """A question in the shape that `--json` prints."""
+    """Return a request in the format of `--json`."""
     request = approval.request
     return {
         "id": request.id,
@@ -77,4 +77,4 @@ def approval_json(approval: Approval) -> dict[str, Any]:
 
 
 def _format_seconds(seconds: int) -> str:
-    return format_duration(timedelta(seconds=seconds)) if seconds else "moment"
+    return format_duration(timedelta(seconds=seconds)) if seconds else "a moment"

@@ -1,12 +1,12 @@
-"""Which commands an agent may run without asking: patterns over argv, and the rules around them.
+"""The allowlist: patterns over argv, and the rules for running commands without approval.
 
-A pattern is matched word by word, so that no operator, quote or blank inside a word can mean anything:
+A pattern is matched word by word, so an operator, quote or blank inside a word has no special meaning:
 
-- `*` is any run of characters and `?` any one, but neither crosses a `/`;
-- as in a shell, neither matches a dot at the start of a name, and at the start of a word neither matches a `-`: an
-  option must be allowed by name (`--stat`) or as such (`-*`);
-- the number of words must be the same, unless the last word is `**`, which stands for any further words;
-- `\\` or quotes take a character as it is.
+- `*` matches any number of characters and `?` matches one; neither matches a `/`;
+- as in a shell, neither matches a dot at the start of a name; at the start of a word neither matches a `-`, so an
+  option must be allowed by name (`--stat`) or explicitly (`-*`);
+- the number of words must be equal, unless the last word is `**`, which matches any further words;
+- `\\` or quotes make a character literal.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _TOKEN = re.compile(r"\\.|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ArgvPattern:
-    """A pattern for one command; `words` are in the notation of patterns, where `\\*` is a star and `*` is not."""
+    """A pattern for one command; `words` are in pattern notation, so a literal star is `\\*`."""
 
     words: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> ArgvPattern:
-        """Read a pattern as people write it, such as `git diff *`."""
+        """Parse a pattern as it is written in the configuration, such as `git diff *`."""
         words = tuple(_split(text))
         if not words or words[0] in ("", "\\"):
-            raise ConfigError(f"The command pattern {text!r} names no program; write for example `git diff *`.")
+            raise ConfigError(f"The command pattern {text!r} does not name a program. Write for example `git diff *`.")
         return cls(words)
 
     @classmethod
     def exactly(cls, argv: Argv) -> ArgvPattern:
-        """The pattern that matches this command and no other."""
+        """Return the pattern that matches only this command."""
         return cls(tuple(_escape(word) for word in argv))
 
     def matches(self, argv: Argv) -> bool:
-        """Whether a command is one of those meant."""
+        """Return whether the pattern matches a command."""
         words = self.words
         if words[-1] == ANY_FURTHER:
             words = words[:-1]
@@ -91,7 +91,7 @@ def _split(text: str) -> list[str]:
             piece = character
         word = [piece] if word is None else [*word, piece]
     if quote:
-        raise ConfigError(f"In the command pattern {text!r} a quote is not closed.")
+        raise ConfigError(f"The command pattern {text!r} has an unclosed quote.")
     return words if word is None else [*words, "".join(word)]
 
 
@@ -117,7 +117,7 @@ def _word_matches(pattern: str, word: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _compile(pattern: str) -> tuple[str | None, tuple[tuple[PatternElement, ...], ...]]:
-    """The only word that a pattern matches, if it has no wildcards; and its parts between the slashes."""
+    """Return the only word that a pattern matches, if it has no wildcards, and its parts between the slashes."""
     parts = tuple(tuple(_WILD.get(token, token[-1]) for token in _TOKEN.findall(part)) for part in pattern.split("/"))
     if any(map(has_wildcard, parts)):
         return None, parts
@@ -125,14 +125,14 @@ def _compile(pattern: str) -> tuple[str | None, tuple[tuple[PatternElement, ...]
 
 
 def _name_matches(marks: tuple[PatternElement, ...], name: str) -> bool:
-    """Whether a part without `/` matches; never the two names that lead elsewhere, unless they are spelled out."""
+    """Return whether a part without `/` matches. Wildcards never match `.`, `..` or hidden names."""
     if has_wildcard(marks) and (name in (".", "..") or (name.startswith(".") and marks[0] != ".")):
         return False
     return matches(marks, name)
 
 
 class Security(StrEnum):
-    """What may run at all."""
+    """Which commands may run."""
 
     DENY = "deny"
     ALLOWLIST = "allowlist"
@@ -140,7 +140,7 @@ class Security(StrEnum):
 
 
 class AskWhen(StrEnum):
-    """When a person is asked."""
+    """When a person is asked for approval."""
 
     OFF = "off"
     ON_MISS = "on-miss"
@@ -149,7 +149,7 @@ class AskWhen(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SafeBinSpec:
-    """How a filter of standard input may be called: which flags, and how many operands that are no files."""
+    """The arguments that a safe bin may have: its flags, and how many operands that are not files."""
 
     min_positional: int = 0
     max_positional: int = 0
@@ -162,8 +162,8 @@ class SafeBinSpec:
 class CommandRules:
     """What one agent may run, and when a person is asked.
 
-    `skill_bins` are programs that enabled skills name, where the configuration allows those; `trusted_dirs` are further
-    folders that safe bins may come from. `ask_fallback` holds where a person was asked and nobody answered.
+    `skill_bins` are the programs of enabled skills if the configuration allows them. `trusted_dirs` are further folders
+    for safe bins. `ask_fallback` applies if a person was asked and did not answer.
     """
 
     security: Security = Security.ALLOWLIST
@@ -178,32 +178,32 @@ class CommandRules:
 
 
 class CommandRuleStore(Protocol):
-    """Where the rules of agents are kept."""
+    """Stores the command rules of agents."""
 
     def rules(self, agent: AgentId) -> CommandRules:
-        """What the agent may run now."""
+        """Return the current rules of an agent."""
         ...
 
     def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
-        """Record that a pattern let a command run."""
+        """Record that a pattern allowed a command to run."""
         ...
 
     def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
-        """Allow these from now on, because a person said so."""
+        """Allow these patterns from now on; `by` is the person who decided it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedCommandRules:
-    """A rulebook of one page that forgets what it is told."""
+    """A store with the same rules for all agents that stores nothing."""
 
-    page: CommandRules = field(default_factory=CommandRules)
+    fixed: CommandRules = field(default_factory=CommandRules)
 
     def rules(self, agent: AgentId) -> CommandRules:
-        return self.page
+        return self.fixed
 
     def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
-        """Nothing is kept."""
+        """Discard the call."""
 
     def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
-        """Nothing is kept."""
+        """Discard the call."""

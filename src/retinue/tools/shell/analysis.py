@@ -1,7 +1,7 @@
-"""What a command line would start: either exactly known, or not analysable.
+"""Analysis of a command line: which programs it starts, or that this cannot be known.
 
-For what is accepted, a shell and our own runner start the same programs with the same arguments. Everything else is
-for a person to judge.
+For every accepted command line, a shell and our own runner start the same programs with the same arguments. Everything
+else is `NotAnalysable` and needs a person's approval.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_WORDS = 5_000
 
 
 class Joiner(StrEnum):
-    """When a pipeline runs, given how the one before it ended."""
+    """When a pipeline runs, depending on the exit status of the one before it."""
 
     ALWAYS = ";"
     ON_SUCCESS = "&&"
@@ -28,7 +28,7 @@ class Joiner(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PipelineStep:
-    """A pipeline and when it runs; `redirections` is empty or has an entry for each program of the pipeline."""
+    """A pipeline and when it runs; `redirections` is empty or has one entry per program."""
 
     joiner: Joiner
     pipeline: tuple[Argv, ...]
@@ -37,7 +37,7 @@ class PipelineStep:
 
 @dataclass(frozen=True, slots=True)
 class AnalysedCommand:
-    """A command line of which every program and argument is known."""
+    """A command line whose programs and arguments are all known."""
 
     steps: tuple[PipelineStep, ...]
 
@@ -46,7 +46,7 @@ class AnalysedCommand:
         return tuple(argv for step in self.steps for argv in step.pipeline)
 
     def with_commands(self, commands: tuple[Argv, ...]) -> AnalysedCommand:
-        """The same with other programs in the same places."""
+        """Return the same command line with its commands replaced in order."""
         rest = iter(commands)
         return AnalysedCommand(
             tuple(
@@ -58,16 +58,16 @@ class AnalysedCommand:
 
 @dataclass(frozen=True, slots=True)
 class NotAnalysable:
-    """A command line that only a shell can read; `because` completes "cannot be analysed: …"."""
+    """A command line that only a shell can interpret; `because` completes "cannot be analysed: …"."""
 
     because: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLocation:
-    """Where a command would run: the home folder of its environment, and the names beneath its working folder.
+    """Where a command would run: the home folder of its environment and the names below its working folder.
 
-    What is not known here cannot be used: without `home` a `~` is not analysable, without `listing` a `*` is not.
+    Without `home` a `~` is not analysable, and without `listing` a `*` is not.
     """
 
     home: str | None = None
@@ -84,7 +84,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\+?=", re.DOTALL)
 
 
 def analyse(text: str, place: CommandLocation = UNKNOWN_LOCATION) -> AnalysedCommand | NotAnalysable:
-    """Read a command line; never guesses."""
+    """Analyse a command line. The result is exact or `NotAnalysable`, never a guess."""
     if len(text) > MAX_CHARACTERS:
         return NotAnalysable(f"it is longer than {MAX_CHARACTERS:,} characters")
     try:
@@ -128,9 +128,9 @@ def _command(words: list[Word], listing: DirectoryListing | None) -> Argv:
     if first.wild:
         raise UnsupportedSyntax("the name of a program has wildcards")
     if not first.quoted and first.text in _RESERVED:
-        raise UnsupportedSyntax(f"`{first.text}` is a word of the shell's language")
+        raise UnsupportedSyntax(f"`{first.text}` is a reserved word of the shell")
     if first.text.startswith("%"):
-        raise UnsupportedSyntax(f"`{first.text}` may name a job of the shell")
+        raise UnsupportedSyntax(f"`{first.text}` may name a shell job")
     if _ASSIGNMENT.match(first.text):
         raise UnsupportedSyntax(f"`{first.text}` sets a variable")
     argv = tuple(name for word in words for name in expand_word(word, listing))

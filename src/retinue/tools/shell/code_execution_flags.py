@@ -1,6 +1,6 @@
-"""Programs that run code from their arguments or their input, and the flags that turn others into such programs.
+"""Programs that run code from their arguments or input, and flags that make other programs do so.
 
-Where in doubt it is code: whoever is asked too often loses a moment, whoever is not asked loses more.
+In doubt an argument counts as code: an unnecessary question costs less than code that runs without approval.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _PRINTS_INFORMATION = flags("--version --help -V")
 
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
-    """A program that runs a script file; with any other flag than these, or without a file, it may run other code."""
+    """A program that runs a script file. With a flag that is not listed, or without a file, it may run other code."""
 
-    harmless: frozenset[str] = frozenset()
+    safe_flags: frozenset[str] = frozenset()
     value_flags: tuple[str, ...] = ()
 
 
@@ -54,10 +54,10 @@ _RUNS_CODE = (
 
 @dataclass(frozen=True, slots=True)
 class _RiskyFlags:
-    """What makes an ordinary program run code, write elsewhere or read what it should not.
+    """Arguments that make an ordinary program run code, or read or write files that it otherwise would not.
 
-    `letters` are one-letter flags, alone or written together with others; `long` are long flags, also abbreviated;
-    `words` stand for themselves; `pattern` is looked for in every word.
+    `letters` are one-letter flags, alone or combined with others. `long` are long flags, also in abbreviated form.
+    `words` must match exactly. `pattern` is searched for in every word.
     """
 
     letters: str = ""
@@ -66,10 +66,10 @@ class _RiskyFlags:
     pattern: re.Pattern[str] | None = None
 
     def find(self, words: Argv) -> str | None:
-        """The first word that means it."""
-        return next((word for word in words if self._meant(word)), None)
+        """Return the first risky word."""
+        return next((word for word in words if self._is_risky(word)), None)
 
-    def _meant(self, word: str) -> bool:
+    def _is_risky(self, word: str) -> bool:
         if word in self.words or (self.pattern is not None and self.pattern.search(word)):
             return True
         if word.startswith("--"):
@@ -188,7 +188,7 @@ _GIT_ASKS_CONFIG = flags("--get --get-all --get-regexp --get-urlmatch --list -l"
 
 
 def find_code_execution(argv: Argv) -> ReviewRequired | None:
-    """Why a command always needs a person's eye; None for an ordinary program."""
+    """Return why a command can run code that the rules cannot see, or None for an ordinary program."""
     name, words = program_name(argv), argv[1:]
     if len(words) == 1 and words[0] in _PRINTS_INFORMATION:
         return None
@@ -207,12 +207,12 @@ def find_code_execution(argv: Argv) -> ReviewRequired | None:
 
 
 def is_interpreter(argv: Argv) -> bool:
-    """Whether a command's program is one that runs the file after it."""
+    """Return whether a command's program is an interpreter that runs a script file."""
     return _find_interpreter(program_name(argv)) is not None
 
 
 def find_script(argv: Argv) -> str | None:
-    """The file whose code a command runs, as it is named: a script after its interpreter, or a program by its path."""
+    """Return the file whose code a command runs: the script of an interpreter, or a program given by its path."""
     name = program_name(argv)
     if name in _SHELLS or _find_interpreter(name) is not None:
         return next((word for word in argv[1:] if not word.startswith("-")), None)
@@ -234,7 +234,7 @@ def _check_script(name: str, words: Argv, interpreter: _Interpreter) -> ReviewRe
             return None
         if word in interpreter.value_flags:
             next(rest, None)
-        elif word not in interpreter.harmless:
+        elif word not in interpreter.safe_flags:
             return ReviewRequired(f"`{name} {word}` may run code that is not in a file", inline_code=True)
     return ReviewRequired(f"`{name}` reads its program from its input", inline_code=True)
 
@@ -245,7 +245,9 @@ def _find_risky_flag(name: str, words: Argv) -> ReviewRequired | None:
         words = (f"-{words[0]}", *words[1:])
     word = peril.find(words) if peril is not None else None
     return (
-        None if word is None else ReviewRequired(f"`{name}` with `{word}` can do more than it seems", inline_code=True)
+        None
+        if word is None
+        else ReviewRequired(f"`{name}` with `{word}` can run code or access other files", inline_code=True)
     )
 
 
@@ -273,5 +275,5 @@ _BUILTINS = (
 
 
 def find_shell_builtin(argv: Argv) -> ReviewRequired | None:
-    """Why a command means something to a shell alone; None for a program."""
-    return ReviewRequired(f"`{argv[0]}` is a command of the shell itself") if argv[0] in _BUILTINS else None
+    """Return why only a shell can run a command, or None for a program."""
+    return ReviewRequired(f"`{argv[0]}` is a shell builtin") if argv[0] in _BUILTINS else None

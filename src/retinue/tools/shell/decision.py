@@ -1,7 +1,7 @@
-"""Whether a command line may run: unasked, after asking, or not at all.
+"""Decision on a command line: it runs without approval, needs approval, or is denied.
 
-The unit of permission is a program with its arguments. A line that the lexer cannot read, and a program that could run
-something else than it seems, is for a person to judge.
+The unit of permission is a program with its arguments. A command line that cannot be analysed, and a program that could
+run other code than its arguments show, needs a person's approval.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from retinue.tools.shell.safe_bins import safe_bin_objection
 from retinue.tools.shell.wrappers import ReviewRequired, unwrap
 
 MAX_BYTES = 100_000
-"""The longest text that can be handed to a shell in one argument, with room to spare."""
+"""Linux limits one argument to 128 KiB, and the text is passed to a shell as one argument."""
 
 
 class AllowReason(StrEnum):
-    """Why a program may run."""
+    """Why a program may run without approval."""
 
     READ_ONLY = "is known to only read"
     SAFE_BIN = "only filters its input"
     PATTERN = "is on the allowlist"
     SKILL = "belongs to a skill"
-    FULL = "may run because everything may"
+    FULL = "may run because every command may"
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One program of a command line: the wrappers around it, itself last, and why it may run."""
+    """One program of a command line: its wrappers, the program itself last, and why it may run."""
 
     layers: tuple[Argv, ...]
     ground: AllowReason
@@ -46,7 +46,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """It may run unasked. `command` is read completely; where it is None, only a shell can read the text."""
+    """The command may run without approval. `command` is None if only a shell can interpret the text."""
 
     segments: tuple[Argv, ...]
     because: str
@@ -56,10 +56,10 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """A person must be asked; `because` says why.
+    """A person must approve the command; `because` says why.
 
-    `remember` are the patterns that "always" would store, none where nothing may be stored. `listed` tells that the
-    rules would allow it, and a person is asked all the same.
+    `remember` are the patterns that "always" would store, if any. `listed` is true if the rules allow the command and
+    approval is required all the same.
     """
 
     segments: tuple[Argv, ...]
@@ -72,7 +72,7 @@ class NeedsApproval:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """It cannot be run, whoever agrees."""
+    """The command cannot run, not even with approval."""
 
     because: str
     segments: tuple[Argv, ...] = ()
@@ -84,13 +84,13 @@ CommandDecision = Allow | NeedsApproval | Deny
 def decide_command_line(
     text: str, rules: CommandRules | None = None, place: CommandLocation = UNKNOWN_LOCATION
 ) -> CommandDecision:
-    """Whether a command line may run under these rules, in this place."""
+    """Decide whether a command line may run under these rules in this location."""
     impossible = find_text_problem(text)
     return Deny(impossible) if impossible else decide_command(analyse(text, place), rules or CommandRules())
 
 
 def find_text_problem(text: str) -> str | None:
-    """Why no shell and no rule could make anything of a text; None for what can be read."""
+    """Return why a text cannot be a command line at all, or None if it can."""
     if len(text) > MAX_BYTES:
         return f"The command is longer than {MAX_BYTES:,} bytes. Write it to a script file and run that."
     if not text.strip():
@@ -107,13 +107,13 @@ def find_text_problem(text: str) -> str | None:
 
 
 def decide_command(reading: AnalysedCommand | NotAnalysable, rules: CommandRules) -> CommandDecision:
-    """Whether what was read may run; what is allowed comes back ready to run."""
+    """Decide whether an analysed command may run; an allowed command is returned in its hardened form."""
     segments = reading.commands if isinstance(reading, AnalysedCommand) else ()
     findings = [_find_ground(argv, rules) for argv in segments]
     command = reading if isinstance(reading, AnalysedCommand) else None
     match rules.security:
         case Security.DENY:
-            return Deny("Commands are switched off (`tools.exec.security` is `deny`).", segments)
+            return Deny("Commands are disabled (`tools.exec.security` is `deny`).", segments)
         case Security.FULL:
             miss = next((found for found in findings if isinstance(found, _Miss) and found.inline_code), None)
             miss = miss if rules.strict_inline_eval and rules.ask is not AskWhen.OFF else None
@@ -131,9 +131,9 @@ def decide_command(reading: AnalysedCommand | NotAnalysable, rules: CommandRules
         return Allow(segments, _reasons(grounds), command, grounds)
     if miss is not None and rules.ask is AskWhen.OFF:
         return Deny(
-            f"The command was not run, and nobody is asked (`tools.exec.ask` is `off`): {miss.because}.", segments
+            f"The command was not run: {miss.because}. Approval is disabled (`tools.exec.ask` is `off`).", segments
         )
-    because = miss.because if miss is not None else "every command is asked about"
+    because = miss.because if miss is not None else "every command needs approval"
     remember = () if isinstance(reading, NotAnalysable) or miss is None else _to_remember(segments, findings)
     return NeedsApproval(
         segments, because, command, remember, listed=miss is None, grounds=grounds if miss is None else ()
@@ -142,7 +142,7 @@ def decide_command(reading: AnalysedCommand | NotAnalysable, rules: CommandRules
 
 @dataclass(frozen=True, slots=True)
 class _Miss:
-    """Why no rule allows a program; `storable` tells that a person could allow exactly this for ever."""
+    """Why no rule allows a program; `storable` is true if a person may allow exactly this command permanently."""
 
     because: str
     inline_code: bool = False
@@ -177,7 +177,7 @@ def _find_ground(argv: Argv, rules: CommandRules) -> Segment | _Miss:
 
 
 def _matching(argv: Argv, inner: Argv, rules: CommandRules) -> ArgvPattern | None:
-    """The pattern that allows a command; one around a wrapper counts only where it leaves nothing open."""
+    """Return the pattern that allows a command. A pattern for the wrapped command counts only if it is exact."""
     whole = ArgvPattern.exactly(argv)
     return next((pattern for pattern in rules.patterns if pattern.matches(inner) or pattern == whole), None)
 
@@ -201,29 +201,3 @@ def _reasons(grounds: tuple[Segment, ...]) -> str:
         for segment in grounds
     )
     return "; ".join(reasons) or AllowReason.FULL.value
-
-
-def show_exactly(text: str) -> str:
-    """The text as a person must see it before agreeing: nothing hidden, nothing shortened.
-
-    Line breaks stay; control, bidirectional, zero-width and unusual space characters become visible escapes.
-    """
-    return "".join(_show(character) for character in text)
-
-
-def show_on_one_line(text: str) -> str:
-    """The same for what must not pass for further lines of a question."""
-    return show_exactly(text).replace("\n", _escape("\n"))
-
-
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {chr(code) for code in range(0xFE00, 0xFE10)}
-
-
-def _show(character: str) -> str:
-    if character == "\n" or (character.isprintable() and character not in _BLANK and character < "\U000e0000"):
-        return character
-    return _escape(character)
-
-
-def _escape(character: str) -> str:
-    return f"⟨U+{ord(character):04X}⟩"

@@ -1,4 +1,4 @@
-"""What a command seems to do, in words for whoever must decide; what may run is never decided from it."""
+"""Explanations of a command for the person who must approve it; nothing is decided from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable
 from retinue.tools.shell.argument_spec import flags
-from retinue.tools.shell.wrappers import ReviewRequired, program_name, unwrap
+from retinue.tools.shell.wrappers import innermost, program_name
 
 MAX_FILES = 12
 
@@ -25,37 +25,30 @@ _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s'\"`|;&<>()]+", re.IGNORE
 _LOADERS = flags("curl wget aria2c xh lynx w3m elinks ssh scp sftp ftp lftp nc ncat netcat socat telnet gh glab yt-dlp")
 _WORD = re.compile(r"[\w.+-]+")
 
-Show = Callable[[str], str]
 
-
-def explain_command(reading: AnalysedCommand | NotAnalysable, text: str, show: Show) -> tuple[str, ...]:
-    """Lines for the reader: the programs, the files they name, and whether they seem to use the network."""
+def explain_command(reading: AnalysedCommand | NotAnalysable, text: str) -> tuple[str, ...]:
+    """Return lines that name the programs, the files they read or change, and whether they seem to use the network."""
     lines: list[str] = []
     addresses = list(dict.fromkeys(_ADDRESS.findall(text)))
     match reading:
         case NotAnalysable(because):
             lines.append(f"Only a shell can read it: {because}.")
         case AnalysedCommand():
-            commands = [_inner(argv) for argv in reading.commands]
-            lines += [f"Runs: {show(' '.join(map(_quote, argv)))}" for argv in reading.commands]
-            lines += _list_names("Reads", commands, _files_read, show)
-            lines += _list_names("Changes", commands, _files_written, show)
+            commands = [innermost(argv) for argv in reading.commands]
+            lines += [f"Runs: {show_exactly(' '.join(map(_quote, argv)))}" for argv in reading.commands]
+            lines += _list_names("Reads", commands, _files_read)
+            lines += _list_names("Changes", commands, _files_written)
             online = dict.fromkeys(program_name(argv) for argv in commands if _is_online(argv))
             lines += [f"Network: {', '.join(online)}"] if online else []
-    lines += [f"Address: {show(address)}" for address in addresses[:MAX_FILES]]
+    lines += [f"Address: {show_exactly(address)}" for address in addresses[:MAX_FILES]]
     return tuple(lines)
 
 
-def _inner(argv: Argv) -> Argv:
-    layers = unwrap(argv)
-    return argv if isinstance(layers, ReviewRequired) else layers[-1]
-
-
-def _list_names(label: str, commands: list[Argv], pick: Callable[[Argv], Iterator[str]], show: Show) -> Iterator[str]:
+def _list_names(label: str, commands: list[Argv], pick: Callable[[Argv], Iterator[str]]) -> Iterator[str]:
     names = list(dict.fromkeys(name for argv in commands for name in pick(argv)))
     if names:
         more = f" and {len(names) - MAX_FILES} more" if len(names) > MAX_FILES else ""
-        yield f"{label}: {', '.join(map(show, names[:MAX_FILES]))}{more}"
+        yield f"{label}: {', '.join(map(show_exactly, names[:MAX_FILES]))}{more}"
 
 
 def _operands(argv: Argv) -> list[str]:
@@ -90,5 +83,34 @@ def _quote(word: str) -> str:
 
 
 def loads_from_network(text: str) -> bool:
-    """Whether a command names a program that shows what others wrote: better once too often than not at all."""
+    """Return whether a command names a program that can print downloaded text.
+
+    Any mention counts: marking local output as untrusted does less harm than trusting downloaded text.
+    """
     return not _LOADERS.isdisjoint(_WORD.findall(text))
+
+
+def show_exactly(text: str) -> str:
+    """Return a text as a person must see it before approving it: complete, with invisible characters escaped.
+
+    Line breaks stay. Control, bidirectional, zero-width and unusual space characters become escapes such as ⟨U+202E⟩.
+    """
+    return "".join(_show_character(character) for character in text)
+
+
+def show_on_one_line(text: str) -> str:
+    """Return the same with line breaks escaped, for values that must not look like further lines of a question."""
+    return show_exactly(text).replace("\n", _escape("\n"))
+
+
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {chr(code) for code in range(0xFE00, 0xFE10)}
+
+
+def _show_character(character: str) -> str:
+    if character == "\n" or (character.isprintable() and character not in _BLANK and character < "\U000e0000"):
+        return character
+    return _escape(character)
+
+
+def _escape(character: str) -> str:
+    return f"⟨U+{ord(character):04X}⟩"

@@ -1,7 +1,7 @@
-"""Puts file names where a command line has wildcards, as bash and dash do by default.
+"""File name expansion: replaces wildcards in a command line by file names, as bash and dash do by default.
 
-Only names beneath the working folder are looked at, and no symbolic link is followed: what a sandboxed command may not
-see must not reach it through its arguments.
+Only names below the working folder are read, and symbolic links are not followed: file names that a sandboxed command
+may not see must not reach it through its arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HERE = ""
 
 
 class NameKind(Enum):
-    """What a name stands for."""
+    """The type of a directory entry."""
 
     FOLDER = "folder"
     LINK = "link"
@@ -31,20 +31,20 @@ class NameKind(Enum):
 
 
 class DirectoryListing(Protocol):
-    """The names beneath a folder; paths are relative to it, and the empty path is the folder itself."""
+    """The names below a folder; paths are relative to it, and the empty path is the folder itself."""
 
     def names(self, folder: str) -> Sequence[str]:
-        """The names in a folder; none where it cannot be read."""
+        """Return the names in a folder, none if it cannot be read."""
         ...
 
     def kind(self, path: str) -> NameKind | None:
-        """What a path stands for, without following a link; None where there is nothing."""
+        """Return the type of a path without following a link, or None if it does not exist."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFolderListing:
-    """The names beneath a folder that is open."""
+    """The names below an open folder."""
 
     descriptor: int
 
@@ -77,18 +77,18 @@ class OpenFolderListing:
 
 
 def expand_word(word: Word, listing: DirectoryListing | None) -> tuple[str, ...]:
-    """The words that become of one word: itself, or the names that it matches in the order of their bytes."""
+    """Expand one word to itself or to the names that it matches, in the order of their bytes."""
     if not word.wild:
         return (word.text,)
     if listing is None:
-        raise UnsupportedSyntax("its wildcards stand for files of a folder that is not known here")
+        raise UnsupportedSyntax("its wildcards refer to files of a folder that is not known here")
     parts = list(_parts(word.marks))
     _check_parts(parts, word.text)
     found = [_HERE]
     for position, part in enumerate(parts):
         found = list(_extend(found, part, listing, last=position == len(parts) - 1))
         if len(found) > MAX_NAMES:
-            raise UnsupportedSyntax(f"its wildcards stand for more than {MAX_NAMES:,} files")
+            raise UnsupportedSyntax(f"its wildcards match more than {MAX_NAMES:,} files")
     for name in found:
         _check_name(name)
     return tuple(sorted(found, key=os.fsencode)) or (word.text,)
@@ -107,9 +107,9 @@ def _parts(marks: Sequence[PatternElement]) -> Iterator[list[PatternElement]]:
 
 def _check_parts(parts: Sequence[Sequence[PatternElement]], text: str) -> None:
     if any(not part for part in parts[:-1]) or any(list(part) == [".", "."] for part in parts):
-        raise UnsupportedSyntax("its wildcards look outside the working folder")
+        raise UnsupportedSyntax("its wildcards lead outside the working folder")
     if any(has_wildcard(part) and (matches(part, ".") or matches(part, "..")) and part[0] == "." for part in parts):
-        raise UnsupportedSyntax("some shells take `.*` for the folder itself and the one above")
+        raise UnsupportedSyntax("some shells expand `.*` to the folder itself and its parent")
     if "\\" in text:
         raise UnsupportedSyntax("a word has both wildcards and a `\\`")
 
@@ -117,7 +117,7 @@ def _check_parts(parts: Sequence[Sequence[PatternElement]], text: str) -> None:
 def _extend(
     found: Sequence[str], part: Sequence[PatternElement], listing: DirectoryListing, *, last: bool
 ) -> Iterator[str]:
-    """The paths found so far, each with every name that the next part stands for."""
+    """Extend every path found so far by the names that match the next part."""
     for path in found:
         if not has_wildcard(part):
             name = "".join(mark for mark in part if isinstance(mark, str))
@@ -134,7 +134,7 @@ def _extend(
 def _candidates(folder: str, part: Sequence[PatternElement], listing: DirectoryListing) -> Iterator[str]:
     names = listing.names(folder.rstrip("/"))
     if len(names) > MAX_NAMES:
-        raise UnsupportedSyntax(f"its wildcards look into a folder of more than {MAX_NAMES:,} files")
+        raise UnsupportedSyntax(f"its wildcards search a folder of more than {MAX_NAMES:,} files")
     counts_characters = any(isinstance(mark, AnyOf) for mark in part)
     for name in names:
         if name.startswith(".") and part[0] != ".":
@@ -146,17 +146,17 @@ def _candidates(folder: str, part: Sequence[PatternElement], listing: DirectoryL
 
 
 def _is_there(path: str, listing: DirectoryListing, *, last: bool) -> bool:
-    """Whether a path leads on: anything at the end, a folder before it. What lies behind a link is not looked at."""
+    """Return whether a path exists: anything as the last part, a folder before it. Links are not followed."""
     if path.endswith("/") or path in ("", "."):
         return True
     kind = listing.kind(path)
     if kind is NameKind.LINK and not last:
-        raise UnsupportedSyntax("its wildcards look behind a symbolic link")
+        raise UnsupportedSyntax("its wildcards follow a symbolic link")
     return kind is not None if last else kind is NameKind.FOLDER
 
 
 def _check_name(name: str) -> None:
     if name.startswith("-"):
-        raise UnsupportedSyntax(f"its wildcards stand for a file `{name}`, which would be taken for an option")
+        raise UnsupportedSyntax(f"its wildcards match a file `{name}`, which would be read as an option")
     if not name.isprintable():
-        raise UnsupportedSyntax("its wildcards stand for a file whose name has invisible characters")
+        raise UnsupportedSyntax("its wildcards match a file whose name has invisible characters")

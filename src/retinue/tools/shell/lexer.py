@@ -1,8 +1,9 @@
-"""Reads a command line into words, operators and redirections, and refuses whatever two shells could read differently.
+"""Lexer for command lines: words, operators and redirections.
 
-Known are plain characters, `'…'`, `"…"` and `\\` without expansions, `*`, `?` and simple `[…]` as wildcards, `~` and
-`$HOME` where the home folder is known, comments, the operators `|`, `&&`, `||`, `;`, and redirections to `/dev/null`
-and between standard output and standard error. What is accepted is compared with bash and dash by a fuzzing test.
+It refuses everything that two shells could interpret differently. It accepts plain characters, `'…'`, `"…"` and `\\`
+without expansions, `*`, `?` and simple `[…]` as wildcards, `~` and `$HOME` if the home folder is known, comments, the
+operators `|`, `&&`, `||`, `;`, and redirections to `/dev/null` and between standard output and standard error. A
+fuzzing test compares what is accepted with bash and dash.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ MEANINGS = {
     "$": "`$` expands variables or commands",
     "`": "a backtick runs a command",
     "\\": "`\\` at the end joins lines",
-    "&": "`&` starts something in the background",
+    "&": "`&` starts a background process",
     "<": "`<` redirects input",
     ">": "`>` redirects output",
     "(": "`(` starts a subshell",
     ")": "`)` ends a subshell",
     "{": "`{` expands to several words",
     "}": "`}` expands to several words",
-    "[": "`[` expands to file names in a way that is not known",
+    "[": "`[` is an unsupported file name pattern",
     "~": "`~` expands to a home folder",
     "\n": "a line break separates commands",
     "\r": "a carriage return separates commands",
@@ -46,14 +47,14 @@ _REDIRECTION = re.compile(r"(?:([012]?)>>?[ \t]*/dev/null|(0?)<[ \t]*/dev/null|2
 
 
 class UnsupportedSyntax(Exception):
-    """The lexer met something it does not know; the message completes "cannot be analysed: …"."""
+    """The text uses syntax that the lexer does not support; the message completes "cannot be analysed: …"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word with its quotes taken off; `marks` is the same with what is a wildcard told from what only looks like one.
+    """A word without its quotes; `marks` is the same text with wildcards told apart from quoted characters.
 
-    `text` is also what shells make of wildcards that match no file. `quoted` tells that some part was quoted.
+    `text` is also the result of wildcards that match no file. `quoted` is true if any part was quoted.
     """
 
     text: str
@@ -74,7 +75,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Redirection:
-    """A stream that goes where another goes, or nowhere (`target` is None)."""
+    """A stream that is redirected to another stream, or to the null device (`target` is None)."""
 
     stream: int
     target: int | None = None
@@ -84,7 +85,7 @@ Lexeme = Word | Operator | Redirection
 
 
 def lex(text: str, home: str | None = None) -> list[Lexeme]:
-    """Cut a command line into its parts; `home` is what `~` and `$HOME` stand for."""
+    """Split a command line into lexemes; `home` is the value of `~` and `$HOME`."""
     found: list[Lexeme] = []
     position = 0
     while position < len(text):
@@ -131,7 +132,7 @@ def _redirect(found: re.Match[str]) -> Redirection:
 
 @dataclass
 class _WordReader:
-    """Reads one word from a position on."""
+    """Reads one word that starts at a position."""
 
     text: str
     position: int
@@ -206,7 +207,7 @@ class _WordReader:
         self.position += 2
 
     def _tilde(self) -> None:
-        """A tilde is only expanded at the start of a word, and by some shells after `:` or `=`."""
+        """Shells expand a tilde at the start of a word, and some also after `:` or `=`."""
         before = "".join(self.pieces[-1:])[-1:]
         if before and before not in ":=":
             self._plain("~")
@@ -250,7 +251,7 @@ class _WordReader:
         self.position += len(symbol)
 
     def _braces(self) -> None:
-        """Braces around one plain word are no expansion: `{}`, `HEAD@{1}`."""
+        """Braces around one plain word are not expanded: `{}`, `HEAD@{1}`."""
         found = _BRACES.match(self.text, self.position)
         if found is None:
             raise UnsupportedSyntax(MEANINGS["{"])
@@ -268,7 +269,7 @@ class _WordReader:
 
 
 def _bracket(found: re.Match[str]) -> AnyOf:
-    """The characters in brackets: single ones, and ranges that every alphabet orders alike."""
+    """Return the characters in brackets: single ones, and ranges that do not depend on the locale."""
     negation, inside = found.groups()
     characters: set[str] = set()
     for item in re.findall(_ITEM, inside):
@@ -292,5 +293,5 @@ def _check_characters(text: str, allowed: str = "\t") -> str:
 
 
 def describe_character(character: str) -> str:
-    """What a character that was refused does."""
+    """Return the effect of a character that is refused."""
     return MEANINGS.get(character, f"it contains the character U+{ord(character):04X}")

@@ -1,4 +1,4 @@
-"""The short list of commands that only read, with the arguments for which that is true."""
+"""Commands that only read, with the arguments for which that is true."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from retinue.tools.shell.argument_spec import ANYTHING, COUNT, ArgumentSpec, any
 
 
 def _inside(operand: str) -> bool:
-    """A path below the working folder, or a revision."""
+    """Return whether an operand is a path below the working folder, or a git revision."""
     return not operand.startswith(("/", "~")) and ".." not in operand.split("/")
 
 
@@ -18,7 +18,7 @@ def _time_format(operand: str) -> bool:
 
 
 _NO_SIGNATURE = r"(?![^\0]*%G)[^\0]*"
-"""A format of git's without the placeholders that make it start a signature checker."""
+"""A git format without `%G`, which would start the configured signature program."""
 
 _READ_ONLY: dict[str, ArgumentSpec] = {
     "pwd": ArgumentSpec(flags("-L -P")),
@@ -109,11 +109,11 @@ _NO_SUBMODULES = ("--ignore-submodules=all",)
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv", *_NO_SUBMODULES)
 _EXTRA_FLAGS = {"log": _NO_PROGRAMS, "diff": _NO_PROGRAMS, "show": _NO_PROGRAMS, "status": _NO_SUBMODULES}
 _TRANSPORTS = ("ext", "fd", "file", "ftp", "ftps", "git", "http", "https", "ssh")
-"""Each by name: a repository that lacks objects may fetch them, and names the program for it."""
+"""Each is disabled by name: a partial clone fetches missing objects, and its configuration names the program for it."""
 
 
 def read_only_objection(argv: Argv) -> str | None:
-    """Why a command is not known to be harmless; None where it is."""
+    """Return why a command is not known to only read, or None if it is."""
     name = argv[0]
     if name == "git":
         reason = _git_objection(argv[1:])
@@ -126,12 +126,12 @@ def read_only_objection(argv: Argv) -> str | None:
 
 def _git_objection(words: Argv) -> str | None:
     if not words or words[0] not in _GIT:
-        return "only status, log, diff, show, rev-parse and listing branches are known to be harmless"
+        return "only status, log, diff, show, rev-parse and listing branches are known to only read"
     return _GIT[words[0]].objection(words[1:])
 
 
 def harden(argv: Argv) -> Argv:
-    """The same command, told to start none of the programs that a repository's settings may name."""
+    """Return the same command with git options that disable every program a repository's configuration may name."""
     if argv[:1] != ("git",) or len(argv) < 2:
         return argv
     return ("git", *_GIT_SETTINGS, argv[1], *_EXTRA_FLAGS.get(argv[1], ()), *argv[2:])

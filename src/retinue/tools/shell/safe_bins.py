@@ -1,4 +1,4 @@
-"""Safe bins: programs that may always filter standard input, called in a way that can do nothing else."""
+"""Safe bins: programs that run without approval if their arguments only filter standard input."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _BUILT_IN: dict[str, ArgumentSpec] = {
 
 
 def safe_bin_objection(argv: Argv, rules: CommandRules) -> str | None:
-    """Why a program is not called as a filter of standard input; None where it is. Only for names in `safe_bins`."""
+    """Return why a safe bin is not called as a filter of standard input, or None if it is."""
     name, words = argv[0], argv[1:]
     known, profile = _BUILT_IN.get(name), rules.safe_bin_profiles.get(name)
     if known is None and profile is None:
-        return f"`{name}` is a safe bin without a profile in `safeBinProfiles`, so it is not known how it may be called"
+        return f"`{name}` is a safe bin without a profile in `safeBinProfiles`, so its allowed arguments are not known"
     usage = known if profile is None else _apply_profile(profile, known)
     assert usage is not None
     reason = usage.objection(words)
@@ -45,7 +45,7 @@ def safe_bin_objection(argv: Argv, rules: CommandRules) -> str | None:
 
 
 def _apply_profile(profile: SafeBinSpec, known: ArgumentSpec | None) -> ArgumentSpec:
-    """What a profile allows; for a program that is known here, it adds to that or takes away from it."""
+    """Return what a configured profile allows; for a built-in safe bin it adds to or removes from the built-in spec."""
     base = known or ArgumentSpec()
     denied = profile.denied_flags
     return replace(
@@ -64,5 +64,5 @@ def _apply_profile(profile: SafeBinSpec, known: ArgumentSpec | None) -> Argument
 
 
 def _is_not_a_path(operand: str) -> bool:
-    """An operand that cannot be meant as a file elsewhere; `-` is standard input, which is what a filter reads."""
+    """Return whether an operand cannot name a file elsewhere or an option."""
     return "/" not in operand and not operand.startswith(("~", ".", "-"))

@@ -1,4 +1,4 @@
-"""Whether a call of sed can only change text: its language can also run commands and write files."""
+"""Whether a call of sed only transforms text: the sed language can also run commands and write files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHOLE = re.compile(r"\\.|\[\^?\]?[^]]*\]")
 
 _REGEX = r"/(?:\\.|[^/\\\n\[])*/"
 _LINE = rf"(?:[0-9]+|\$|[0-9]+~[0-9]+|{_REGEX}I?)"
-# runs of blanks are never given back: three of them side by side would cost cubic time
+# possessive quantifiers: three adjacent runs of blanks would otherwise backtrack in cubic time
 _BLANKS = r"[ \t]*+"
 _ADDRESS = rf"(?:{_LINE}(?:,(?:{_LINE}|[+~][0-9]+))?)?{_BLANKS}!?{_BLANKS}"
 _PART = r"(?:\\.|(?!(?P=mark))[^\\\n])*"
@@ -21,9 +21,9 @@ _COMMAND = re.compile(rf"{_BLANKS}{_ADDRESS}(?:[pdqQ=hHgGxnNDPlz]|{_SUBSTITUTION
 
 
 def is_plain_sed(words: Argv) -> bool:
-    """Whether the arguments hold nothing but scripts that print, delete and substitute.
+    """Return whether the arguments contain only scripts that print, delete and substitute.
 
-    A script in a file, and editing files in place, are not plain.
+    A script in a file and editing files in place are not plain.
     """
     scripts: list[str] = []
     operands: list[str] = []
@@ -51,7 +51,7 @@ def _is_plain_script(script: str) -> bool:
         found = _COMMAND.match(script, position)
         if found is None:
             return not script[position:].strip()
-        # some versions take the mark inside brackets for a character, others for the end
+        # inside brackets, some versions of sed read the delimiter as a character, others as the end
         if "[" in _WHOLE.sub("", found.group("what") or ""):
             return False
         position = found.end()

@@ -1,4 +1,4 @@
-"""Matching a name against wildcards, in a time that no pattern can make long."""
+"""Wildcard matching in bounded time: a pattern cannot cause exponential backtracking."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AnyRun:
-    """Any characters, also none."""
+    """Any number of characters, including none."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """One character: of these, or with `negated` none of these; the empty negation is any character at all."""
+    """One character out of a set, or with `negated` one that is not in it; the empty negated set is any character."""
 
     characters: frozenset[str] = frozenset()
     negated: bool = True
@@ -24,19 +24,22 @@ class AnyOf:
 
 Wildcard = AnyRun | AnyOf
 PatternElement = str | Wildcard
-"""One character as it is, or a wildcard."""
+"""A literal character or a wildcard."""
 
 ANY_RUN = AnyRun()
 ANY_ONE = AnyOf()
 
 
 def has_wildcard(marks: Sequence[PatternElement]) -> bool:
-    """Whether there is any wildcard among them."""
+    """Return whether any element is a wildcard."""
     return any(not isinstance(mark, str) for mark in marks)
 
 
 def matches(marks: Sequence[PatternElement], name: str) -> bool:
-    """Whether the whole name matches; goes back no further than to the last run."""
+    """Return whether the whole name matches.
+
+    Backtracking only ever returns to the last `AnyRun`, so the time is at most the product of the two lengths.
+    """
     at = position = 0
     run = resume = -1
     while position < len(name):

@@ -1,4 +1,7 @@
-"""Programs that start other programs: either what they start is known and judged instead, or they are refused."""
+"""Wrappers: programs that start other programs, such as `nice` and `sudo`.
+
+If it is known exactly what a wrapper starts, that command is judged instead; otherwise a person must review it.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ _BUFFER = r"0|L|[0-9]{1,9}[KMG]?"
 
 @dataclass(frozen=True, slots=True)
 class ReviewRequired:
-    """A command that is never allowed by a rule; `because` says why a person must look at it.
+    """A command that no rule allows, so that a person must review it; `because` says why.
 
-    `inline_code` tells that it would run code that stands in its arguments or comes from its input.
+    `inline_code` is true if it would run code that is part of its arguments or comes from its input.
     """
 
     because: str
@@ -28,7 +31,7 @@ class ReviewRequired:
 
 @dataclass(frozen=True, slots=True)
 class _Transparent:
-    """A wrapper that runs the rest of its words unchanged, after its own flags and `operands` words of its own."""
+    """A wrapper that runs the rest of its words unchanged, after its own flags and `operands`."""
 
     usage: ArgumentSpec
     operands: tuple[str, ...] = ()
@@ -96,7 +99,7 @@ _ASSIGNMENT = re.compile(r"[^=]*=", re.DOTALL)
 
 
 def unwrap(argv: Argv) -> tuple[Argv, ...] | ReviewRequired:
-    """The wrappers around a command and, last, the command itself; just the command where there is no wrapper."""
+    """Return the wrappers around a command and, last, the command itself."""
     layers: list[Argv] = []
     while True:
         name = program_name(argv)
@@ -111,11 +114,11 @@ def unwrap(argv: Argv) -> tuple[Argv, ...] | ReviewRequired:
         layers.append(argv[:end])
         argv = argv[end:]
         if len(layers) > MAX_LAYERS:
-            return ReviewRequired(f"`{name}` is wrapped too often")
+            return ReviewRequired(f"`{name}` has too many wrappers")
 
 
 def _count_own_words(wrapper: _Transparent, argv: Argv) -> int | ReviewRequired:
-    """How many words belong to the wrapper itself."""
+    """Return how many words belong to the wrapper itself."""
     name = argv[0]
     values = dict(wrapper.usage.value_flags)
     end = 1
@@ -129,16 +132,22 @@ def _count_own_words(wrapper: _Transparent, argv: Argv) -> int | ReviewRequired:
             return ReviewRequired(f"in `{name}`, an operand is not expected")
         end += 1
     if end >= len(argv):
-        return ReviewRequired(f"`{name}` is given no command")
+        return ReviewRequired(f"`{name}` has no command to run")
     if program_name(argv) == "env" and _ASSIGNMENT.match(argv[end]):
         return ReviewRequired(f"`{name}` sets variables")
     return end
 
 
-def program_name(argv: Argv) -> str:
-    """The name of the program without its folder and the version or flavour that distributions add to it.
+def innermost(argv: Argv) -> Argv:
+    """Return the command inside all wrappers, or the whole command if it cannot be unwrapped."""
+    layers = unwrap(argv)
+    return argv if isinstance(layers, ReviewRequired) else layers[-1]
 
-    Some file systems do not tell capitals apart.
+
+def program_name(argv: Argv) -> str:
+    """Return the name of a program without its folder and without a version or flavour suffix.
+
+    The name is in lower case because some file systems ignore case.
     """
     name = _VERSION.sub("", argv[0].rpartition("/")[2].lower())
     return name[1:] if name in _GNU else name
