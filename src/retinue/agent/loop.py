@@ -7,10 +7,11 @@ recorded before anything else happens, so a turn can end at any point without lo
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS, Workbench, run_calls
 from retinue.agent.guard import LoopGuard, LoopLimits, Progress
@@ -56,8 +57,7 @@ def _go_on(used: Usage) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopParts:
+class LoopParts(Struct, frozen=True):
     """What the loop works with. `steering` hands over messages that arrived while the turn ran, and forgets them."""
 
     stream: Stream
@@ -74,8 +74,7 @@ class LoopParts:
     """Whether the model can be asked again with all that was said and done so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopEnd:
+class LoopEnd(Struct, frozen=True):
     """How the loop ended: the last answer, what was used, the failure if there was one, and calls left to others."""
 
     status: TurnStatus

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from retinue.cli.assistant import Wanted, open_assistant
 from retinue.cli.common import (
@@ -75,8 +76,7 @@ def agent(
     return anyio.run(ask_once, invocation, question, wanted, no_stream, approvals)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is said, and to whom: an agent, a session of it, perhaps with another model."""
 
     text: str

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.prompt.report import PromptReport
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
@@ -54,8 +56,7 @@ async def carry_out(conversation: Conversation, inbound: Inbound) -> Answer | No
     return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationDesk:
+class ConversationDesk(Struct, frozen=True):
     """Lets the sender of one message command the conversation it was sent in."""
 
     conversation: Conversation

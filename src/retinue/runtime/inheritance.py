@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.context.measure import estimate
 from retinue.core.errors import ConfigError, StorageError, ToolFailed, UsageError
@@ -27,8 +28,7 @@ class SpawnRefused(UsageError):
     """A sub-agent was not started; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outfit:
+class Outfit(Struct, frozen=True):
     """What a child's session begins with, the model that was asked for, and what the parent should know about it."""
 
     bodies: tuple[Body, ...]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.compaction import FlushState, should_compact, should_flush
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
@@ -44,8 +46,7 @@ FLUSH_PROMPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     """What stays the same in every request of a turn."""
 
     chain: tuple[ModelRef, ...]
@@ -64,8 +65,7 @@ class Fixed:
         return self.report.total.tokens + sum(tool.tokens for tool in self.report.tools)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionKeeper:
+class SessionKeeper(Struct, frozen=True):
     """Makes the requests of one turn from its session's transcript, and room in it."""
 
     key: SessionKey

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import unified_diff
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.engine import ContextEngine
 from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
@@ -56,8 +58,7 @@ def _restart_nothing(reason: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class AgentParts:
+class AgentParts(Struct, frozen=True):
     """What all sessions of one agent share."""
 
     foundation: Foundation
@@ -79,8 +80,7 @@ class AgentParts:
     """Has the gateway of this process start over, for a reason; false where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A turn, prepared: the model, its tools and the prompt they get."""
 
     choice: Choice
@@ -114,8 +114,7 @@ class Plan:
         return report_prompt(self.prompt.system, turn=self.prompt.turn, tools=self.specs)
 
 
-@dataclass(frozen=True, slots=True)
-class Planner:
+class Planner(Struct, frozen=True):
     """Plans the turns of one session."""
 
     parts: AgentParts

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from anyio.abc import TaskGroup
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.automation.agenda import Agenda
 from retinue.automation.hookbook import Errand, HookBook, HookRun
@@ -114,8 +115,7 @@ async def _run_transform(foundation: Foundation, call: TransformCall, told: Mapp
     return read_fields(made)
 
 
-@dataclass(frozen=True, slots=True)
-class HookDesk:
+class HookDesk(Struct, frozen=True):
     """Hands the tasks of webhooks to agents, and sees to their answers."""
 
     runtime: Runtime
