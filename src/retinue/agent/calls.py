@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.agent.hook_points import AFTER_TOOL, BEFORE_TOOL, ToolCallDone, ToolCallPending
 from retinue.core.approval import ApprovalRequest
@@ -56,8 +57,7 @@ def _ignore_decision(call: ToolCall, decision: ToolDecision) -> None:
     """Ignore a decision."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnvironment:
+class CallEnvironment(Struct, frozen=True):
     """What tool calls need: the tools, their context, the transcript, and the receiver of events."""
 
     tools: Mapping[str, Tool[Any]]
@@ -80,8 +80,7 @@ class CallEnvironment:
         return replace(self, context=replace(self.context, tainted=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     call: ToolCall
     tool: Tool[Any]
     arguments: Any

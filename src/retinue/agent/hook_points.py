@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.core.events import TurnFinished
 from retinue.core.keys import SessionKey
@@ -10,16 +10,14 @@ from retinue.core.messages import ToolCall, ToolResult
 from retinue.hooks.bus import HookPoint
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallPending:
+class ToolCallPending(Struct, frozen=True):
     """A tool is about to run; a subscriber may return other arguments or veto the call."""
 
     session: SessionKey
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDone:
+class ToolCallDone(Struct, frozen=True):
     """A tool has run; a subscriber may return another result."""
 
     session: SessionKey
@@ -27,8 +25,7 @@ class ToolCallDone:
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnEnded(Struct, frozen=True):
     """A turn has ended."""
 
     session: SessionKey

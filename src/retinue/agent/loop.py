@@ -7,14 +7,15 @@ is recorded before anything else happens, so that a turn can end at any point wi
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS, CallEnvironment, run_calls
 from retinue.agent.repetition import LoopLimits, LoopProgress, RepetitionGuard
-from retinue.core.events import Answered, Emit, Notice, Spoken, Thought, TurnStatus
+from retinue.core.events import Emit, MessageFinished, Notice, ReasoningDelta, TextDelta, TurnStatus
 from retinue.core.messages import (
     AssistantMessage,
     Message,
@@ -26,7 +27,16 @@ from retinue.core.messages import (
     is_tainted,
     said,
 )
-from retinue.core.model import CallDelta, Failed, Failure, Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta
+from retinue.core.model import (
+    Failure,
+    ModelCallDelta,
+    ModelEvent,
+    ModelFailed,
+    ModelFinished,
+    ModelReasoningDelta,
+    ModelRequest,
+    ModelTextDelta,
+)
 from retinue.tools.toolset import unwrap_call
 
 Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
@@ -46,8 +56,7 @@ def _no_budget(used: Usage) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopParts:
+class LoopParts(Struct, frozen=True):
     """What the loop needs. `steering` returns messages that arrived during the turn, each once."""
 
     stream: Stream
@@ -64,8 +73,7 @@ class LoopParts:
     """Returns whether another request with these messages fits into the context window."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopEnd:
+class LoopEnd(Struct, frozen=True):
     """How the loop ended: the last answer, the usage, the failure if any, and calls that the client must run.
 
     `is_crowded` is true if the loop stopped because `has_room` returned false.
@@ -75,7 +83,7 @@ class LoopEnd:
     answer: AssistantMessage | None
     usage: Usage
     rounds: int
-    failure: Failed | None = None
+    failure: ModelFailed | None = None
     handed: tuple[ToolCall, ...] = ()
     is_crowded: bool = False
 
@@ -88,12 +96,12 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
     answer: AssistantMessage | None = None
     for rounds in range(1, parts.limits.rounds + 1):
         if rounds > 1 and (why := parts.exceeds_budget(usage)) is not None:
-            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.UNKNOWN, why))
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.UNKNOWN, why))
         if rounds > 1 and not parts.has_room(messages):
-            crowded = Failed(Failure.OVERFLOW, "the turn so far leaves too little room for an answer")
+            crowded = ModelFailed(Failure.OVERFLOW, "the turn so far leaves too little room for an answer")
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, crowded, is_crowded=True)
         ending = await _ask_model(replace(request, messages=tuple(messages)), parts)
-        if isinstance(ending, Failed):
+        if isinstance(ending, ModelFailed):
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, ending)
         answer = ending.message
         usage += answer.usage
@@ -108,7 +116,7 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
                 return LoopEnd(TurnStatus.OK, answer, usage, rounds, handed=handed)
             progress = guard.watch(own, results)
             if progress is LoopProgress.STUCK:
-                stuck = Failed(
+                stuck = ModelFailed(
                     Failure.UNKNOWN,
                     "the turn was stopped because the model repeated the same tool calls without progress",
                 )
@@ -119,7 +127,7 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         messages.extend(steered)
         if not answer.calls and not steered:
             return LoopEnd(TurnStatus.OK, answer, usage, rounds)
-    endless = Failed(Failure.UNKNOWN, f"the turn was stopped after {parts.limits.rounds} model calls")
+    endless = ModelFailed(Failure.UNKNOWN, f"the turn was stopped after {parts.limits.rounds} model calls")
     return LoopEnd(TurnStatus.FAILED, answer, usage, parts.limits.rounds, endless)
 
 
@@ -137,7 +145,7 @@ async def _record(message: UserMessage, parts: LoopParts) -> UserMessage:
     return message
 
 
-async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Failed:
+async def _ask_model(request: ModelRequest, parts: LoopParts) -> ModelFinished | ModelFailed:
     """Make one model call; the partial text of a cancelled call is recorded as an aborted answer."""
     spoken: list[str] = []
     try:
@@ -147,38 +155,38 @@ async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Fail
             await parts.calls.transcript.record(_aborted(request, parts.calls.cap("".join(spoken))))
         raise
     match ending:
-        case Finished(message):
+        case ModelFinished(message):
             await parts.calls.transcript.record(message)
-            await parts.emit(Answered(message))
-        case Failed(partial=AssistantMessage() as partial) if partial.text:
+            await parts.emit(MessageFinished(message))
+        case ModelFailed(partial=AssistantMessage() as partial) if partial.text:
             heard = (Text(parts.calls.cap(partial.text)),)
             failed = replace(partial, content=heard, stop=StopReason.ERROR, error=ending.detail)
             await parts.calls.transcript.record(failed)
-        case Failed():
+        case ModelFailed():
             pass
     return ending
 
 
-async def _stream_events(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> Finished | Failed:
+async def _stream_events(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> ModelFinished | ModelFailed:
     """Emit the events of a stream up to its end; a stream that is abandoned earlier would leak its connection."""
-    ending: Finished | Failed | None = None
+    ending: ModelFinished | ModelFailed | None = None
     async for event in parts.stream(request):
         match event:
-            case TextDelta(text):
+            case ModelTextDelta(text):
                 spoken.append(text)
-                await parts.emit(Spoken(text))
-            case ThinkingDelta(text):
-                await parts.emit(Thought(text))
-            case CallDelta():
+                await parts.emit(TextDelta(text))
+            case ModelReasoningDelta(text):
+                await parts.emit(ReasoningDelta(text))
+            case ModelCallDelta():
                 pass
-            case Finished() | Failed():
+            case ModelFinished() | ModelFailed():
                 ending = event
             case _:
                 assert_never(event)
     if ending is not None:
         return ending
     await parts.emit(Notice("The model's stream ended without a final event."))
-    return Failed(Failure.EMPTY, "the stream ended without a final event")
+    return ModelFailed(Failure.EMPTY, "the stream ended without a final event")
 
 
 def _aborted(request: ModelRequest, text: str) -> AssistantMessage:

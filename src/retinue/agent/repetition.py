@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct
 
 from retinue.core.messages import ToolCall, ToolResult
 
@@ -20,8 +21,7 @@ class LoopProgress(Enum):
     STUCK = "stuck"
 
 
-@dataclass(frozen=True, slots=True)
-class LoopLimits:
+class LoopLimits(Struct, frozen=True):
     """How often the same call may give the same result before the model is warned, and before the turn ends."""
 
     enabled: bool = True
@@ -41,19 +41,16 @@ class LoopLimits:
     """Whether two alternating calls with unchanged results count."""
 
 
-@dataclass(slots=True)
 class RepetitionGuard:
     """Records the last calls with their results; the same call with a new result is progress."""
 
-    limits: LoopLimits
-    _seen: deque[str] = field(init=False)
-    _idle: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self._seen = deque(maxlen=self.limits.history)
+    def __init__(self, limits: LoopLimits) -> None:
+        self.limits = limits
+        self._seen: deque[str] = deque(maxlen=limits.history)
+        self._idle = 0
 
     def watch(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> LoopProgress:
-        """Take note of one round of calls."""
+        """Record one round of calls; returns the judgement on them."""
         if not self.limits.enabled:
             return LoopProgress.FINE
         worst = max((self._record(call, result) for call, result in zip(calls, results, strict=True)), default=0)

@@ -6,10 +6,11 @@ as too long, compact again and retry. The loop knows nothing about compaction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS
 from retinue.agent.loop import LoopEnd, LoopParts, run_loop, unlimited_room
@@ -22,8 +23,7 @@ MAX_OVERFLOWS = 3
 TIMED_OUT = "The turn took longer than its limit of {seconds:g} s and was stopped."
 
 
-@dataclass(slots=True)
-class StopSwitch:
+class StopSwitch(Struct):
     """Stops a running turn."""
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -32,8 +32,7 @@ class StopSwitch:
         self.scope.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """What to answer and the time limit; without a message, continue from the end of the transcript."""
 
     run: RunId

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import anyio
+from msgspec import Struct, field
 
 from retinue.core.errors import RetinueError
 
@@ -27,16 +27,14 @@ class Vetoed(RetinueError):
     """A subscriber refused an action, or failed at a point that `fails_closed`."""
 
 
-@dataclass(frozen=True)
-class HookPoint(Generic[E]):
+class HookPoint(Struct, Generic[E], frozen=True):
     """A point at which subscribers receive an event `E` and may return a changed one."""
 
     name: str
     fails_closed: bool = False
 
 
-@dataclass(frozen=True)
-class HookQuery(Generic[E, R]):
+class HookQuery(Struct, Generic[E, R], frozen=True):
     """A point at which subscribers receive an event `E` and may each return an `R`, for the caller to use.
 
     Only subscribers with the `permission` are called.
@@ -46,16 +44,14 @@ class HookQuery(Generic[E, R]):
     permission: str
 
 
-@dataclass(frozen=True, slots=True)
-class HookAnswer(Generic[R]):
+class HookAnswer(Struct, Generic[R], frozen=True):
     """The value that one subscriber returned."""
 
     subscriber: Subscriber
     value: R
 
 
-@dataclass(frozen=True, slots=True)
-class Subscriber:
+class Subscriber(Struct, frozen=True):
     """A subscribing plugin; subscribers with a higher priority are called first."""
 
     plugin: str
@@ -64,8 +60,7 @@ class Subscriber:
     timeout: float = DEFAULT_TIMEOUT_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class HookChange(Generic[E]):
+class HookChange(Struct, Generic[E], frozen=True):
     """A change of an event by one subscriber, for the audit log."""
 
     point: str
@@ -74,15 +69,13 @@ class HookChange(Generic[E]):
     after: E
 
 
-@dataclass(frozen=True, slots=True)
-class _Subscription:
+class _Subscription(Struct, frozen=True):
     handler: Callable[[Any], Awaitable[Any]]
     subscriber: Subscriber
     order: int
 
 
-@dataclass(slots=True)
-class HookBus:
+class HookBus(Struct):
     """Subscriptions by point."""
 
     _subscriptions: dict[str, tuple[_Subscription, ...]] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from retinue.core.model import ModelRequest, Thought
+from retinue.core.model import ModelRequest, ReasoningEffort
 from retinue.providers.adapter import HttpAdapter, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.chatformat import chat_messages, chat_tools, read_chunk
@@ -39,7 +39,7 @@ def chat_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     if not (own and reasoning):
         body |= sampling(request)
     takes_effort = reasoning if compat.supports_reasoning_effort is None else compat.supports_reasoning_effort
-    if request.thinking is not Thought.OFF and takes_effort:
+    if request.thinking is not ReasoningEffort.OFF and takes_effort:
         body["reasoning_effort"] = EFFORTS[request.thinking]
     body |= cache_fields(request, compat, own=own)
     if request.tools:

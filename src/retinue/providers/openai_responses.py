@@ -18,7 +18,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import ModelRequest, Thought
+from retinue.core.model import ModelRequest, ReasoningEffort
 from retinue.providers.adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused
@@ -49,7 +49,7 @@ def responses_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
         body["max_output_tokens"] = request.max_output
     if reasoning:
         body["include"] = ["reasoning.encrypted_content"]
-        if request.thinking is not Thought.OFF:
+        if request.thinking is not ReasoningEffort.OFF:
             body["reasoning"] = {"effort": EFFORTS[request.thinking], "summary": "auto"}
     else:
         body |= sampling(request)

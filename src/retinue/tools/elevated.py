@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.tools.shell.allowlist import AskWhen, CommandRules, Security
 
@@ -23,8 +25,7 @@ class Elevation(StrEnum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSender:
+class MessageSender(Struct, frozen=True):
     """The author of a message as authenticated by the channel; `id` is None for several or unknown authors."""
 
     id: str | None
@@ -32,8 +33,7 @@ class MessageSender:
     owner: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ElevationRule:
+class ElevationRule(Struct, frozen=True):
     """One section of the configuration that says who may use elevated mode.
 
     `allow_from` lists senders by channel, with `*` for every channel; None leaves the choice to the other rules.

@@ -8,8 +8,9 @@ list of tools. The owner-only and elevated layers are added when a tool is calle
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from retinue.tools.elevated import Elevation
 from retinue.tools.tool_names import PROFILES, TOOL_CALL, TOOL_SEARCH, canonical_name, parse_tool_names
@@ -46,8 +47,7 @@ class Layer(StrEnum):
     CONFINEMENT = "sandbox/sub-agent"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """The tool rules of one section of the configuration; `name` is the path of the section.
 
     An empty list has no effect. `profile` replaces the profiles of earlier scopes and `also_allow` adds to it. Every
@@ -67,16 +67,14 @@ Scopes = tuple[Scope, ...]
 """Scopes for the same layer, the broadest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Who a tool is called for: whether it is a turn of the owner, and its level of elevated mode."""
 
     owner: bool
     elevated: Elevation = Elevation.OFF
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(Struct, frozen=True):
     """All inputs of a decision; without a `caller` only the layers that are known before a call are judged."""
 
     general: Scopes = ()
@@ -86,8 +84,7 @@ class Layers:
     caller: Caller | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LayerFinding:
+class LayerFinding(Struct, frozen=True):
     """The result of one layer."""
 
     layer: Layer
@@ -95,8 +92,7 @@ class LayerFinding:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolDecision:
+class ToolDecision(Struct, frozen=True):
     """Whether a tool may be used, the reason, the deciding layer, and the results of all layers."""
 
     effect: Effect

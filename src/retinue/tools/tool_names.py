@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+
+from msgspec import Struct
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "group:fs": ("read", "write", "edit", "apply_patch", "grep", "find", "ls"),
@@ -69,8 +70,7 @@ def expand_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(out))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolNameSet:
+class ToolNameSet(Struct, frozen=True):
     """A set of tool names and patterns that supports `in`."""
 
     exact: frozenset[str]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
 
 from anyio import to_thread
+from msgspec import Struct
 from pydantic import Field
 
 from retinue.core.errors import StorageError, ToolFailed
@@ -57,8 +57,7 @@ async def apply_patch(arguments: PatchArguments, context: ToolContext, *, worksp
 _Find = Callable[[str], tuple[Root, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     """One change on disk, how to undo it, and its path, which may occur once in a patch.
 
     `record` runs before the change and records the provenance of the lines it writes.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.errors import ToolFailed
 
@@ -25,8 +26,7 @@ def looks_binary(data: bytes) -> bool:
     return decoded.count("\ufffd") > max(1, len(decoded) // 10)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceText:
+class SourceText(Struct, frozen=True):
     """A file's text with `\\n` line endings, and what is needed to write it back in its original format."""
 
     text: str
@@ -57,8 +57,7 @@ class SourceText:
             raise ToolFailed("The new text contains half of a surrogate pair and cannot be written.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """An exact piece of a text and its replacement."""
 
     old: str

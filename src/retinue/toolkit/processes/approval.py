@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 from anyio import to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import IdFactory
@@ -42,8 +43,7 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 _READ_ONLY = frozenset({AllowReason.READ_ONLY, AllowReason.SAFE_BIN})
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRequest:
+class LaunchRequest(Struct, frozen=True):
     """A command that a call asks to run: a launch without programs, its variables, and its open working folder.
 
     `programs` are the folders to search for programs. `confinement` is the name of the sandbox that the command would

@@ -6,12 +6,12 @@ import codecs
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 
 import anyio
 from anyio.abc import Process, TaskGroup
+from msgspec import Struct, field
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
@@ -75,8 +75,7 @@ async def ignore_exit(end: CommandEnd) -> None:
     """Ignore the end of a command: the default `OnExit`."""
 
 
-@dataclass(eq=False)
-class RunningCommand:
+class RunningCommand(Struct, eq=False):
     """A command that was started; `end` is set when it has ended."""
 
     id: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.approval import IN_COMMAND
 from retinue.core.errors import ToolFailed
@@ -66,8 +67,7 @@ def check_variables(variables: Mapping[str, str]) -> None:
             raise ToolFailed(f"The variable {name} may not be set: it changes what programs load, run or connect to.")
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramFolders:
+class ProgramFolders(Struct, frozen=True):
     """Folders to search for programs; those that run without approval come from the system folders only."""
 
     workspace: Path

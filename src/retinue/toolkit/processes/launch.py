@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import assert_never
+
+from msgspec import Struct
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.sandboxes import Enclosure
@@ -23,8 +24,7 @@ class CommandOutcome(StrEnum):
     KILLED = "killed"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEnd:
+class CommandEnd(Struct, frozen=True):
     """The end of a background command; `output` is the last part of what it printed.
 
     `owner` is true if the command was started in a turn of the owner.
@@ -49,8 +49,7 @@ class NotifyWhen(StrEnum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """What to start: programs by their absolute paths, for which agent and session, and the time limit.
 
     `keep` is how long the output of the finished command is kept, and `notify` whether its end in the background is

@@ -13,9 +13,10 @@ import resource
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from urllib.parse import urljoin
+
+from msgspec import Struct
 
 _HIDDEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "select", "canvas"})
 _BLOCKS = frozenset(
@@ -31,8 +32,7 @@ _MAX_TEXT_CHARS = 2_000_000
 _MAX_MEMORY_BYTES = 2 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """The title and text of a page."""
 
     title: str

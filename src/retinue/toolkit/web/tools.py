@@ -6,11 +6,11 @@ import codecs
 import json
 import re
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from anyio import to_thread
+from msgspec import Struct
 from pydantic import Field
 
 from retinue.core.clock import Clock, IdFactory
@@ -91,8 +91,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     return tuple(tools)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Struct, frozen=True):
     url: str
     page: Page
     is_cut: bool

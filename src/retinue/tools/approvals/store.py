@@ -9,10 +9,12 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import format_moment, parse_moment
@@ -79,8 +81,7 @@ STATE_BY_VERDICT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """An approval request and its state. `holder` is the presence of the process whose tool call waits."""
 
     request: ApprovalRequest

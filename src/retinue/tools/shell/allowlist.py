@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from retinue.core.errors import ConfigError
 from retinue.core.keys import AgentId
@@ -33,8 +34,7 @@ _QUOTED_IN_TEXT = frozenset(" \t\n'\"")
 _TOKEN = re.compile(r"\\.|.", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ArgvPattern:
+class ArgvPattern(Struct, frozen=True):
     """A pattern for one command; `words` are in pattern notation, so a literal star is `\\*`."""
 
     words: tuple[str, ...]
@@ -147,8 +147,7 @@ class AskWhen(StrEnum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True)
-class SafeBinSpec:
+class SafeBinSpec(Struct, frozen=True):
     """The arguments that a safe bin may have: its flags, and how many operands that are not files."""
 
     min_positional: int = 0
@@ -158,8 +157,7 @@ class SafeBinSpec:
     denied_flags: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRules:
+class CommandRules(Struct, frozen=True):
     """What one agent may run, and when a person is asked.
 
     `skill_bins` are the programs of enabled skills if the configuration allows them. `trusted_dirs` are further folders
@@ -193,8 +191,7 @@ class CommandRuleStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FixedCommandRules:
+class FixedCommandRules(Struct, frozen=True):
     """A store with the same rules for all agents that stores nothing."""
 
     fixed: CommandRules = field(default_factory=CommandRules)

@@ -7,8 +7,9 @@ else is `NotAnalysable` and needs a person's approval.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.filename_expansion import DirectoryListing, expand_word
@@ -26,8 +27,7 @@ class Joiner(StrEnum):
     ON_FAILURE = "||"
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineStep:
+class PipelineStep(Struct, frozen=True):
     """A pipeline and when it runs; `redirections` is empty or has one entry per program."""
 
     joiner: Joiner
@@ -35,8 +35,7 @@ class PipelineStep:
     redirections: tuple[tuple[Redirection, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AnalysedCommand:
+class AnalysedCommand(Struct, frozen=True):
     """A command line whose programs and arguments are all known."""
 
     steps: tuple[PipelineStep, ...]
@@ -56,15 +55,13 @@ class AnalysedCommand:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NotAnalysable:
+class NotAnalysable(Struct, frozen=True):
     """A command line that only a shell can interpret; `because` completes "cannot be analysed: …"."""
 
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLocation:
+class CommandLocation(Struct, frozen=True):
     """Where a command would run: the home folder of its environment and the names below its working folder.
 
     Without `home` a `~` is not analysable, and without `listing` a `*` is not.

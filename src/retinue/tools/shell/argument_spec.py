@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.tools.shell.allowlist import Argv
 
@@ -28,8 +29,7 @@ def flags(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentSpec:
+class ArgumentSpec(Struct, frozen=True):
     """The arguments that one command is expected to have.
 
     `flags` stand alone. `value_flags` are pairs of a flag and a regular expression for its value, which follows in the

@@ -6,7 +6,8 @@ In doubt an argument counts as code: an unnecessary question costs less than cod
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.argument_spec import flags
@@ -16,8 +17,7 @@ from retinue.tools.shell.wrappers import ReviewRequired, program_name
 _PRINTS_INFORMATION = flags("--version --help -V")
 
 
-@dataclass(frozen=True, slots=True)
-class _Interpreter:
+class _Interpreter(Struct, frozen=True):
     """A program that runs a script file. With a flag that is not listed, or without a file, it may run other code."""
 
     safe_flags: frozenset[str] = frozenset()
@@ -52,8 +52,7 @@ _RUNS_CODE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _RiskyFlags:
+class _RiskyFlags(Struct, frozen=True):
     """Arguments that make an ordinary program run code, or read or write files that it otherwise would not.
 
     `letters` are one-letter flags, alone or combined with others. `long` are long flags, also in abbreviated form.

@@ -6,9 +6,10 @@ run other code than its arguments show, needs a person's approval.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
+
+from msgspec import Struct
 
 from retinue.tools.shell.allowlist import Argv, ArgvPattern, AskWhen, CommandRules, Security
 from retinue.tools.shell.analysis import UNKNOWN_LOCATION, AnalysedCommand, CommandLocation, NotAnalysable, analyse
@@ -31,8 +32,7 @@ class AllowReason(StrEnum):
     FULL = "may run because every command may"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """One program of a command line: its wrappers, the program itself last, and why it may run."""
 
     layers: tuple[Argv, ...]
@@ -44,8 +44,7 @@ class Segment:
         return tuple(word for layer in self.layers for word in layer)
 
 
-@dataclass(frozen=True, slots=True)
-class Allow:
+class Allow(Struct, frozen=True):
     """The command may run without approval. `command` is None if only a shell can interpret the text."""
 
     segments: tuple[Argv, ...]
@@ -54,8 +53,7 @@ class Allow:
     grounds: tuple[Segment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsApproval:
+class NeedsApproval(Struct, frozen=True):
     """A person must approve the command; `because` says why.
 
     `remember` are the patterns that "always" would store, if any. `listed` is true if the rules allow the command and
@@ -70,8 +68,7 @@ class NeedsApproval:
     grounds: tuple[Segment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Deny:
+class Deny(Struct, frozen=True):
     """The command cannot run, not even with approval."""
 
     because: str
@@ -140,8 +137,7 @@ def decide_command(reading: AnalysedCommand | NotAnalysable, rules: CommandRules
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Miss:
+class _Miss(Struct, frozen=True):
     """Why no rule allows a program; `storable` is true if a person may allow exactly this command permanently."""
 
     because: str

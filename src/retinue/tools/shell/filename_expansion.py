@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError
 from retinue.storage.beneath import FOLDER, best_resolver, open_beneath, split_path
@@ -42,8 +43,7 @@ class DirectoryListing(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFolderListing:
+class OpenFolderListing(Struct, frozen=True):
     """The names below an open folder."""
 
     descriptor: int

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from retinue.tools.shell.wildcards import ANY_ONE, ANY_RUN, AnyOf, PatternElement, Wildcard, has_wildcard
 
@@ -50,8 +51,7 @@ class UnsupportedSyntax(Exception):
     """The text uses syntax that the lexer does not support; the message completes "cannot be analysed: …"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """A word without its quotes; `marks` is the same text with wildcards told apart from quoted characters.
 
     `text` is also the result of wildcards that match no file. `quoted` is true if any part was quoted.
@@ -66,15 +66,13 @@ class Word:
         return has_wildcard(self.marks)
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Struct, frozen=True):
     """`|`, `&&`, `||` or `;`."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Redirection:
+class Redirection(Struct, frozen=True):
     """A stream that is redirected to another stream, or to the null device (`target` is None)."""
 
     stream: int
@@ -130,8 +128,7 @@ def _redirect(found: re.Match[str]) -> Redirection:
     return Redirection(int(found.group(1) or "1"))
 
 
-@dataclass
-class _WordReader:
+class _WordReader(Struct):
     """Reads one word that starts at a position."""
 
     text: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.tools.shell.allowlist import Argv, CommandRules, SafeBinSpec
 from retinue.tools.shell.argument_spec import ANYTHING, COUNT, LIST, ArgumentSpec, any_operand, flags

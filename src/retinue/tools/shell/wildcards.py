@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class AnyRun:
+class AnyRun(Struct, frozen=True):
     """Any number of characters, including none."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Struct, frozen=True):
     """One character out of a set, or with `negated` one that is not in it; the empty negated set is any character."""
 
     characters: frozenset[str] = frozenset()

@@ -6,7 +6,9 @@ If it is known exactly what a wrapper starts, that command is judged instead; ot
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.argument_spec import ArgumentSpec, flags
@@ -18,8 +20,7 @@ _DURATION = r"[0-9]{1,9}(?:\.[0-9]{1,9})?[smhd]?"
 _BUFFER = r"0|L|[0-9]{1,9}[KMG]?"
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewRequired:
+class ReviewRequired(Struct, frozen=True):
     """A command that no rule allows, so that a person must review it; `because` says why.
 
     `inline_code` is true if it would run code that is part of its arguments or comes from its input.
@@ -29,8 +30,7 @@ class ReviewRequired:
     inline_code: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Transparent:
+class _Transparent(Struct, frozen=True):
     """A wrapper that runs the rest of its words unchanged, after its own flags and `operands`."""
 
     usage: ArgumentSpec
