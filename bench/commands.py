@@ -15,10 +15,10 @@ from tests.tools.everyday import read_everyday, share_analysable
 from tests.tools.generator import generate
 
 from bench.measure import Sheet, median_ms
-from retinue.tools.allowlist import ArgvPattern, CommandRules
-from retinue.tools.commands import judge
-from retinue.tools.filenames import FolderListing
-from retinue.tools.syntax import Place
+from retinue.tools.shell.allowlist import ArgvPattern, CommandRules
+from retinue.tools.shell.analysis import CommandLocation
+from retinue.tools.shell.decision import decide_command_line
+from retinue.tools.shell.filename_expansion import OpenFolderListing
 
 COMMANDS, SHORT_COMMANDS = 1_000_000, 100_000
 LEAST_SHARE = 0.7
@@ -39,14 +39,14 @@ def run(*, full: bool) -> None:
 def _cost(place: Path, sheet: Sheet) -> None:
     rules = CommandRules(patterns=_PATTERNS)
     with opened(make_workspace(place)) as folder:
-        where = Place(HOME, FolderListing(folder))
+        where = CommandLocation(HOME, OpenFolderListing(folder))
         for text in ("git diff --stat HEAD~1 | head -n 5", "wc -l *.txt sub/*/ && make test", "tool199 run x"):
-            cost = median_ms(partial(judge, text, rules, where))
+            cost = median_ms(partial(decide_command_line, text, rules, where))
             if cost > MOST_MS:
                 raise AssertionError(f"judging `{text}` takes {cost:.2f} ms")
             sheet.row(f"judging `{text}`", cost, "ms", f"{len(_PATTERNS)} patterns on the allowlist")
     began = time.perf_counter()
-    judge("x " * 500_000, rules)
+    decide_command_line("x " * 500_000, rules)
     sheet.row("refusing a command of 1 MB", (time.perf_counter() - began) * 1000, "ms")
 
 

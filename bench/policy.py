@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bench.measure import Sheet, median_ms
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
@@ -13,7 +14,7 @@ from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.home import load_home
 from retinue.runtime.inspect.explain import every_tool, take_stand
 from retinue.storage.home_paths import HomePaths
-from retinue.tools.policy import Caller, decide
+from retinue.tools.policy import Caller, decide_tool
 
 CONFIG = """{
   tools: {
@@ -49,11 +50,11 @@ def _measure(sheet: Sheet, name: str, paths: HomePaths) -> None:
     def list_tools() -> None:
         layers = session_layers(home.config, settings, session, model)
         for tool in tools.values():
-            decide(tool.name, layers, owner_only=tool.owner_only)
+            decide_tool(tool.name, layers, owner_only=tool.owner_only)
 
     def decide_call() -> None:
         layers = session_layers(home.config, settings, session, model)
-        decide("exec", replace(layers, caller=Caller(owner=True)))
+        decide_tool("exec", replace(layers, caller=Caller(owner=True)))
 
     sheet.row(f"the list of {len(tools)} tools, {name}", median_ms(list_tools, runs=RUNS), "ms", "once a turn")
     sheet.row(f"one call, {name}", median_ms(decide_call, runs=RUNS), "ms")

@@ -9,7 +9,7 @@ import anyio
 
 from bench.measure import PYTHON, Sheet, median_ms, process_cost
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.runtime.agents.agent import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt
 from retinue.runtime.home import Home, load_home
@@ -71,7 +71,7 @@ def _build_afresh(home: Home) -> AgentPrompt:
 
 def _build(room: AgentWorkspace) -> AgentPrompt:
     """Run the builder without an event loop: nothing in it waits when no plugin listens."""
-    steps = build_prompt(room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), Bus())
+    steps = build_prompt(room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), HookBus())
     try:
         steps.send(None)
     except StopIteration as done:
@@ -79,4 +79,4 @@ def _build(room: AgentWorkspace) -> AgentPrompt:
         return result
     finally:
         steps.close()
-    return anyio.run(build_prompt, room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), Bus())
+    return anyio.run(build_prompt, room, PromptOrder(SessionKey.main(DEFAULT_AGENT)), HookBus())

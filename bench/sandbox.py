@@ -16,10 +16,10 @@ from retinue.core.clock import SystemClock, random_id
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.sandbox.sandboxes import Enclosure, Sandboxes, built_in
 from retinue.sandbox.settings import SandboxSettings
-from retinue.toolkit.environment import base_environment
-from retinue.toolkit.launches import Launch
-from retinue.toolkit.running import CommandTable
-from retinue.tools.syntax import Joiner, Step
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.environment import base_environment
+from retinue.toolkit.processes.launch import Launch
+from retinue.tools.shell.analysis import Joiner, PipelineStep
 
 SESSION = SessionKey.main(DEFAULT_AGENT)
 ENVIRONMENT = base_environment({"LANG": "C.UTF-8"})
@@ -72,7 +72,7 @@ def _enter(home: Path, **values: Any) -> Enclosure:
 
 async def _time(home: Path, enclosure: Enclosure | None, programs: tuple[str, ...], runs: int) -> float:
     """The median of a command's time, in milliseconds."""
-    step = Step(Joiner.ALWAYS, tuple((program,) for program in programs))
+    step = PipelineStep(Joiner.ALWAYS, tuple((program,) for program in programs))
     launch = Launch(DEFAULT_AGENT, SESSION, "true", (step,), ENVIRONMENT, 60.0, enclosure=enclosure)
     folder = os.open(home / "workspace", os.O_RDONLY)
     times = []

@@ -25,14 +25,13 @@ MODULES = (
     "storage/files/denied_paths.py",
     "storage/files/descriptors.py",
     "storage/files/file_info.py",
-    "toolkit/paths.py",
+    "toolkit/files/paths.py",
     # network
     "security/addresses.py",
     "security/decompress.py",
     "security/network.py",
     "security/checked_transport.py",
     # journals
-    "agent/ledger.py",
     "dispatch/inbox.py",
     "runtime/turns/ledger.py",
     "sessions/repair.py",

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from retinue.agent.calls import INTERRUPTED, SKIPPED, Workbench
-from retinue.agent.guard import LoopLimits
-from retinue.agent.loop import LoopEnd, LoopParts, run_turn
+from retinue.agent.calls import INTERRUPTED, SKIPPED, CallEnvironment
+from retinue.agent.loop import LoopEnd, LoopParts, run_loop
+from retinue.agent.repetition import LoopLimits
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ToolFailed
@@ -135,13 +135,13 @@ async def tell(
 ) -> LoopEnd:
     with Root.open(tmp_path) as root:
         context = ToolContext(DEFAULT_AGENT, SessionKey.main(DEFAULT_AGENT), RunId("r"), "", root, **known)
-        bench = Workbench(
+        environment = CallEnvironment(
             TOOLS, context, story, story.emit, SystemClock(), lambda text: text, layers=lambda model: layers or Layers()
         )
         parts = LoopParts(
-            story.stream, bench, story.emit, story.take, lambda: bool(story.queued), limits or LoopLimits()
+            story.stream, environment, story.emit, story.take, lambda: bool(story.queued), limits or LoopLimits()
         )
-        return await run_turn(ModelRequest(MODEL, "stable", "session", (said("hello"),)), parts)
+        return await run_loop(ModelRequest(MODEL, "stable", "session", (said("hello"),)), parts)
 
 
 async def test_a_plain_answer_ends_the_turn(tmp_path: Path) -> None:
@@ -203,9 +203,13 @@ async def test_results_stand_in_the_order_of_the_calls(tmp_path: Path) -> None:
         (call("nothing"), True, "There is no tool `nothing`. Available: crash"),
         (call("fail", "fly"), True, "cannot fly"),
         (call("crash"), True, "`crash` crashed; the error was logged."),
-        (call("secret"), False, "only for the owner"),
-        (ToolCall("c1", "tool_call", {"name": "secret", "arguments": {"word": "a"}}), False, "only for the owner"),
-        (ToolCall("c1", "tool_call", {"name": "secret", "arguments": '{"word": "a"}'}), False, "only for the owner"),
+        (call("secret"), False, "reserved for the owner"),
+        (ToolCall("c1", "tool_call", {"name": "secret", "arguments": {"word": "a"}}), False, "reserved for the owner"),
+        (
+            ToolCall("c1", "tool_call", {"name": "secret", "arguments": '{"word": "a"}'}),
+            False,
+            "reserved for the owner",
+        ),
         (ToolCall("c1", "echo", {"wrong": 1}), True, "word: Field required"),
         (ToolCall("c1", "echo", {INVALID_ARGUMENTS: '{"word": '}), True, "not valid JSON"),
     ],
@@ -225,7 +229,7 @@ async def test_a_call_that_cannot_succeed_is_explained_to_the_model(
 async def test_the_policy_is_asked_at_the_call(tmp_path: Path) -> None:
     story = Story([answer("", call("echo")), answer("I see.")])
     await tell(story, tmp_path, layers=Layers(general=(Scope("tools", deny=("echo",)),)))
-    assert story.requests[1].messages[-1].text == "`echo` is not allowed: `tools.deny` names it."
+    assert story.requests[1].messages[-1].text == "`echo` is not allowed: `tools.deny` includes it."
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,9 @@ def test_a_run_that_waits_is_allowed_from_another_terminal(serve: Serve) -> None
         text = shell.run("approvals", "list")
         assert f"/approve {code} allow-once" in text
         missing = shell.run("approvals", "allow", "9zzz", code=2)
-        assert f"There is no approval '9zzz'. Waiting: {code} (Run a command" in missing
+        assert f"There is no approval '9zzz'. Pending: {code} (Run a command" in missing
         changed = shell.run("approvals", "allow", code, "--binding", "something else", code=2)
-        assert "not what was shown" in changed
+        assert "has changed since it was shown" in changed
         inside = shell.data("approvals", "allow", code, code=1, RETINUE_SHELL="exec")
         assert inside["error"]["kind"] == "NotAnApprover"
         allowed = shell.data("approvals", "allow", code, "--binding", listed["binding"])
@@ -160,7 +160,7 @@ def test_a_killed_run_leaves_an_interrupted_call_and_a_withdrawn_question(serve:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     refused = shell.data("approvals", "allow", code, code=1)
-    assert "withdrawn (the process that asked is gone)" in refused["error"]["message"]
+    assert "withdrawn (the process that made the request has ended)" in refused["error"]["message"]
     assert shell.data("agent", "-m", "hello")["text"] == "Hello again."
     told = json.dumps(shell.data("sessions", "show", "main"))
     assert "interrupted" in told

@@ -41,7 +41,7 @@ def test_a_typed_word_answers_and_always_is_remembered(home: Path, tmp_path: Pat
             child.expect(CHOICES)
             assert not (home / "workspace" / "made.txt").exists()
             child.sendline("a")
-            child.expect("Allowed for good: allowed at the terminal")
+            child.expect("Allowed permanently: allowed at the terminal")
             child.expect("Made.")
             child.expect(PROMPT)
             say(child, "again", "Made again.")

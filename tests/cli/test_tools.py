@@ -31,8 +31,8 @@ def test_the_list_has_what_the_layers_leave_and_says_what_is_missing(retinue: Ru
     names = {row["name"] for row in ran.data["tools"]}
     assert {"read", "exec", "session_status"} <= names
     assert {row["name"]: row["because"] for row in ran.data["denied"]} == {
-        "web_fetch": "`tools.deny` names it",
-        "web_search": "`tools.deny` names it",
+        "web_fetch": "`tools.deny` includes it",
+        "web_search": "`tools.deny` includes it",
     }
     text = retinue("tools", "list").out
     assert "Not in this session:\n  web_fetch" in text
@@ -62,7 +62,7 @@ def test_explaining_shows_every_layer(retinue: RunCommand, home: Path) -> None:
     assert [row["decision"] for row in found["layers"]] == ["deny", *["allow"] * 6]
     text = retinue("tools", "explain", "exec").out
     assert text.count("\n") == len(Layer) + 2
-    assert "exec: deny, the profile `minimal` of `tools` does not have it (profile)." in text
+    assert "exec: deny, the profile `minimal` of `tools` does not include it (profile)." in text
 
 
 def test_a_sender_is_judged_as_what_they_are(retinue: RunCommand, home: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_rules_of_the_agent_decide(retinue: RunCommand, home: Path, seeded: 
     assert judge("a", "touch x")["decision"] == "allow"
     assert judge("a", "touch .git")["decision"] == "ask"
     assert judge("b", "touch x")["decision"] == "deny"
-    assert "switched off" in judge("b", "ls")["because"]
+    assert "disabled" in judge("b", "ls")["because"]
 
 
 def test_a_tool_that_the_policy_took_is_denied_whatever_the_call(retinue: RunCommand, home: Path, seeded: Path) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 
 import anyio
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
-from retinue.hooks.bus import Bus, Point, Registrant, Vetoed
+from retinue.hooks.bus import HookBus, HookPoint, Subscriber, Vetoed
 
 pytestmark = pytest.mark.anyio
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(Struct, frozen=True):
     words: str
 
 
-GREETING = Point[Greeting]("test:greeting")
-GUARDED = Point[Greeting]("test:guarded", fails_closed=True)
+GREETING = HookPoint[Greeting]("test:greeting")
+GUARDED = HookPoint[Greeting]("test:guarded", fails_closed=True)
 
 
 def adds(word: str) -> Callable[[Greeting], Awaitable[Greeting]]:
@@ -30,19 +30,19 @@ def adds(word: str) -> Callable[[Greeting], Awaitable[Greeting]]:
 
 
 async def test_an_event_without_subscribers_comes_back_unchanged() -> None:
-    event, changes = await Bus().fire(GREETING, Greeting("hello"))
+    event, changes = await HookBus().fire(GREETING, Greeting("hello"))
     assert (event, changes) == (Greeting("hello"), ())
 
 
 async def test_higher_priority_goes_first_and_ties_keep_their_order() -> None:
-    bus = Bus()
-    bus.subscribe(GREETING, adds("third"), Registrant("c", priority=0))
-    bus.subscribe(GREETING, adds("first"), Registrant("a", priority=10))
-    bus.subscribe(GREETING, adds("fourth"), Registrant("d", priority=0))
-    bus.subscribe(GREETING, adds("second"), Registrant("b", priority=5))
+    bus = HookBus()
+    bus.subscribe(GREETING, adds("third"), Subscriber("c", priority=0))
+    bus.subscribe(GREETING, adds("first"), Subscriber("a", priority=10))
+    bus.subscribe(GREETING, adds("fourth"), Subscriber("d", priority=0))
+    bus.subscribe(GREETING, adds("second"), Subscriber("b", priority=5))
     event, changes = await bus.fire(GREETING, Greeting("hello"))
     assert event.words == "hello first second third fourth"
-    assert [change.registrant.plugin for change in changes] == ["a", "b", "c", "d"]
+    assert [change.subscriber.plugin for change in changes] == ["a", "b", "c", "d"]
     assert changes[1].before.words == "hello first"
 
 
@@ -52,8 +52,8 @@ async def test_an_observer_changes_nothing() -> None:
     async def observe(event: Greeting) -> None:
         seen.append(event.words)
 
-    bus = Bus()
-    bus.subscribe(GREETING, observe, Registrant("watcher"))
+    bus = HookBus()
+    bus.subscribe(GREETING, observe, Subscriber("watcher"))
     event, changes = await bus.fire(GREETING, Greeting("hello"))
     assert (event.words, changes, seen) == ("hello", (), ["hello"])
 
@@ -62,9 +62,9 @@ async def test_a_failing_subscriber_is_passed_over(caplog: pytest.LogCaptureFixt
     async def fail(event: Greeting) -> Greeting:
         raise ValueError("broken")
 
-    bus = Bus()
-    bus.subscribe(GREETING, fail, Registrant("broken", priority=1))
-    bus.subscribe(GREETING, adds("still"), Registrant("good"))
+    bus = HookBus()
+    bus.subscribe(GREETING, fail, Subscriber("broken", priority=1))
+    bus.subscribe(GREETING, adds("still"), Subscriber("good"))
     event, _ = await bus.fire(GREETING, Greeting("hello"))
     assert event.words == "hello still"
     assert "plugin=broken" in caplog.text
@@ -75,8 +75,8 @@ async def test_a_slow_subscriber_is_cut_off() -> None:
         await anyio.sleep_forever()
         return event
 
-    bus = Bus()
-    bus.subscribe(GREETING, hang, Registrant("slow", timeout=0.01))
+    bus = HookBus()
+    bus.subscribe(GREETING, hang, Subscriber("slow", timeout=0.01))
     event, _ = await bus.fire(GREETING, Greeting("hello"))
     assert event.words == "hello"
 
@@ -85,8 +85,8 @@ async def test_failure_stops_the_action_where_the_point_fails_closed() -> None:
     async def fail(event: Greeting) -> Greeting:
         raise ValueError("broken")
 
-    bus = Bus()
-    bus.subscribe(GUARDED, fail, Registrant("guard"))
+    bus = HookBus()
+    bus.subscribe(GUARDED, fail, Subscriber("guard"))
     with pytest.raises(Vetoed, match="plugin 'guard'"):
         await bus.fire(GUARDED, Greeting("hello"))
 
@@ -95,15 +95,15 @@ async def test_a_veto_reaches_the_caller_even_at_an_open_point() -> None:
     async def veto(event: Greeting) -> Greeting:
         raise Vetoed("not today")
 
-    bus = Bus()
-    bus.subscribe(GREETING, veto, Registrant("guard"))
+    bus = HookBus()
+    bus.subscribe(GREETING, veto, Subscriber("guard"))
     with pytest.raises(Vetoed, match="not today"):
         await bus.fire(GREETING, Greeting("hello"))
 
 
 async def test_unsubscribing_ends_it() -> None:
-    bus = Bus()
-    stop = bus.subscribe(GREETING, adds("more"), Registrant("a"))
+    bus = HookBus()
+    stop = bus.subscribe(GREETING, adds("more"), Subscriber("a"))
     stop()
     event, _ = await bus.fire(GREETING, Greeting("hello"))
     assert event.words == "hello"

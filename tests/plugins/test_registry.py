@@ -10,7 +10,7 @@ import pytest
 
 from retinue.config.sections.gateway import PluginsSettings
 from retinue.plugins import discovery
-from retinue.plugins.registry import PluginState, Registry, load_registry
+from retinue.plugins.registry import PluginRegistry, PluginState, load_registry
 
 HEAD = """
 from pathlib import Path
@@ -34,7 +34,7 @@ def fresh_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def load(*paths: Path, **settings: object) -> Registry:
+def load(*paths: Path, **settings: object) -> PluginRegistry:
     return load_registry(PluginsSettings.model_validate(settings), paths)
 
 
@@ -60,8 +60,8 @@ def test_an_installed_plugin_is_asked(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("settings", "because"),
     [
-        ({"deny": ["weather-desk"], "allow": ["weather-desk"]}, "plugins.deny names it"),
-        ({"allow": ["another"]}, "plugins.allow does not name it"),
+        ({"deny": ["weather-desk"], "allow": ["weather-desk"]}, "plugins.deny includes it"),
+        ({"allow": ["another"]}, "plugins.allow does not include it"),
         ({"entries": {"weather-desk": {"enabled": False}}}, "plugins.entries.weather-desk.enabled is false"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_plugin_gets_what_is_configured_for_it(tmp_path: Path) -> None:
         ("raise ValueError('no luck')", "no luck"),
         ("x = 1", "it has no function `retinue_register`"),
         (TOOLS + "    register.tools(ToolFactory('forecast', Lazy('a:b')))", "it registers 'forecast' twice"),
-        (TOOLS + "    register.tools(ToolFactory('files', Lazy('a:b')))", "it registers 'files', which exists already"),
+        (TOOLS + "    register.tools(ToolFactory('files', Lazy('a:b')))", "it registers 'files', which already exists"),
         (TOOLS + "    raise KeyError()", "KeyError"),
     ],
 )
@@ -134,11 +134,11 @@ def test_of_two_with_one_name_the_configured_one_is_used(tmp_path: Path, monkeyp
     path.write_text(HEAD + "    register.provider(ProviderFactory('mine', Lazy('a:b')))\n")
     first, second = load(path).plugins
     assert (first.origin, first.state, second.state) == (str(path), PluginState.ON, PluginState.OFF)
-    assert second.because == f"{path} has the same name and comes first"
+    assert second.because == f"{path} has the same name and is found first"
 
 
 def test_a_path_without_a_plugin_and_a_name_that_is_taken_are_told(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(TOOLS)
     registry = load(tmp_path / "missing", tmp_path / "json.py")
-    assert "there is nothing at" in registry.problems[0]
-    assert "another module is called 'json'" in registry.problems[1]
+    assert "does not exist" in registry.problems[0]
+    assert "another module is already called 'json'" in registry.problems[1]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -17,7 +17,7 @@ from retinue.core.events import ApprovalAsked, ApprovalGiven, TurnEvent
 from retinue.core.keys import SessionKey
 from retinue.runtime.open import Runtime
 from retinue.testing.replies import calls, says
-from retinue.tools.approval_store import Approval
+from retinue.tools.approvals.store import Approval
 from tests.runtime.conftest import Stage
 
 pytestmark = pytest.mark.anyio
@@ -139,7 +139,7 @@ async def test_allow_always_is_remembered_for_this_exact_command(stage: Stage) -
 
     async def approve(runtime: Runtime, approval: Approval) -> None:
         reply = await runtime.say(Inbound(f"/approve {approval.id} always", KEY))
-        assert "allowed for good" in reply.text
+        assert "allowed permanently" in reply.text
 
     await while_it_waits(stage, approve)
     again, other, listed = await stage.ask("and again", "another", "/allowlist")
@@ -178,7 +178,7 @@ async def test_a_question_that_nobody_answers_in_time_is_denied(asking: Stage) -
 
     await while_it_waits(asking, let_time_pass)
     assert not (asking.workspace / "made.txt").exists()
-    assert "nobody answered within 1m" in json.dumps(asking.server.model_requests[1].json["messages"][-1])
+    assert "no decision within 1m" in json.dumps(asking.server.model_requests[1].json["messages"][-1])
 
 
 async def test_stopping_the_turn_withdraws_the_question(asking: Stage) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from retinue.agent.points import CallAhead, CallDone
+from retinue.agent.hook_points import ToolCallDone, ToolCallPending
 from retinue.context.points import ModelQuestion, ModelWish, PromptChange, PromptDraft
 from retinue.core.clock import SystemClock
 from retinue.core.envelope import Outbound
@@ -47,17 +47,17 @@ async def wish_other_model(question: ModelQuestion) -> ModelWish:
     return ModelWish("test/other-model")
 
 
-async def veto_write(ahead: CallAhead) -> CallAhead | None:
+async def veto_write(ahead: ToolCallPending) -> ToolCallPending | None:
     if ahead.call.name == "write":
         raise Vetoed("No writing on Sundays.")
     return None
 
 
-async def break_down(ahead: CallAhead) -> None:
+async def break_down(ahead: ToolCallPending) -> None:
     raise ZeroDivisionError
 
 
-async def censor(done: CallDone) -> CallDone:
+async def censor(done: ToolCallDone) -> ToolCallDone:
     return replace(done, result=replace(done.result, content=(Text("(censored)"),)))
 
 
@@ -151,7 +151,7 @@ async def test_messages_sessions_and_turns_are_told(tmp_path: Path) -> None:
     async with staged(tmp_path, says("hi"), hooks=hooks) as stage:
         reply, _ = await stage.ask("hello", "/new")
         assert reply.text == "hi — sent with care"
-        assert [type(event).__name__ for event in SEEN] == ["Inbound", "TurnEnd", "SessionChange", "SessionChange"]
+        assert [type(event).__name__ for event in SEEN] == ["Inbound", "TurnEnded", "SessionChange", "SessionChange"]
 
 
 async def test_a_changed_audit_log_shows(tmp_path: Path) -> None:

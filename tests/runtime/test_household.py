@@ -15,8 +15,8 @@ from retinue.runtime.dispatcher.household import Household
 from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
-from retinue.toolkit.delegation import Asker, SpawnArguments
-from retinue.toolkit.launches import CommandEnd, Outcome
+from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome
+from retinue.toolkit.sessions.delegation import Asker, SpawnArguments
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, PATIENCE, Follower, Gated, delegating
 
@@ -87,7 +87,7 @@ async def test_who_waits_for_sub_agents_does_not_wait_for_ever_for_a_command_tha
 ) -> None:
     """Where nobody else tells the conversation of it, as in a process that asks one question."""
     model.answer = staticmethod(delegating)
-    end = CommandEnd("c1", MAIN.agent, MAIN, "make", Outcome.EXITED, 0, 1.0, "all built", owner=True)
+    end = CommandEnd("c1", MAIN.agent, MAIN, "make", CommandOutcome.EXITED, 0, 1.0, "all built", owner=True)
     async with housed(tmp_path, model, attends_wakes=True) as household:
         await household.engage()
         await household.runtime.command_ended(end)

@@ -19,7 +19,7 @@ from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sand
 from retinue.runtime.open import Runtime
 from retinue.testing.replies import calls, refuses, says
 from retinue.tools.elevated import Elevation
-from retinue.tools.policy import Layer, decide
+from retinue.tools.policy import Layer, decide_tool
 from tests.runtime.conftest import Stage
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ def left(config: dict[str, Any], session: SessionKey = MAIN, model: ModelRef | N
     """The tools of a session under a configuration."""
     read = Config.model_validate(config, by_alias=True, by_name=False)
     layers = session_layers(read, read.agents.resolve(session.agent), session, model)
-    return {tool for tool in TOOLS if not decide(tool, layers).denied}
+    return {tool for tool in TOOLS if not decide_tool(tool, layers).denied}
 
 
 def without(*tools: str) -> set[str]:
@@ -125,7 +125,7 @@ def test_the_tools_of_sandboxed_sessions(shared: dict[str, Any], own: dict[str, 
 def test_the_tools_of_sub_agents(rules: dict[str, Any], session: str, tool: str, denied: bool) -> None:
     read = Config.model_validate({"tools": {"subagents": {"tools": rules}}}, by_alias=True, by_name=False)
     layers = session_layers(read, read.agents.resolve("main"), SessionKey.parse(session), None)
-    assert decide(tool, layers).denied is denied
+    assert decide_tool(tool, layers).denied is denied
 
 
 def test_a_sub_agent_that_may_start_others_has_what_that_needs() -> None:
@@ -133,9 +133,9 @@ def test_a_sub_agent_that_may_start_others_has_what_that_needs() -> None:
     read = Config.model_validate(config, by_alias=True, by_name=False)
     parent = session_layers(read, read.agents.resolve("main"), SessionKey.parse("agent:main:subagent:x"), None)
     leaf = session_layers(read, read.agents.resolve("main"), SessionKey.parse("agent:main:subagent:x:subagent:y"), None)
-    assert not decide("sessions_spawn", parent).denied
-    assert decide("sessions_spawn", leaf).layer is Layer.CONFINEMENT
-    assert decide("cron", parent).denied
+    assert not decide_tool("sessions_spawn", parent).denied
+    assert decide_tool("sessions_spawn", leaf).layer is Layer.CONFINEMENT
+    assert decide_tool("cron", parent).denied
 
 
 BOTH = {"allow": ["read"], "alsoAllow": ["exec"]}

@@ -18,8 +18,8 @@ from retinue.runtime.approvals.approvals import Permissions, open_permissions
 from retinue.runtime.home import load_home
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
-from retinue.tools.allowlist import DEFAULT_SAFE_BINS, ArgvPattern, AskWhen, Security
-from retinue.tools.approvals import Approver, NotAnApprover
+from retinue.tools.approvals.broker import Approver, NotAnApprover
+from retinue.tools.shell.allowlist import DEFAULT_SAFE_BINS, ArgvPattern, AskWhen, Security
 
 MAIN, OTHER = AgentId("main"), AgentId("other")
 OWNER = Approver("anna", owner=True)
@@ -113,7 +113,7 @@ def test_a_pattern_that_cannot_be_read_allows_nothing_and_spoils_no_other(opened
 
 def test_what_is_remembered_holds_for_one_agent_and_survives(opened: Open) -> None:
     wanted = [ArgvPattern.exactly(("touch", "a b*")), ArgvPattern.exactly(("ls",))]
-    opened(**TWO_AGENTS).rulebook.remember(OTHER, wanted, "touch 'a b*' && ls", "anna")
+    opened(**TWO_AGENTS).rulebook.add_patterns(OTHER, wanted, "touch 'a b*' && ls", "anna")
     again = opened(**TWO_AGENTS)
     assert again.rulebook.rules(OTHER).patterns[-2:] == tuple(wanted)
     assert patterns(again.rulebook, MAIN) == ["git status"]
@@ -125,7 +125,7 @@ def test_what_is_remembered_holds_for_one_agent_and_survives(opened: Open) -> No
 def test_remembering_twice_keeps_one(opened: Open) -> None:
     permissions = opened()
     for _ in range(2):
-        permissions.rulebook.remember(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
+        permissions.rulebook.add_patterns(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
     assert len(permissions.rulebook.listing(MAIN)) == 1
     assert len(list(permissions.home.audit.entries())) == 1
 
@@ -133,11 +133,11 @@ def test_remembering_twice_keeps_one(opened: Open) -> None:
 def test_each_use_is_recorded_for_configured_and_remembered_patterns(opened: Open) -> None:
     permissions = opened(tools={"exec": {"allowlist": ["git diff *"]}})
     book = permissions.rulebook
-    book.remember(MAIN, [ArgvPattern.exactly(("ls", "-l"))], "ls -l", "anna")
+    book.add_patterns(MAIN, [ArgvPattern.exactly(("ls", "-l"))], "ls -l", "anna")
     configured, remembered = book.rules(MAIN).patterns
-    book.used(MAIN, configured, "git diff a")
-    book.used(MAIN, configured, "git diff b")
-    book.used(MAIN, remembered, "ls -l")
+    book.record_use(MAIN, configured, "git diff a")
+    book.record_use(MAIN, configured, "git diff b")
+    book.record_use(MAIN, remembered, "ls -l")
     told = {rule.pattern: (rule.uses, rule.used_command) for rule in book.listing()}
     assert told == {"git diff *": (2, "git diff b"), "ls -l": (1, "ls -l")}
     assert all(rule.used_at == "2026-03-14T15:09:26.000000+00:00" for rule in book.listing())
@@ -161,7 +161,7 @@ def test_removing_what_is_not_there_says_what_is(opened: Open) -> None:
         book.remove("nope", OWNER)
     with pytest.raises(UsageError, match=r"stands in the configuration: take it out of tools\.exec\.allowlist"):
         book.remove("git status", OWNER)
-    with pytest.raises(ConfigError, match="names no program"):
+    with pytest.raises(ConfigError, match="does not name a program"):
         book.add(MAIN, " ", OWNER)
 
 
@@ -201,6 +201,6 @@ def test_another_configuration_keeps_what_was_remembered(opened: Open) -> None:
 def test_what_cannot_be_kept_does_not_stop_the_command(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     permissions = opened()
     permissions.home.audit.path.mkdir()
-    permissions.rulebook.remember(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
+    permissions.rulebook.add_patterns(MAIN, [ArgvPattern.exactly(("ls",))], "ls", "anna")
     assert permissions.rulebook.listing() == ()
     assert "was not kept" in caplog.text

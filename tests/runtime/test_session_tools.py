@@ -16,7 +16,7 @@ from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.sessions.entries import MessageAdded
 from retinue.testing.replies import says
-from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
+from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
 from tests.runtime.delegation import MAIN, Follower, Gated, rows, serving
 
 pytestmark = pytest.mark.anyio

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
 from retinue.core.events import Spoken
@@ -25,7 +25,7 @@ from retinue.dispatch.subagents import (
 from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
-from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
+from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, Follower, delegating, rows, serving
 

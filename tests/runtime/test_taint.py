@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from retinue.agent.points import CallDone
+from retinue.agent.hook_points import ToolCallDone
 from retinue.core.envelope import Inbound
 from retinue.core.extension import HookSpec, Lazy
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
@@ -29,7 +29,7 @@ PAGE = "The ferry to Aeroe leaves from pier 7."
 NOTE = "memory/ferry.md"
 
 
-async def as_from_outside(done: CallDone) -> CallDone | None:
+async def as_from_outside(done: ToolCallDone) -> ToolCallDone | None:
     """What a page on the web would be: the file page.txt stands for it."""
     if done.call.arguments.get("path") != "page.txt":
         return None

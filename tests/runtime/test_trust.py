@@ -66,7 +66,7 @@ async def test_what_reaches_beyond_it_needs_consent(stage: Stage) -> None:
     stage.server.push(calls("exec", command="touch a"), says("Not done."))
     await stage.ask("Make a file.")
     assert not (stage.workspace / "a").exists()
-    assert "text from outside" in str(stage.server.model_requests[-1].json["messages"][-1])
+    assert "untrusted text" in str(stage.server.model_requests[-1].json["messages"][-1])
 
 
 async def test_its_skills_hooks_and_boot_file_are_off(stage: Stage) -> None:

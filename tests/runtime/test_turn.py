@@ -174,7 +174,7 @@ async def test_directives_and_silence_never_reach_the_person(stage: Stage) -> No
 async def test_no_model_at_all_is_explained(tmp_path: Path) -> None:
     async with staged(tmp_path, config={"agents": {"defaults": {"model": {}}}, "models": {"mode": "replace"}}) as stage:
         async with stage.open() as runtime:
-            from dataclasses import replace
+            from msgspec.structs import replace
 
             access = runtime.agent(SessionKey.parse("agent:main:main").agent).access
 

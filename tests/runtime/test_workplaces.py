@@ -16,7 +16,7 @@ from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.session import working_folder
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
-from retinue.toolkit.delegation import Asker, SpawnArguments
+from retinue.toolkit.sessions.delegation import Asker, SpawnArguments
 from retinue.tools.policy import Effect
 from tests.runtime.delegation import MAIN, TASK, Gated, Scene, last_words, serving
 

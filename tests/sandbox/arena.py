@@ -25,7 +25,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import Confinement
 from retinue.sandbox.sandboxes import Enclosure, Sandboxes
 from retinue.sandbox.settings import SandboxSettings
-from retinue.toolkit import supervisor
+from retinue.toolkit.processes import supervisor
 
 MARKER = "planted-secret-7f3a"
 NOBODY = 65534

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.clock import SystemClock
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
 from tests.sandbox.arena import skip_without
 from tests.sandbox.workbench import MAIN, Bench
 

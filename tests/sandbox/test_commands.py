@@ -20,7 +20,7 @@ from retinue.core.errors import StorageError, ToolFailed
 from retinue.sandbox.bubblewrap import Bubblewrap
 from retinue.storage.files import Root
 from retinue.storage.files.root import ReadOnlyRoot
-from retinue.toolkit.process import process_tool
+from retinue.toolkit.processes.process_tool import process_tool
 from retinue.tools.elevated import Elevation
 from tests.sandbox.workbench import MAIN, PATIENCE_MS, Bench
 
@@ -242,7 +242,7 @@ async def test_input_reaches_a_confined_command(bench: Bench) -> None:
 
 
 async def test_file_tools_obey_a_read_only_workspace(bench: Bench) -> None:
-    from retinue.toolkit.files import WriteArguments, write_file
+    from retinue.toolkit.files.read_write import WriteArguments, write_file
 
     with ReadOnlyRoot.open(bench.workspace) as root, pytest.raises(ToolFailed, match="read-only for this session"):
         await write_file(WriteArguments(path="notes.txt", content="x"), bench.context(root))

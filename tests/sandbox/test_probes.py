@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.sandbox.confinement import Part
 from retinue.sandbox.sandboxes import Enclosure
@@ -27,7 +27,7 @@ USERS = [
 
 HELD = {
     "call_as_another_processor": ("held", ""),
-    "start_too_many_processes": ("held", "ended: it started more than 64 processes"),
+    "start_too_many_processes": ("held", "killed: it started more than 64 processes"),
 }
 """What an attempt says that did not succeed, where it may not live to say that it was held."""
 

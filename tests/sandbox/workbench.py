@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import SystemClock
@@ -15,9 +17,9 @@ from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.security.network import MODEL_CHOSEN, Policy
 from retinue.storage.files import Root
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.exec_tool import exec_tool
 from retinue.toolkit.settings import ExecSettings
-from retinue.toolkit.shell import exec_tool
 from retinue.tools.tool import ToolContext
 
 MAIN = SessionKey.main(AgentId("main"))

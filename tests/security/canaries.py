@@ -20,7 +20,7 @@ from urllib.parse import quote
 import anyio
 from anyio import to_thread
 
-from retinue.agent.points import BEFORE_TOOL, CallAhead
+from retinue.agent.hook_points import BEFORE_TOOL, ToolCallPending
 from retinue.cli.common import keep_logs
 from retinue.cli.main import run
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
@@ -288,7 +288,7 @@ async def agree(request: ApprovalRequest) -> ApprovalDecision:
     return ApprovalDecision(Verdict.ALLOW_ONCE, "this is a test")
 
 
-async def crash(event: CallAhead) -> CallAhead:
+async def crash(event: ToolCallPending) -> ToolCallPending:
     """A plugin that fails with a secret in its hands, at a point where that is only logged."""
     if event.call.name == "session_status":
         raise RuntimeError(f"cannot sign with {os.environ['SLACK_SIGNING_SECRET']}")

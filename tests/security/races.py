@@ -23,11 +23,13 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
 from retinue.memory.notes import Library, NoteFolder
 from retinue.storage.files import Resolver, Root
-from retinue.toolkit import files, lookup, patch
+from retinue.toolkit.files import patch
+from retinue.toolkit.files import read_write as files
+from retinue.toolkit.files import search as lookup
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.exec_tool import open_workdir
 from retinue.toolkit.settings import ToolsSettings
-from retinue.toolkit.shell import opened_folder
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Board
 
@@ -239,7 +241,7 @@ async def remember_leaf(arena: Arena) -> str:
 
 
 async def work_in(arena: Arena) -> str:
-    with opened_folder(arena.context, "memory/folder") as folder:
+    with open_workdir(arena.context, "memory/folder") as folder:
         place, outside = os.fstat(folder), (arena.path / "outside").stat()
         return "OUTSIDE" if os.path.samestat(place, outside) else "inside"
 

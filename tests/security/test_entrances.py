@@ -29,13 +29,13 @@ from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
 from retinue.security.untrusted_text import suspicious
 from retinue.storage.files import Root
-from retinue.toolkit.files import make_tools as file_tools
-from retinue.toolkit.lookup import make_tools as lookup_tools
+from retinue.toolkit.files.read_write import make_tools as file_tools
+from retinue.toolkit.files.search import make_tools as lookup_tools
 from retinue.toolkit.memory import memory_tools
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.settings import FetchSettings, SearchSettings, ToolsSettings
-from retinue.toolkit.web import fetch_tool, search_tool
+from retinue.toolkit.web.tools import fetch_tool, search_tool
 from retinue.tools.tool import Tool, ToolContext
 from tests.security.forgeries import forge, reads_as_marker
 from tests.toolkit.conftest import Board

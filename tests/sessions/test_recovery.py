@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.agent.ledger import Ledger
+from retinue.agent.calls import TranscriptWriter
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId
 from retinue.core.messages import ToolCall, ToolResult, said
@@ -40,7 +40,7 @@ def test_a_turn_whose_calls_all_have_results_needs_nothing(tmp_path: Path) -> No
 async def test_a_call_that_was_begun_and_not_ended_is_told_once(tmp_path: Path) -> None:
     transcript = start(tmp_path)
     merged: dict[int, RunId] = {}
-    ledger: Ledger = TranscriptLedger(transcript, RunId("r1"), Source.CHAT, merged)
+    ledger: TranscriptWriter = TranscriptLedger(transcript, RunId("r1"), Source.CHAT, merged)
     message = said("look and change")
     merged[id(message)] = RunId("r9")
     await ledger.record(message)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
-from retinue.toolkit.consent import Wish, bind, permit
-from retinue.toolkit.launches import CommandEnd, Launch
-from retinue.toolkit.programs import ProgramFolders, locate_programs
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.approval import LaunchRequest, approve_launch, compute_binding
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.environment import ProgramFolders, locate_programs
+from retinue.toolkit.processes.exec_tool import exec_tool
+from retinue.toolkit.processes.launch import CommandEnd, Launch
 from retinue.toolkit.settings import ExecSettings
-from retinue.toolkit.shell import exec_tool
-from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinProfile, Security
-from retinue.tools.commands import Ground, Segment
 from retinue.tools.elevated import Elevation
-from retinue.tools.syntax import Analysed, Joiner, Step
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinSpec, Security
+from retinue.tools.shell.analysis import AnalysedCommand, Joiner, PipelineStep
+from retinue.tools.shell.decision import AllowReason, Segment
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Person, call, failure, text_of
 from tests.toolkit.test_shell import background_id, until
@@ -43,10 +44,10 @@ class Notebook:
     def rules(self, agent: AgentId) -> CommandRules:
         return self.page
 
-    def used(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
+    def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
         self.uses.append((str(pattern), command))
 
-    def remember(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
+    def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
         self.kept.append((tuple(map(str, patterns)), command, by))
         self.page = replace(self.page, patterns=(*self.page.patterns, *patterns))
 
@@ -142,22 +143,24 @@ async def test_the_request_explains_and_is_bound(run: Tool[Any], attended: ToolC
 
 async def test_what_changed_meanwhile_is_not_run(tmp_path: Path) -> None:
     agent = AgentId("main")
-    steps = (Step(Joiner.ALWAYS, (("/bin/true",),)),)
+    steps = (PipelineStep(Joiner.ALWAYS, (("/bin/true",),)),)
     launch = Launch(agent, SessionKey.main(agent), "true", steps, {"HOME": "/"}, 10.0)
     (tmp_path / "other").mkdir()
     here, there = (os.open(path, os.O_RDONLY) for path in (tmp_path, tmp_path / "other"))
     try:
         changed = [
-            bind(replace(launch, text="true "), here),
-            bind(replace(launch, steps=(Step(Joiner.ALWAYS, (("/bin/true", "x"),)),)), here),
-            bind(replace(launch, environment={"HOME": "/", "X": "1"}), here),
-            bind(replace(launch, session=SessionKey.parse("agent:main:other")), here),
-            bind(launch, there),
-            bind(replace(launch, takes_input=True), here),
-            bind(launch, here, {"a.py": "0f"}),
+            compute_binding(replace(launch, text="true "), here),
+            compute_binding(replace(launch, steps=(PipelineStep(Joiner.ALWAYS, (("/bin/true", "x"),)),)), here),
+            compute_binding(replace(launch, environment={"HOME": "/", "X": "1"}), here),
+            compute_binding(replace(launch, session=SessionKey.parse("agent:main:other")), here),
+            compute_binding(launch, there),
+            compute_binding(replace(launch, takes_input=True), here),
+            compute_binding(launch, here, {"a.py": "0f"}),
         ]
-        assert len({bind(launch, here), *changed}) == 8
-        assert bind(replace(launch, environment={"HOME": "/elsewhere"}), here) == bind(launch, here)
+        assert len({compute_binding(launch, here), *changed}) == 8
+        assert compute_binding(replace(launch, environment={"HOME": "/elsewhere"}), here) == compute_binding(
+            launch, here
+        )
     finally:
         os.close(here)
         os.close(there)
@@ -174,10 +177,10 @@ async def test_an_answer_for_another_folder_starts_nothing(
         return ApprovalDecision(Verdict.ALLOW_ALWAYS, "yes", "ada")
 
     draft = Launch(context.agent, context.session, "touch x", (), {"HOME": "/tmp"}, 10.0)
-    wish = Wish(draft, {}, folder, str(context.root.path), ProgramFolders(context.root.path))
+    wish = LaunchRequest(draft, {}, folder, str(context.root.path), ProgramFolders(context.root.path))
     try:
-        with pytest.raises(ToolFailed, match="no longer what was agreed to"):
-            await permit(wish, replace(context, ask=swap), book, new_id)
+        with pytest.raises(ToolFailed, match="changed after it was approved"):
+            await approve_launch(wish, replace(context, ask=swap), book, new_id)
     finally:
         os.close(folder)
         os.close(other)
@@ -191,7 +194,7 @@ async def test_commands_that_were_switched_off_while_a_person_thought_are_not_ru
         book.page = CommandRules(security=Security.DENY)
         return ApprovalDecision(Verdict.ALLOW_ONCE, "yes", "ada")
 
-    assert "switched off" in await failure(run, replace(context, ask=switch_off), command="touch x")
+    assert "disabled in the meantime" in await failure(run, replace(context, ask=switch_off), command="touch x")
     assert list(context.root.path.iterdir()) == []
 
 
@@ -199,17 +202,17 @@ async def test_security_and_ask_hold_for_the_tool(
     run: Tool[Any], attended: ToolContext, person: Person, book: Notebook
 ) -> None:
     book.page = CommandRules(security=Security.DENY)
-    assert "switched off" in await failure(run, attended, command="ls")
+    assert "disabled" in await failure(run, attended, command="ls")
     book.page = CommandRules(ask=AskWhen.OFF)
     assert text_of(await call(run, attended, command="echo yes")) == "yes"
-    assert "nobody is asked" in await failure(run, attended, command="touch x")
-    assert "nobody is asked" in await failure(run, attended, command="echo x", env={"X": "1"})
+    assert "Approval is disabled" in await failure(run, attended, command="touch x")
+    assert "Approval is disabled" in await failure(run, attended, command="echo x", env={"X": "1"})
     book.page = CommandRules(security=Security.FULL, ask=AskWhen.OFF)
     assert text_of(await call(run, attended, command="x=1; echo $x$Y", env={"Y": "2"})) == "12"
     assert person.asked == []
     book.page = CommandRules(ask=AskWhen.ALWAYS)
     await call(run, attended, command="echo yes")
-    assert "every command is asked about" in person.asked[0].detail
+    assert "every command needs approval" in person.asked[0].detail
 
 
 @pytest.mark.parametrize(
@@ -302,7 +305,7 @@ async def test_a_safe_bin_comes_from_a_trusted_folder(
     folder.mkdir()
     (folder / "shout").write_text("#!/bin/sh\nexec tr a-z A-Z\n")
     (folder / "shout").chmod(0o755)
-    book.page = CommandRules(safe_bins=frozenset({"shout"}), safe_bin_profiles={"shout": SafeBinProfile()})
+    book.page = CommandRules(safe_bins=frozenset({"shout"}), safe_bin_profiles={"shout": SafeBinSpec()})
     await failure(make(path_prepend=[str(folder)]), context, command="echo hi | shout")
     book.page = replace(book.page, trusted_dirs=(str(folder),))
     assert text_of(await call(make(), context, command="echo hi | shout")) == "HI"
@@ -311,14 +314,16 @@ async def test_a_safe_bin_comes_from_a_trusted_folder(
 
 def test_programs_are_found_for_the_reason_they_may_run(tmp_path: Path) -> None:
     folders = ProgramFolders(tmp_path / "workspace")
-    assert folders.find("ls", Ground.HARMLESS) in ("/usr/bin/ls", "/bin/ls")
-    assert folders.find("/bin/ls", Ground.HARMLESS) is None
-    assert folders.find("/bin/ls", Ground.PATTERN) == "/bin/ls"
+    assert folders.find("ls", AllowReason.READ_ONLY) in ("/usr/bin/ls", "/bin/ls")
+    assert folders.find("/bin/ls", AllowReason.READ_ONLY) is None
+    assert folders.find("/bin/ls", AllowReason.PATTERN) == "/bin/ls"
     for name in ("missing", "./ls", "bin/ls", "/", "/etc/passwd", "/missing"):
-        assert folders.find(name, Ground.PATTERN) is None, name
-    command = Analysed((Step(Joiner.ALWAYS, (("timeout", "5", "ls"), ("sudo", "missing"))),))
-    grounds = tuple(Segment((argv,), Ground.PATTERN) for argv in command.commands)
-    found = locate_programs(Analysed((Step(Joiner.ALWAYS, (("timeout", "5", "ls"),)),)), grounds[:1], folders)
+        assert folders.find(name, AllowReason.PATTERN) is None, name
+    command = AnalysedCommand((PipelineStep(Joiner.ALWAYS, (("timeout", "5", "ls"), ("sudo", "missing"))),))
+    grounds = tuple(Segment((argv,), AllowReason.PATTERN) for argv in command.commands)
+    found = locate_programs(
+        AnalysedCommand((PipelineStep(Joiner.ALWAYS, (("timeout", "5", "ls"),)),)), grounds[:1], folders
+    )
     assert found is not None
     timeout, five, ls = found.commands[0]
     assert (Path(timeout).name, five, Path(ls).name) == ("timeout", "5", "ls")
@@ -399,7 +404,7 @@ async def test_a_script_that_changes_while_a_person_reads_the_question_does_not_
 
     text = command.format(folder=context.root.path)
     assert "agreed" in text_of(await call(run, replace(context, ask=person.ask), command=text))
-    assert "no longer what was agreed" in await failure(run, replace(context, ask=change), command=text)
+    assert "changed after it was approved" in await failure(run, replace(context, ask=change), command=text)
 
 
 async def test_whoever_could_allow_a_script_for_good_reads_what_that_means(
@@ -407,7 +412,7 @@ async def test_whoever_could_allow_a_script_for_good_reads_what_that_means(
 ) -> None:
     (attended.root.path / "job.py").write_text("print(1)\n")
     await call(run, attended, command="python3 job.py")
-    assert "Always allowing it allows whatever job.py says by then" in person.asked[0].explanation
+    assert "Always allowing it also allows later changes to job.py" in person.asked[0].explanation
     await call(run, attended, command="python3 -c 'print(1)'")
     assert not any("by then" in line for line in person.asked[1].explanation)
 
@@ -433,9 +438,9 @@ async def test_once_text_from_outside_was_read_what_the_rules_allow_is_a_questio
     allow(book, "touch *")
     person = Person()
     tainted = replace(context, tainted=True, ask=person.ask)
-    assert "text from outside" in await failure(run, replace(context, tainted=True), command="touch a")
+    assert "untrusted text" in await failure(run, replace(context, tainted=True), command="touch a")
     await call(run, tainted, command="touch a")
-    assert "text from outside" in person.asked[0].detail
+    assert "untrusted text" in person.asked[0].detail
     assert person.asked[0].remember == (), "one cannot agree to it for good"
     await call(run, tainted, command="ls | wc -l")
     assert len(person.asked) == 1, "what only reads is no question"

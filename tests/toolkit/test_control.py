@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.storage.files import Root
-from retinue.toolkit import files, patch, shell
+from retinue.toolkit.files import patch
+from retinue.toolkit.files import read_write as files
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.processes import exec_tool as shell
 from retinue.toolkit.settings import ApplyPatchSettings, ExecSettings, ToolsSettings
-from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, FixedCommandRules, Security
+from retinue.tools.allowlist import FixedCommandRules
 from retinue.tools.elevated import Elevation
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, FixedCommandRules, Security
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Person, call, failure, text_of
 
@@ -164,7 +167,7 @@ async def test_nor_what_starts_programs_elsewhere_on_the_machine(
     for attempt, arguments in attempts(str(path))[:4]:
         assert "control file" in await failure(tools[attempt], context, **arguments)
     [tool] = shell.make_tools(replace(parts, rulebook=rules("cp **")))
-    assert "decides what may run" in await failure(tool, context, command=f"cp free.txt {path}")
+    assert "is a control file" in await failure(tool, context, command=f"cp free.txt {path}")
     assert not path.parent.exists()
     await call(tools["write"], context, path=name, content="a workspace may be anybody's dot files")
 
@@ -182,7 +185,7 @@ async def test_a_patch_moves_nothing_between_places(
 ) -> None:
     (user / "a").write_text("a\n")
     moved = f"*** Begin Patch\n*** Update File: a\n*** Move to: {tmp_path.resolve()}/b\n@@\n-a\n+b\n*** End Patch"
-    assert "same place" in await failure(tools["apply_patch"], context, input=moved)
+    assert "same folder tree" in await failure(tools["apply_patch"], context, input=moved)
 
 
 def rules(*patterns: str, security: Security = Security.ALLOWLIST, ask: AskWhen = AskWhen.ON_MISS) -> FixedCommandRules:
@@ -211,10 +214,10 @@ async def test_an_allowed_command_that_names_a_control_file_is_asked_about(
     (user / "link").symlink_to("state")
     [tool] = shell.make_tools(replace(parts, rulebook=book))
     text = command.format(user=user)
-    assert "decides what may run" in await failure(tool, context, command=text)
+    assert "is a control file" in await failure(tool, context, command=text)
     assert not list((user / "state").iterdir())
     full = replace(context, elevated=Elevation.FULL, ask=person.ask)
-    assert "nobody is asked" in await failure(tool, full, command=text)
+    assert "Approval is disabled" in await failure(tool, full, command=text)
     assert not person.asked
 
 
@@ -252,7 +255,7 @@ async def test_a_managed_skill_may_be_run_but_not_changed(parts: ToolParts, cont
     [tool] = shell.make_tools(replace(parts, rulebook=book))
     assert "ran" in text_of(await call(tool, context, command=f"python3 {script}"))
     for command in (f"cp free.txt {script}", f"echo evil | tee {script}", f"rm {script}", f"cp {script} free.txt"):
-        assert "decides what may run" in await failure(tool, context, command=command)
+        assert "is a control file" in await failure(tool, context, command=command)
     assert "ran" in script.read_text()
 
 
@@ -289,7 +292,7 @@ async def test_text_from_outside_writes_beyond_the_workspace_only_with_consent(
     tool = tools[name]
     person = Person()
     tainted = replace(context, tainted=True)
-    assert "text from outside" in await failure(tool, tainted, **arguments[name])
+    assert "untrusted text" in await failure(tool, tainted, **arguments[name])
     assert there.read_text() == "one\n"
     await call(tool, replace(tainted, ask=person.ask), **arguments[name])
     assert there.read_text() == "two\n"

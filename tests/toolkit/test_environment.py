@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.errors import ToolFailed
-from retinue.toolkit.environment import PATH, base_environment, check_variables, may_be_set
+from retinue.toolkit.processes.environment import PATH, base_environment, check_variables, is_settable_variable
 
 REFUSED_NAMES = """
 LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT ld_preload DYLD_INSERT_LIBRARIES GCONV_PATH BASH_ENV ENV BASHOPTS BASH_FUNC_ls
@@ -29,14 +29,14 @@ API_KEY OPENAI_API_KEY GH_TOKEN GOOGLE_API_KEY AWS_ACCESS_KEY_ID CI DEBUG LANG N
 
 @pytest.mark.parametrize("name", REFUSED_NAMES.split())
 def test_a_variable_that_changes_what_programs_do_is_refused(name: str) -> None:
-    assert not may_be_set(name)
+    assert not is_settable_variable(name)
     with pytest.raises(ToolFailed, match="may not be set"):
         check_variables({name: "x"})
 
 
 @pytest.mark.parametrize("name", ALLOWED_NAMES.split())
 def test_an_ordinary_variable_may_be_set(name: str) -> None:
-    assert may_be_set(name)
+    assert is_settable_variable(name)
     check_variables({name: "x"})
 
 
@@ -44,7 +44,7 @@ def test_an_ordinary_variable_may_be_set(name: str) -> None:
     ("name", "value"), [("", "x"), ("A=B", "x"), ("1X", "x"), ("X Y", "x"), ("X\n", "x"), ("X", "\0")]
 )
 def test_what_is_no_variable_is_refused(name: str, value: str) -> None:
-    with pytest.raises(ToolFailed, match="cannot be an environment variable"):
+    with pytest.raises(ToolFailed, match="is not a valid environment variable"):
         check_variables({name: value})
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.messages import Image
 from retinue.storage.files import Root
-from retinue.toolkit import files
+from retinue.toolkit.files import read_write as files
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset
@@ -59,7 +59,7 @@ async def test_an_empty_file_says_so(read: Tool[Any], context: ToolContext, work
 async def test_part_of_a_file(read: Tool[Any], context: ToolContext, workspace: Path) -> None:
     (workspace / "a.txt").write_text("".join(f"{n}\n" for n in range(1, 11)))
     got = text_of(await call(read, context, path="a.txt", offset=4, limit=2))
-    assert got == "4\n5\n\n(lines 4-5 of 10; go on with offset=6)"
+    assert got == "4\n5\n\n(lines 4-5 of 10; continue with offset=6)"
     assert text_of(await call(read, context, path="a.txt", offset=9)) == "9\n10\n"
     assert "only 10 lines" in await failure(read, context, path="a.txt", offset=11)
 
@@ -96,7 +96,7 @@ async def test_a_missing_file_names_its_neighbours(read: Tool[Any], context: Too
     (workspace / "notes/Readme.md").touch()
     message = await failure(read, context, path="notes/readme.txt")
     assert message == "'notes/readme.txt' does not exist. Did you mean notes/Readme.md?"
-    assert "Nor does its folder 'nowhere'" in await failure(read, context, path="nowhere/x")
+    assert "Its folder 'nowhere' does not exist either" in await failure(read, context, path="nowhere/x")
 
 
 async def test_a_folder_a_binary_and_a_fifo_are_refused_with_a_hint(
@@ -197,7 +197,7 @@ async def test_a_failing_edit_shows_the_nearest_text(edit: Tool[Any], context: T
         "The text to replace is not in 'a.py'. The nearest text starts at line 1:\n"
         "def greet(name):\n    return f'hello {name}'"
     )
-    assert "comes near" in await failure(edit, context, path="a.py", oldText="%%%%%%", newText="x")
+    assert "no similar text" in await failure(edit, context, path="a.py", oldText="%%%%%%", newText="x")
 
 
 async def test_an_edit_keeps_line_ends_and_byte_order_mark(

@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.core.globs import Glob
-from retinue.toolkit import lookup
+from retinue.toolkit.files import search as lookup
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset
@@ -84,7 +84,7 @@ async def test_grep_shortens_long_lines_and_skips_large_files(
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*x", "(?P<n>a)(?P<n>b)"])
 async def test_a_bad_pattern_is_explained(grep: Tool[Any], context: ToolContext, tree: Path, pattern: str) -> None:
-    assert "not a regular expression" in await failure(grep, context, pattern=pattern)
+    assert "not a valid regular expression" in await failure(grep, context, pattern=pattern)
 
 
 async def test_a_catastrophic_pattern_is_stopped(context: ToolContext, workspace: Path) -> None:
@@ -115,7 +115,7 @@ async def test_find_by_name_and_by_path(tools: Toolset, context: ToolContext, tr
     assert text_of(await call(find, context, pattern="link")) == "link@"
     assert text_of(await call(find, context, pattern="*.rs")) == "No matches."
     few = text_of(await call(find, context, pattern="*", limit=2)).splitlines()
-    assert few == ["README.md", "bin.dat", "(more than 2; narrow it down or raise limit)"]
+    assert few == ["README.md", "bin.dat", "(more than 2; narrow the search or raise limit)"]
 
 
 async def test_ls_marks_folders_and_links(tools: Toolset, context: ToolContext, tree: Path) -> None:

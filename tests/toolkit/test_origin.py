@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.clock import SystemClock
 from retinue.core.trust import Trust
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
-from retinue.toolkit import files, lookup, patch
+from retinue.toolkit.files import patch
+from retinue.toolkit.files import read_write as files
+from retinue.toolkit.files import search as lookup
 from retinue.toolkit.memory import memory_tools
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import ToolContext

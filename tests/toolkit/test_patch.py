@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retinue.toolkit import patch
+from retinue.toolkit.files import patch
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import call, failure, text_of
@@ -132,7 +132,7 @@ async def test_an_ambiguous_hunk_is_refused(apply: Tool[Any], context: ToolConte
         apply, context, input=patch_of("*** Update File: app.py", *hunk)
     )
     missing = patch_of("*** Update File: app.py", "@@ def three():", "-    return 1", "+x")
-    assert "no line `def three():` follows" in await failure(apply, context, input=missing)
+    assert "no line `def three():` after this point" in await failure(apply, context, input=missing)
 
 
 async def test_a_failure_while_writing_takes_everything_back(
@@ -170,9 +170,9 @@ async def test_a_failure_while_writing_takes_everything_back(
         (("*** Delete File: a", "+x"), "nothing may follow"),
         (("*** Delete File: missing",), "'missing' does not exist"),
         (("*** Update File: missing", "@@", "-x", "+y"), "'missing' does not exist"),
-        (("*** Add File: a", "+x"), "exists already"),
-        (("*** Update File: a", "*** Move to: b"), "exists already"),
-        (("*** Delete File: a", "*** Update File: a", "@@", "-a", "+b"), "names 'a' more than once"),
+        (("*** Add File: a", "+x"), "already exists"),
+        (("*** Update File: a", "*** Move to: b"), "already exists"),
+        (("*** Delete File: a", "*** Update File: a", "@@", "-a", "+b"), "contains 'a' more than once"),
         (("*** Add File: ../x", "+x"), "outside the workspace"),
         (("*** Add File: /etc/x", "+x"), "outside the workspace"),
         (("*** Add File: .git/hooks/post-commit", "+x"), "control file"),

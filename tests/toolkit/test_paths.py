@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.errors import OutsideRoot, StorageError, ToolFailed
 from retinue.storage.files import Root
-from retinue.toolkit.paths import is_control_path, locate, locate_readable, locate_writable, told
+from retinue.toolkit.files.paths import (
+    is_control_path,
+    locate_in_workspace,
+    locate_readable,
+    locate_writable,
+    storage_errors_explained,
+)
 from retinue.tools.tool import ToolContext
 
 
@@ -72,7 +78,7 @@ def test_other_files(path: str) -> None:
     ],
 )
 def test_paths_are_made_relative_to_the_workspace(root: Root, path: str, found: str) -> None:
-    assert locate(root, path.format(root=root.path)) == found
+    assert locate_in_workspace(root, path.format(root=root.path)) == found
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_paths_are_made_relative_to_the_workspace(root: Root, path: str, found: 
 )
 def test_paths_outside_are_refused(root: Root, path: str) -> None:
     with pytest.raises(ToolFailed):
-        locate(root, path.format(root=root.path))
+        locate_in_workspace(root, path.format(root=root.path))
 
 
 def test_what_may_be_read_is_looked_for_in_every_folder_given(context: ToolContext, tmp_path: Path) -> None:
@@ -100,8 +106,12 @@ def test_what_may_be_written_is_neither_a_folder_itself_nor_a_control_file(conte
     with Root.open(Path("/")) as machine:
         wider = replace(context, outside=machine)
         assert locate_writable(wider, "/tmp/a.md") == (machine, "tmp/a.md")
-        for path, told in (("/tmp/a.md", "outside"), (".", "itself"), (".git/config", "control file")):
-            with pytest.raises(ToolFailed, match=told):
+        for path, storage_errors_explained in (
+            ("/tmp/a.md", "outside"),
+            (".", "itself"),
+            (".git/config", "control file"),
+        ):
+            with pytest.raises(ToolFailed, match=storage_errors_explained):
                 locate_writable(wider, path, workspace_only=True)
 
 
@@ -119,9 +129,9 @@ def test_closed_places_are_refused_where_they_are_located(tmp_path: Path, contex
 
 
 def test_failures_of_storage_become_words_for_the_model() -> None:
-    with pytest.raises(ToolFailed, match="Only files inside"), told():
+    with pytest.raises(ToolFailed, match="Only files inside"), storage_errors_explained():
         raise OutsideRoot("It leads out.")
-    with pytest.raises(ToolFailed, match="It is full"), told():
+    with pytest.raises(ToolFailed, match="It is full"), storage_errors_explained():
         raise StorageError("It is full.")
-    with told():
+    with storage_errors_explained():
         pass

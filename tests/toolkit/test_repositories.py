@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.exec_tool import exec_tool
 from retinue.toolkit.settings import ExecSettings
-from retinue.toolkit.shell import exec_tool
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import call, failure, text_of
 

@@ -7,24 +7,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.approval import Verdict
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.trust import Trust
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
-from retinue.toolkit.launches import CommandEnd, Outcome
-from retinue.toolkit.process import process_tool
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.exec_tool import exec_tool
+from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome
+from retinue.toolkit.processes.process_tool import process_tool
 from retinue.toolkit.settings import ExecSettings
-from retinue.toolkit.shell import exec_tool
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from tests.toolkit.conftest import Person, SteppedClock, call, failure, text_of
 
@@ -373,9 +373,9 @@ import anyio, os
 from pathlib import Path
 from retinue.core.clock import SystemClock, random_id
 from retinue.core.keys import AgentId, SessionKey
-from retinue.toolkit.launches import Launch
-from retinue.toolkit.running import CommandTable
-from retinue.tools.syntax import Joiner, Step
+from retinue.toolkit.processes.launch import Launch
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.tools.shell.analysis import Joiner, Step
 async def main():
     async with CommandTable(SystemClock(), random_id) as table:
         agent = AgentId("main")
@@ -410,7 +410,7 @@ async def test_a_long_command_goes_on_in_the_background_and_its_end_is_told_once
     (attended.root.path / "go").touch()
     await until(lambda: bool(ends))
     [end] = ends
-    assert (end.id, end.outcome, end.code, end.output) == (identity, Outcome.EXITED, 4, "early\nlate\n")
+    assert (end.id, end.outcome, end.code, end.output) == (identity, CommandOutcome.EXITED, 4, "early\nlate\n")
     assert (end.agent, end.session) == (attended.agent, attended.session)
     polled = await call(manage, attended, action="poll", id=identity)
     assert (text_of(polled), polled.is_error) == ("late\n(exit code 4)", True)
@@ -450,7 +450,7 @@ async def test_input_is_written_and_ended(run: Tool[Any], manage: Tool[Any], att
 
 async def test_input_needs_a_background_command(run: Tool[Any], manage: Tool[Any], attended: ToolContext) -> None:
     identity = background_id(await call(run, attended, command="sleep 1000", yieldMs=0))
-    assert "takes no input" in await failure(manage, attended, action="write", id=identity, data="x")
+    assert "does not accept input" in await failure(manage, attended, action="write", id=identity, data="x")
 
 
 async def test_the_log_comes_in_pages(run: Tool[Any], manage: Tool[Any], attended: ToolContext) -> None:
@@ -513,8 +513,8 @@ async def test_whoever_agrees_reads_that_more_will_be_typed(
     await call(run, attended, command="cat > x", background=True)
     await call(run, attended, command="cat > x")
     typed, closed = person.asked
-    assert "type into it" in typed.detail
-    assert "type into it" not in closed.detail
+    assert "write to its input" in typed.detail
+    assert "write to its input" not in closed.detail
     assert typed.binding != closed.binding
 
 
@@ -523,7 +523,7 @@ async def test_typing_because_of_text_from_outside_is_a_question(
 ) -> None:
     identity = background_id(await call(run, attended, command="cat > x", background=True))
     tainted = replace(context, tainted=True)
-    assert "text from outside" in await failure(manage, tainted, action="write", id=identity, data="id\n")
+    assert "untrusted text" in await failure(manage, tainted, action="write", id=identity, data="id\n")
     await call(manage, replace(attended, tainted=True), action="write", id=identity, data="id\n", eof=True)
     assert "id\\n" in person.asked[-1].detail
     assert "cat > x" in person.asked[-1].detail

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.clock import clock_style
 from retinue.core.messages import Image
-from retinue.toolkit import files, image, lookup, patch, plan, process, shell, status, web
+from retinue.toolkit.files import image, patch
+from retinue.toolkit.files import read_write as files
+from retinue.toolkit.files import search as lookup
+from retinue.toolkit.files.image import MAX_PICTURE_BYTES
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.pictures import MAX_PICTURE_BYTES
-from retinue.toolkit.search import search_tools
+from retinue.toolkit.processes import exec_tool as shell
+from retinue.toolkit.processes import process_tool as process
+from retinue.toolkit.sessions import plan, status
+from retinue.toolkit.tool_search import search_tools
+from retinue.toolkit.web import tools as web
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset
 from tests.core.tokenizer import count_tokens
@@ -156,7 +162,7 @@ async def test_deferred_tools_are_found_by_name_and_words(toolset: Toolset, cont
 async def test_tool_call_does_nothing_by_itself(toolset: Toolset, context: ToolContext) -> None:
     run = toolset["tool_call"]
     for name in ("image", "nothing", "tool_call"):
-        assert f"no tool `{name}` to run like this" in await failure(run, context, name=name)
+        assert f"no deferred tool `{name}`" in await failure(run, context, name=name)
     assert "name: Field required" in await failure(run, context, arguments={})
 
 

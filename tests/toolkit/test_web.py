@@ -9,23 +9,23 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from html import escape
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from retinue.core.trust import Trust
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
 from retinue.security.untrusted_text import TOKEN_REMOVED, WARNING
-from retinue.toolkit import web as web_tools
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.readable import _Reader, parse_page, read_page
 from retinue.toolkit.settings import FetchSettings, SearchProvider, SearchSettings, ToolsSettings
-from retinue.toolkit.web import fetch_tool, search_tool
+from retinue.toolkit.web import tools as web_tools
+from retinue.toolkit.web.page_text import _Reader, parse_page, read_page
+from retinue.toolkit.web.tools import fetch_tool, search_tool
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import SteppedClock, call, failure, text_of
 from tests.webserver import Request, WebServer, web_server
@@ -322,7 +322,7 @@ async def test_an_answer_that_makes_no_sense_is_a_failure(
     context: ToolContext, web: WebServer, clock: SteppedClock, new_id: Callable[[], str], answer: str
 ) -> None:
     web.on("/s/search", answer)
-    assert "could not be understood" in await failure(search_at(web, "searxng", clock, new_id), context, query="x")
+    assert "is not valid" in await failure(search_at(web, "searxng", clock, new_id), context, query="x")
 
 
 async def test_the_key_may_be_kept_elsewhere(
@@ -339,9 +339,7 @@ async def test_a_failing_engine_is_reported(
     context: ToolContext, web: WebServer, clock: SteppedClock, new_id: Callable[[], str]
 ) -> None:
     web.on("/s/search", "no", status=429)
-    assert "searxng answered with status 429" in await failure(
-        search_at(web, "searxng", clock, new_id), context, query="x"
-    )
+    assert "searxng returned status 429" in await failure(search_at(web, "searxng", clock, new_id), context, query="x")
 
 
 @pytest.mark.parametrize(("provider", "key"), [("brave", "apiKey"), ("tavily", "apiKey"), ("searxng", "baseUrl")])
@@ -389,7 +387,7 @@ def test_links_do_not_multiply_the_address_of_a_page() -> None:
 
 def test_a_page_that_wants_all_memory_does_not_get_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", f"import retinue.toolkit.readable as r; r.bound_memory(); bytearray({3 << 30})"],
+        [sys.executable, "-c", f"import retinue.toolkit.web.page_text as r; r.limit_memory(); bytearray({3 << 30})"],
         capture_output=True,
         text=True,
         check=False,

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.tools.allowlist import ArgvPattern, CommandRules
-from retinue.tools.commands import Allow, judge
-from retinue.tools.filenames import FolderListing
-from retinue.tools.syntax import Analysed, Joiner, Place
+from retinue.tools.shell.allowlist import ArgvPattern, CommandRules
+from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, Joiner
+from retinue.tools.shell.decision import Allow, decide_command_line
+from retinue.tools.shell.filename_expansion import OpenFolderListing
 from tests.tools import recorder
 
 HOME = "/home/agent"
@@ -41,7 +41,7 @@ EVERYTHING = CommandRules(patterns=(ArgvPattern.parse("**"),))
 """Every program is on the allowlist, so that only what is read from the text can stop a command."""
 
 Started = tuple[str, ...]
-Read = Callable[[str], Analysed | None]
+Read = Callable[[str], AnalysedCommand | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ def compare(texts: Iterable[str], place: Path, *, read: Read | None = None, batc
     """
     workspace = make_workspace(place)
     generated = 0
-    kept: list[tuple[str, Analysed]] = []
+    kept: list[tuple[str, AnalysedCommand]] = []
     differences: list[Difference] = []
     allowed = 0
     with opened(workspace) as folder, _stubs(place) as stubs:
-        listing = FolderListing(folder)
+        listing = OpenFolderListing(folder)
         for text in texts:
             generated += 1
-            command = read(text) if read is not None else _read(text, Place(HOME, listing))
+            command = read(text) if read is not None else _read(text, CommandLocation(HOME, listing))
             if command is not None:
                 kept.append((text, command))
                 allowed += 1
@@ -93,9 +93,9 @@ def compare(texts: Iterable[str], place: Path, *, read: Read | None = None, batc
     return Comparison(generated, allowed, tuple(differences))
 
 
-def _read(text: str, place: Place) -> Analysed | None:
+def _read(text: str, place: CommandLocation) -> AnalysedCommand | None:
     """What would run unasked; a command of the list of harmless ones is told more than stands in the text."""
-    decision = judge(text, EVERYTHING, place)
+    decision = decide_command_line(text, EVERYTHING, place)
     if not isinstance(decision, Allow) or decision.command is None:
         return None
     return decision.command.with_commands(decision.segments)
@@ -137,7 +137,7 @@ def _stubs(place: Path) -> Iterator[Path]:
     yield folder
 
 
-def _run(kept: Sequence[tuple[str, Analysed]], place: Path, workspace: Path, stubs: Path) -> list[Difference]:
+def _run(kept: Sequence[tuple[str, AnalysedCommand]], place: Path, workspace: Path, stubs: Path) -> list[Difference]:
     if not kept:
         return []
     with tempfile.TemporaryDirectory(dir=place) as exchange:
@@ -176,7 +176,7 @@ def _sandbox(exchange: Path, workspace: Path, stubs: Path) -> list[str]:
     ]
 
 
-def _difference(shell: str, text: str, command: Analysed, started: list[Started]) -> Difference | None:
+def _difference(shell: str, text: str, command: AnalysedCommand, started: list[Started]) -> Difference | None:
     """What was started and not reported, and what our own runner would start and the shell did not."""
     names = [(argv[0].rpartition("/")[2] if not argv[0].startswith("./") else argv[0], *argv[1:]) for argv in started]
     reported = Counter(_bare(argv) for argv in command.commands)
@@ -192,7 +192,7 @@ def _bare(argv: Started) -> Started:
     return (argv[0].rpartition("/")[2], *argv[1:])
 
 
-def _would_start(command: Analysed) -> Iterator[Started]:
+def _would_start(command: AnalysedCommand) -> Iterator[Started]:
     """The programs that run, as far as it is known how each ends: a stub by its name, what is not there by failing."""
     failed = False
     for step in command.steps:

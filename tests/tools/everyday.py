@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from retinue.tools.filenames import FolderListing
-from retinue.tools.syntax import Analysed, Place, analyse
+from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, analyse
+from retinue.tools.shell.filename_expansion import OpenFolderListing
 from tests.tools.dialects import HOME, make_workspace, opened
 
 LIST = Path(__file__).with_name("everyday.txt")
@@ -20,5 +20,5 @@ def read_everyday() -> list[str]:
 def share_analysable(commands: Sequence[str], place: Path) -> float:
     """The share of commands that nobody has to be asked about because of how they are written."""
     with opened(make_workspace(place)) as folder:
-        where = Place(HOME, FolderListing(folder))
-        return sum(isinstance(analyse(text, where), Analysed) for text in commands) / len(commands)
+        where = CommandLocation(HOME, OpenFolderListing(folder))
+        return sum(isinstance(analyse(text, where), AnalysedCommand) for text in commands) / len(commands)

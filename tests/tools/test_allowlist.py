@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from retinue.core.errors import ConfigError
 from retinue.core.keys import AgentId
-from retinue.tools.allowlist import ArgvPattern, CommandRules, FixedCommandRules
+from retinue.tools.allowlist import FixedCommandRules
+from retinue.tools.shell.allowlist import ArgvPattern, CommandRules, FixedCommandRules
 
 argvs = st.lists(st.text("ab*?\\/.- '\"\n\tü", max_size=6), min_size=1, max_size=4).filter(lambda words: words[0] != "")
 
@@ -104,6 +105,6 @@ def test_no_pattern_takes_long() -> None:
 def test_fixed_rules_are_the_same_for_everybody_and_forget() -> None:
     rules, agent = CommandRules(), AgentId("main")
     book = FixedCommandRules(rules)
-    book.used(agent, ArgvPattern.parse("ls"), "ls")
-    book.remember(agent, (ArgvPattern.parse("ls"),), "ls", "me")
+    book.record_use(agent, ArgvPattern.parse("ls"), "ls")
+    book.add_patterns(agent, (ArgvPattern.parse("ls"),), "ls", "me")
     assert book.rules(agent) is rules

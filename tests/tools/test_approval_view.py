@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.tools.approval_store import Approval, ApprovalState
-from retinue.tools.approval_view import answer_lines, approval_json, question_lines, spell_approval, spell_decision
+from retinue.tools.approvals.store import Approval, ApprovalState
+from retinue.tools.approvals.view import answer_lines, approval_json, format_approval, format_decision, question_lines
 
 NOW = datetime(2026, 3, 14, 15, 0, tzinfo=UTC)
 REQUEST = ApprovalRequest(
@@ -65,17 +65,17 @@ def test_always_is_offered_only_where_it_can_be_stored() -> None:
 
 
 def test_a_waiting_question_says_whose_it_is_and_how_long_it_waits() -> None:
-    text = spell_approval(WAITING, NOW)
+    text = format_approval(WAITING, NOW)
     assert text.startswith("7kqm  Run a command on this machine, unconfined\n")
-    assert "  exec, agent main, session agent:main:main\n  Waits for another 29m. Answer with:\n" in text
-    assert "Waits for another moment" in spell_approval(WAITING, WAITING.expires_at)
+    assert "  exec, agent main, session agent:main:main\n  Expires in 29m. Decide with:\n" in text
+    assert "Expires in a moment" in format_approval(WAITING, WAITING.expires_at)
 
 
 @pytest.mark.parametrize(
     ("state", "told"),
     [
         (ApprovalState.ALLOWED_ONCE, "allowed once by anna"),
-        (ApprovalState.ALLOWED_ALWAYS, "allowed for good by anna"),
+        (ApprovalState.ALLOWED_ALWAYS, "allowed permanently by anna"),
         (ApprovalState.DENIED, "denied by anna"),
         (ApprovalState.EXPIRED, "expired by anna"),
         (ApprovalState.WITHDRAWN, "withdrawn (gone)"),
@@ -83,9 +83,9 @@ def test_a_waiting_question_says_whose_it_is_and_how_long_it_waits() -> None:
 )
 def test_an_ended_question_says_how(state: ApprovalState, told: str) -> None:
     ended = replace(WAITING, state=state, decided_at=NOW, decided_by="anna", because="gone")
-    assert spell_approval(ended, NOW).splitlines()[-1] == f"  {told}"
+    assert format_approval(ended, NOW).splitlines()[-1] == f"  {told}"
     assert approval_json(ended)["decidedBy"] == "anna"
 
 
 def test_a_decision_fits_on_a_line() -> None:
-    assert spell_decision(ApprovalDecision(Verdict.DENY, "denied by anna", "anna")) == "Not allowed: denied by anna"
+    assert format_decision(ApprovalDecision(Verdict.DENY, "denied by anna", "anna")) == "Not allowed: denied by anna"

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
 from retinue.core.clock import Clock, SystemClock
@@ -24,8 +25,9 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.testing.clock import FrozenClock
-from retinue.tools.approval_store import CODE_CHARACTERS, CODE_DIGITS, Approval, ApprovalState
-from retinue.tools.approvals import AlreadySettled, ApprovalBroker, Approver, NotAnApprover, UnknownApproval
+from retinue.tools.approvals import ApprovalBroker
+from retinue.tools.approvals.broker import AlreadySettled, ApprovalBroker, Approver, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.store import Approval, ApprovalState, CODE_CHARACTERS, CODE_DIGITS
 
 pytestmark = pytest.mark.anyio
 
@@ -179,7 +181,7 @@ async def test_the_question_here_goes_away_when_somebody_else_answers(stand: Sta
 async def test_the_first_answer_counts_and_the_second_is_told_so(stand: Stand) -> None:
     async def answer(approval: Approval) -> None:
         stand.open().decide(approval.id, Verdict.DENY, OWNER)
-        with pytest.raises(AlreadySettled, match="is denied by anna already; your answer changed nothing"):
+        with pytest.raises(AlreadySettled, match="is already denied by anna; your decision had no effect"):
             stand.open().decide(approval.id, Verdict.ALLOW_ONCE, Approver("bert", owner=True))
 
     assert not (await ask_and(stand, answer)).allowed
@@ -189,7 +191,7 @@ async def test_the_first_answer_counts_and_the_second_is_told_so(stand: Stand) -
 async def test_nobody_here_and_nobody_watching_is_denied_at_once(stand: Stand) -> None:
     decision = await stand.open().ask(REQUEST, nobody_to_ask, HALF_AN_HOUR, stand.show)
     assert (decision.verdict, decision.by) == (Verdict.DENY, "")
-    assert "nobody" in decision.because
+    assert "no person is available" in decision.because
     assert stand.recorded() == [("approval_asked", "agent:main"), ("approval_denied", "nobody")]
 
 
@@ -248,7 +250,7 @@ async def test_time_denies(stand: Stand) -> None:
         stand.clock.advance(HALF_AN_HOUR)
 
     decision = await ask_and(stand, let_time_pass)
-    assert (decision.verdict, decision.because) == (Verdict.DENY, "nobody answered within 30m")
+    assert (decision.verdict, decision.because) == (Verdict.DENY, "no decision within 30m")
     assert stand.recorded()[-1] == ("approval_expired", "nobody")
 
 
@@ -309,10 +311,10 @@ async def test_a_guest_does_not_learn_which_questions_there_are(stand: Stand) ->
 async def test_an_unknown_code_names_those_that_wait(stand: Stand) -> None:
     async def try_it(approval: Approval) -> None:
         book = stand.open()
-        with pytest.raises(UnknownApproval, match=rf"There is no approval '9999'. Waiting: {approval.id} \(Run a com"):
+        with pytest.raises(UnknownApproval, match=rf"There is no approval '9999'. Pending: {approval.id} \(Run a com"):
             book.decide("9999", Verdict.DENY, OWNER)
         book.decide(approval.id, Verdict.DENY, OWNER)
-        with pytest.raises(UnknownApproval, match="Nothing waits"):
+        with pytest.raises(UnknownApproval, match="No approvals are pending"):
             book.decide("9999", Verdict.DENY, OWNER)
 
     await ask_and(stand, try_it)
@@ -335,7 +337,7 @@ async def test_what_cannot_be_remembered_can_only_be_allowed_once(stand: Stand) 
 async def test_an_answer_to_another_binding_is_refused(stand: Stand) -> None:
     async def try_it(approval: Approval) -> None:
         book = stand.open()
-        with pytest.raises(UsageError, match="not what was shown"):
+        with pytest.raises(UsageError, match="has changed since it was shown"):
             book.decide(approval.id, Verdict.ALLOW_ONCE, OWNER, binding="b2")
         book.decide(approval.id, Verdict.ALLOW_ONCE, OWNER, binding="b1")
 
@@ -376,7 +378,7 @@ async def test_nothing_is_allowed_that_cannot_be_written_down(stand: Stand) -> N
 
     decision = await book.ask(REQUEST, here, HALF_AN_HOUR, stand.show)
     assert not decision.allowed
-    assert "could not be kept" in decision.because
+    assert "could not be stored" in decision.because
 
 
 async def test_a_listener_is_told_what_is_asked_and_what_it_came_to(stand: Stand) -> None:
@@ -428,7 +430,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.tools.approvals import ApprovalBook
+from retinue.tools.approvals.broker import ApprovalBook
 
 home = Path(sys.argv[1])
 clock = SystemClock()
@@ -457,7 +459,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.errors import RetinueError
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.tools.approvals import ApprovalBook, Approver
+from retinue.tools.approvals.broker import ApprovalBook, Approver
 
 home, code, name, verdict = Path(sys.argv[1]), *sys.argv[2:5]
 clock = SystemClock()

@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinProfile, Security
-from retinue.tools.commands import MAX_BYTES, Allow, Consult, Deny, Ground, decide, judge, show_exactly
-from retinue.tools.harmless import harden
-from retinue.tools.syntax import Analysed, Joiner, NotAnalysable, Place, Step
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, SafeBinSpec, Security
+from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, Joiner, NotAnalysable, PipelineStep
+from retinue.tools.shell.decision import (
+    MAX_BYTES,
+    Allow,
+    AllowReason,
+    Deny,
+    NeedsApproval,
+    decide_command,
+    decide_command_line,
+)
+from retinue.tools.shell.explanation import show_exactly
+from retinue.tools.shell.read_only_commands import harden
 from tests.stopwatch import at_most
 
 DEFAULT = CommandRules()
@@ -44,8 +53,8 @@ CONSULTED = [
 
 @pytest.mark.parametrize("text", CONSULTED)
 def test_a_command_not_known_to_be_harmless_is_asked_about(text: str) -> None:
-    decision = judge(text)
-    assert isinstance(decision, Consult)
+    decision = decide_command_line(text)
+    assert isinstance(decision, NeedsApproval)
     assert decision.because
 
 
@@ -64,13 +73,13 @@ ALLOWED = [
 
 @pytest.mark.parametrize("text", ALLOWED)
 def test_harmless_commands_are_allowed(text: str) -> None:
-    decision = judge(text)
+    decision = decide_command_line(text)
     assert isinstance(decision, Allow), decision
     assert decision.because
 
 
 def test_git_is_told_to_start_no_other_program() -> None:
-    decision = judge("git log -p; timeout 5 git status")
+    decision = decide_command_line("git log -p; timeout 5 git status")
     assert isinstance(decision, Allow)
     assert decision.command is not None
     assert decision.segments == (("git", "log", "-p"), ("timeout", "5", "git", "status"))
@@ -88,7 +97,7 @@ def test_git_is_told_to_start_no_other_program() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n", "ls\0", "x" * (MAX_BYTES + 1), "ls \ud800", "ü" * MAX_BYTES])
 def test_what_cannot_run_is_denied(text: str) -> None:
-    decision = judge(text, CommandRules(security=Security.FULL, ask=AskWhen.OFF))
+    decision = decide_command_line(text, CommandRules(security=Security.FULL, ask=AskWhen.OFF))
     assert isinstance(decision, Deny)
     assert decision.because.endswith(".")
 
@@ -105,28 +114,32 @@ def test_what_cannot_run_is_denied(text: str) -> None:
 )
 def test_no_script_makes_judging_it_long(script: str) -> None:
     with at_most(60):
-        assert isinstance(judge(f"sed '{script}' f", allowing("sed **")), Consult)
+        assert isinstance(decide_command_line(f"sed '{script}' f", allowing("sed **")), NeedsApproval)
 
 
 def test_huge_commands_are_refused_without_being_read() -> None:
     began = time.process_time()
     for text in ("x" * 2**20, "ls " + "x " * 100_000, "'" * 2**20, "echo " + "\\" * 2**20):
-        decision = judge(text)
+        decision = decide_command_line(text)
         assert isinstance(decision, Deny)
         assert "script file" in decision.because
     assert time.process_time() - began < 1
 
 
 def test_a_long_command_is_asked_about() -> None:
-    assert isinstance(judge("echo" + " x" * 40_000), Consult)
-    assert isinstance(judge("echo" + " x" * 4_000), Consult)
+    assert isinstance(decide_command_line("echo" + " x" * 40_000), NeedsApproval)
+    assert isinstance(decide_command_line("echo" + " x" * 4_000), NeedsApproval)
 
 
 def test_what_is_on_the_allowlist_runs_unasked() -> None:
     rules = allowing("git diff *", "make test", "/opt/tools/*")
-    decision = judge("git diff x && make test | /opt/tools/show", rules)
+    decision = decide_command_line("git diff x && make test | /opt/tools/show", rules)
     assert isinstance(decision, Allow)
-    assert [segment.ground for segment in decision.grounds] == [Ground.HARMLESS, Ground.PATTERN, Ground.PATTERN]
+    assert [segment.ground for segment in decision.grounds] == [
+        AllowReason.READ_ONLY,
+        AllowReason.PATTERN,
+        AllowReason.PATTERN,
+    ]
     assert [str(segment.pattern) for segment in decision.grounds[1:]] == ["make test", "/opt/tools/*"]
     assert "as `make test`" in decision.because
 
@@ -140,7 +153,7 @@ def test_what_is_on_the_allowlist_runs_unasked() -> None:
     ],
 )
 def test_a_pattern_allows_nothing_else(text: str) -> None:
-    assert isinstance(judge(text, allowing("git push *")), Consult)
+    assert isinstance(decide_command_line(text, allowing("git push *")), NeedsApproval)
 
 
 INTERPRETED = [
@@ -203,20 +216,20 @@ SHELL_ONLY = ["cd x", "eval ls", "exec ls", ". x", "source x", "command ls", "bu
 
 @pytest.mark.parametrize("text", [*INTERPRETED, *WRAPPED, *SHELL_ONLY])
 def test_what_runs_other_code_is_asked_about_whatever_the_allowlist_says(text: str) -> None:
-    decision = judge(text, allowing("**"))
-    assert isinstance(decision, Consult), decision
+    decision = decide_command_line(text, allowing("**"))
+    assert isinstance(decision, NeedsApproval), decision
     assert decision.remember == ()
-    assert isinstance(judge(text, allowing("**", ask=AskWhen.OFF)), Deny)
+    assert isinstance(decide_command_line(text, allowing("**", ask=AskWhen.OFF)), Deny)
 
 
 @pytest.mark.parametrize("text", INTERPRETED)
 def test_inline_code_may_be_allowed_by_pattern_where_the_owner_says_so(text: str) -> None:
-    assert isinstance(judge(text, allowing("**", strict_inline_eval=False)), Allow)
+    assert isinstance(decide_command_line(text, allowing("**", strict_inline_eval=False)), Allow)
 
 
 @pytest.mark.parametrize("text", [*WRAPPED, *SHELL_ONLY])
 def test_wrappers_are_not_inline_code(text: str) -> None:
-    assert isinstance(judge(text, allowing("**", strict_inline_eval=False)), Consult)
+    assert isinstance(decide_command_line(text, allowing("**", strict_inline_eval=False)), NeedsApproval)
 
 
 @pytest.mark.parametrize(
@@ -239,35 +252,35 @@ def test_wrappers_are_not_inline_code(text: str) -> None:
     ],
 )
 def test_ordinary_programs_are_for_the_allowlist(text: str) -> None:
-    assert isinstance(judge(text, allowing("**")), Allow)
+    assert isinstance(decide_command_line(text, allowing("**")), Allow)
 
 
 def test_a_wrapper_is_allowed_by_what_it_runs() -> None:
     rules = allowing("make *")
-    assert isinstance(judge("timeout 60 nice make test", rules), Allow)
-    assert isinstance(judge("timeout 60 make -B", rules), Consult)
-    assert isinstance(judge("timeout 60 rm x", allowing("timeout **")), Consult)
-    assert isinstance(judge("timeout 60 rm x", allowing("timeout 60 rm *")), Consult)
-    assert isinstance(judge("timeout 60 rm x", allowing("timeout 60 rm x")), Allow)
+    assert isinstance(decide_command_line("timeout 60 nice make test", rules), Allow)
+    assert isinstance(decide_command_line("timeout 60 make -B", rules), NeedsApproval)
+    assert isinstance(decide_command_line("timeout 60 rm x", allowing("timeout **")), NeedsApproval)
+    assert isinstance(decide_command_line("timeout 60 rm x", allowing("timeout 60 rm *")), NeedsApproval)
+    assert isinstance(decide_command_line("timeout 60 rm x", allowing("timeout 60 rm x")), Allow)
 
 
 def test_always_stores_exactly_what_ran() -> None:
-    decision = judge("ls && grep 'a*' x && timeout 9 make && grep 'a*' x")
-    assert isinstance(decision, Consult)
+    decision = decide_command_line("ls && grep 'a*' x && timeout 9 make && grep 'a*' x")
+    assert isinstance(decision, NeedsApproval)
     assert decision.remember == (
         ArgvPattern(("grep", "a\\*", "x")),
         ArgvPattern(("timeout", "9", "make")),
     )
     again = CommandRules(patterns=decision.remember)
-    assert isinstance(judge("grep 'a*' x", again), Allow)
+    assert isinstance(decide_command_line("grep 'a*' x", again), Allow)
     for other in ("grep ab x", "grep 'a*' y", "grep 'a*' x y", "make", "timeout 99 make", "grep 'a*'"):
-        assert isinstance(judge(other, again), Consult), other
+        assert isinstance(decide_command_line(other, again), NeedsApproval), other
 
 
 @pytest.mark.parametrize("text", ["make > x", "make; python3 -c x", "./run.sh", "../run.sh", "a/b", "sudo make; make"])
 def test_what_cannot_be_pinned_down_is_never_stored(text: str) -> None:
-    decision = judge(text)
-    assert isinstance(decision, Consult)
+    decision = decide_command_line(text)
+    assert isinstance(decision, NeedsApproval)
     assert decision.remember == ()
 
 
@@ -276,39 +289,39 @@ def test_security_and_ask_decide_together() -> None:
     expected: dict[tuple[Security, AskWhen], tuple[type, type, type, type]] = {
         (Security.DENY, AskWhen.ON_MISS): (Deny, Deny, Deny, Deny),
         (Security.ALLOWLIST, AskWhen.OFF): (Allow, Deny, Deny, Deny),
-        (Security.ALLOWLIST, AskWhen.ON_MISS): (Allow, Consult, Consult, Consult),
-        (Security.ALLOWLIST, AskWhen.ALWAYS): (Consult, Consult, Consult, Consult),
+        (Security.ALLOWLIST, AskWhen.ON_MISS): (Allow, NeedsApproval, NeedsApproval, NeedsApproval),
+        (Security.ALLOWLIST, AskWhen.ALWAYS): (NeedsApproval, NeedsApproval, NeedsApproval, NeedsApproval),
         (Security.FULL, AskWhen.OFF): (Allow, Allow, Allow, Allow),
-        (Security.FULL, AskWhen.ON_MISS): (Allow, Allow, Allow, Consult),
-        (Security.FULL, AskWhen.ALWAYS): (Consult, Consult, Consult, Consult),
+        (Security.FULL, AskWhen.ON_MISS): (Allow, Allow, Allow, NeedsApproval),
+        (Security.FULL, AskWhen.ALWAYS): (NeedsApproval, NeedsApproval, NeedsApproval, NeedsApproval),
     }
     for (security, ask), kinds in expected.items():
         rules = CommandRules(security=security, ask=ask)
-        found = tuple(type(judge(text, rules)) for text in (hit, miss, unreadable, inline))
+        found = tuple(type(decide_command_line(text, rules)) for text in (hit, miss, unreadable, inline))
         assert found == kinds, (security, ask)
 
 
 def test_a_command_that_only_a_shell_can_read_has_no_argv() -> None:
-    decision = judge("rm $x", CommandRules(security=Security.FULL))
+    decision = decide_command_line("rm $x", CommandRules(security=Security.FULL))
     assert isinstance(decision, Allow)
     assert (decision.command, decision.segments) == (None, ())
 
 
 def test_asking_always_tells_whether_the_rules_would_allow_it() -> None:
     rules = CommandRules(ask=AskWhen.ALWAYS)
-    listed, not_listed = judge("ls", rules), judge("rm x", rules)
-    assert isinstance(listed, Consult)
+    listed, not_listed = decide_command_line("ls", rules), decide_command_line("rm x", rules)
+    assert isinstance(listed, NeedsApproval)
     assert (listed.listed, listed.remember) == (True, ())
-    assert isinstance(not_listed, Consult)
+    assert isinstance(not_listed, NeedsApproval)
     assert not not_listed.listed
 
 
 def test_programs_of_skills_are_allowed_where_configured() -> None:
     rules = CommandRules(skill_bins=frozenset({"weather", "python3"}))
-    assert isinstance(judge("weather berlin --days=3", rules), Allow)
-    assert isinstance(judge("python3 x.py", rules), Allow)
+    assert isinstance(decide_command_line("weather berlin --days=3", rules), Allow)
+    assert isinstance(decide_command_line("python3 x.py", rules), Allow)
     for text in ("./weather x", "/tmp/weather x", "python3 -c x", "weather x; id", "weather $(id)"):
-        assert isinstance(judge(text, rules), Consult), text
+        assert isinstance(decide_command_line(text, rules), NeedsApproval), text
 
 
 @pytest.mark.parametrize(
@@ -322,19 +335,19 @@ def test_programs_of_skills_are_allowed_where_configured() -> None:
 )
 def test_a_safe_bin_reads_standard_input_only(text: str) -> None:
     rules = CommandRules(safe_bins=DEFAULT.safe_bins | {"grep", "jq"})
-    assert isinstance(judge(text, rules), Consult)
+    assert isinstance(decide_command_line(text, rules), NeedsApproval)
 
 
 def test_safe_bins_are_those_that_are_configured() -> None:
-    assert isinstance(judge("head -n 1", DEFAULT), Allow)
-    assert isinstance(judge("head -n 1", CommandRules(safe_bins=frozenset())), Consult)
+    assert isinstance(decide_command_line("head -n 1", DEFAULT), Allow)
+    assert isinstance(decide_command_line("head -n 1", CommandRules(safe_bins=frozenset())), NeedsApproval)
 
 
 def test_a_profile_says_how_a_safe_bin_may_be_called() -> None:
-    profile = SafeBinProfile(1, 2, frozenset({"-i"}), frozenset({"-m", "--max"}), frozenset({"-r"}))
+    profile = SafeBinSpec(1, 2, frozenset({"-i"}), frozenset({"-m", "--max"}), frozenset({"-r"}))
     rules = CommandRules(safe_bins=frozenset({"grep"}), safe_bin_profiles={"grep": profile})
     for text in ("grep x", "grep -i x y", "grep -m 3 x", "grep --max=3 x", "grep --max 3 x"):
-        assert isinstance(judge(text, rules), Allow), text
+        assert isinstance(decide_command_line(text, rules), Allow), text
     for text in (
         "grep",
         "grep x y z",
@@ -345,31 +358,33 @@ def test_a_profile_says_how_a_safe_bin_may_be_called() -> None:
         "grep x ..",
         "grep -v x",
     ):
-        assert isinstance(judge(text, rules), Consult), text
+        assert isinstance(decide_command_line(text, rules), NeedsApproval), text
 
 
 def test_a_profile_narrows_or_widens_a_known_safe_bin() -> None:
-    profile = SafeBinProfile(allowed_flags=frozenset({"-z"}), denied_flags=frozenset({"-c", "--bytes"}))
+    profile = SafeBinSpec(allowed_flags=frozenset({"-z"}), denied_flags=frozenset({"-c", "--bytes"}))
     rules = CommandRules(safe_bin_profiles={"head": profile})
-    assert isinstance(judge("head -z -n 5", rules), Allow)
+    assert isinstance(decide_command_line("head -z -n 5", rules), Allow)
     for text in ("head -c 5", "head -c5", "head --bytes=5", "head x"):
-        assert isinstance(judge(text, rules), Consult), text
+        assert isinstance(decide_command_line(text, rules), NeedsApproval), text
 
 
 def test_a_safe_bin_that_runs_code_is_no_filter() -> None:
-    profile = SafeBinProfile(max_positional=3)
+    profile = SafeBinSpec(max_positional=3)
     rules = CommandRules(safe_bins=frozenset({"awk"}), safe_bin_profiles={"awk": profile})
-    assert isinstance(judge("awk x", rules), Consult)
+    assert isinstance(decide_command_line("awk x", rules), NeedsApproval)
 
 
 def test_a_reading_can_be_decided_on_without_the_text() -> None:
-    assert isinstance(decide(Analysed((Step(Joiner.ALWAYS, (("rm", "x"),)),)), DEFAULT), Consult)
-    assert isinstance(decide(NotAnalysable("x"), DEFAULT), Consult)
+    assert isinstance(
+        decide_command(AnalysedCommand((PipelineStep(Joiner.ALWAYS, (("rm", "x"),)),)), DEFAULT), NeedsApproval
+    )
+    assert isinstance(decide_command(NotAnalysable("x"), DEFAULT), NeedsApproval)
 
 
 def test_wildcards_need_a_folder_to_look_into(tmp_path: Path) -> None:
-    decision = judge("ls *", DEFAULT, Place("/home/x"))
-    assert isinstance(decision, Consult)
+    decision = decide_command_line("ls *", DEFAULT, CommandLocation("/home/x"))
+    assert isinstance(decision, NeedsApproval)
     assert "folder" in decision.because
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.syntax import Analysed, Joiner, Place, Step, analyse
+from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, Joiner, PipelineStep, analyse
 from tests.tools.dialects import HOME, available, compare
 from tests.tools.everyday import read_everyday, share_analysable
 from tests.tools.generator import generate
@@ -49,8 +49,8 @@ def test_everyday_commands_are_read_as_shells_read_them(tmp_path: Path) -> None:
 def test_the_comparison_sees_what_a_careless_reading_misses(
     tmp_path: Path, text: str, started: tuple[str, ...]
 ) -> None:
-    def careless(line: str) -> Analysed:
-        return Analysed((Step(Joiner.ALWAYS, (tuple(shlex.split(line)),)),))
+    def careless(line: str) -> AnalysedCommand:
+        return AnalysedCommand((PipelineStep(Joiner.ALWAYS, (tuple(shlex.split(line)),)),))
 
     found = compare([text], tmp_path, read=careless)
     assert {difference.shell for difference in found.differences} == {"bash", "dash"}
@@ -65,4 +65,4 @@ def test_most_everyday_commands_need_no_shell(tmp_path: Path) -> None:
 
 def test_the_generator_is_repeatable() -> None:
     assert list(generate(50, "x")) == list(generate(50, "x"))
-    assert any(isinstance(analyse(text, Place(HOME)), Analysed) for text in generate(50, "x"))
+    assert any(isinstance(analyse(text, CommandLocation(HOME)), AnalysedCommand) for text in generate(50, "x"))

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.tools.allowlist import AskWhen, CommandRules, Security
-from retinue.tools.elevated import Elevation, Gate, Sender, grant, lift_rules, refuse_elevation
+from retinue.tools.elevated import (
+    Elevation,
+    ElevationRule,
+    MessageSender,
+    elevate_rules,
+    elevation_objection,
+    grant_elevation,
+)
+from retinue.tools.shell.allowlist import AskWhen, CommandRules, Security
 
-OWNER = Sender(None, "terminal", owner=True)
-ANNA = Sender("42", "telegram")
+OWNER = MessageSender(None, "terminal", owner=True)
+ANNA = MessageSender("42", "telegram")
 
 
 def test_the_owner_may_unless_it_is_switched_off() -> None:
-    assert refuse_elevation(OWNER, [Gate("tools.elevated")]) is None
-    assert refuse_elevation(OWNER, [Gate("tools.elevated", enabled=False)]) == "`tools.elevated.enabled` is false"
-    gates = [Gate("tools.elevated"), Gate("agent", enabled=False)]
-    assert refuse_elevation(OWNER, gates) == "`agent.enabled` is false"
+    assert elevation_objection(OWNER, [ElevationRule("tools.elevated")]) is None
+    assert (
+        elevation_objection(OWNER, [ElevationRule("tools.elevated", enabled=False)])
+        == "`tools.elevated.enabled` is false"
+    )
+    gates = [ElevationRule("tools.elevated"), ElevationRule("agent", enabled=False)]
+    assert elevation_objection(OWNER, gates) == "`agent.enabled` is false"
 
 
 @pytest.mark.parametrize(
@@ -33,27 +43,33 @@ def test_the_owner_may_unless_it_is_switched_off() -> None:
     ],
 )
 def test_others_must_be_listed_for_their_channel(allow_from: dict[str, tuple[str, ...]], allowed: bool) -> None:
-    assert (refuse_elevation(ANNA, [Gate("tools.elevated", allow_from=allow_from)]) is None) is allowed
+    assert (elevation_objection(ANNA, [ElevationRule("tools.elevated", allow_from=allow_from)]) is None) is allowed
 
 
 def test_nobody_known_is_nobody_listed() -> None:
-    assert refuse_elevation(Sender(None, "telegram"), [Gate("g", allow_from={"telegram": ("*",)})]) is not None
+    assert (
+        elevation_objection(MessageSender(None, "telegram"), [ElevationRule("g", allow_from={"telegram": ("*",)})])
+        is not None
+    )
 
 
 def test_an_agent_can_only_let_fewer() -> None:
-    shared = Gate("tools.elevated", allow_from={"telegram": ("42",)})
-    assert refuse_elevation(ANNA, [shared, Gate("agent", allow_from=None)]) is None
-    assert refuse_elevation(ANNA, [shared, Gate("agent", allow_from={"telegram": ("7",)})]) is not None
+    shared = ElevationRule("tools.elevated", allow_from={"telegram": ("42",)})
+    assert elevation_objection(ANNA, [shared, ElevationRule("agent", allow_from=None)]) is None
+    assert elevation_objection(ANNA, [shared, ElevationRule("agent", allow_from={"telegram": ("7",)})]) is not None
     assert (
-        refuse_elevation(Sender("7", "telegram"), [shared, Gate("agent", allow_from={"telegram": ("7",)})]) is not None
+        elevation_objection(
+            MessageSender("7", "telegram"), [shared, ElevationRule("agent", allow_from={"telegram": ("7",)})]
+        )
+        is not None
     )
 
 
 def test_what_holds_depends_on_who_writes() -> None:
-    gates = [Gate("tools.elevated", allow_from={"telegram": ("42",)})]
-    assert grant(Elevation.FULL, ANNA, gates) is Elevation.FULL
-    assert grant(Elevation.FULL, Sender("43", "telegram"), gates) is Elevation.OFF
-    assert grant(Elevation.OFF, OWNER, gates) is Elevation.OFF
+    gates = [ElevationRule("tools.elevated", allow_from={"telegram": ("42",)})]
+    assert grant_elevation(Elevation.FULL, ANNA, gates) is Elevation.FULL
+    assert grant_elevation(Elevation.FULL, MessageSender("43", "telegram"), gates) is Elevation.OFF
+    assert grant_elevation(Elevation.OFF, OWNER, gates) is Elevation.OFF
 
 
 @pytest.mark.parametrize(
@@ -67,5 +83,5 @@ def test_what_holds_depends_on_who_writes() -> None:
     ],
 )
 def test_the_rules_for_commands(level: Elevation, security: Security, lifted: tuple[Security, AskWhen]) -> None:
-    rules = lift_rules(CommandRules(security=security), level)
+    rules = elevate_rules(CommandRules(security=security), level)
     assert (rules.security, rules.ask) == lifted

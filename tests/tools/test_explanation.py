@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.tools.commands import show_exactly
-from retinue.tools.explanation import MOST_FILES, explain
-from retinue.tools.syntax import analyse
+from retinue.tools.shell.analysis import analyse
+from retinue.tools.shell.explanation import MAX_FILES, explain_command
 from tests.stopwatch import at_most
 
 
 def lines(text: str) -> list[str]:
-    return list(explain(analyse(text), text, show_exactly))
+    return list(explain_command(analyse(text), text))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_a_command_is_explained(text: str, expected: list[str]) -> None:
 
 def test_long_lists_are_cut_and_hidden_characters_shown() -> None:
     names = " ".join(f"f{number}" for number in range(20))
-    assert lines(f"rm {names}")[1].endswith(f" and {20 - MOST_FILES} more")
+    assert lines(f"rm {names}")[1].endswith(f" and {20 - MAX_FILES} more")
     text = "curl http://x/\u200b$y"
     assert "http://x/⟨U+200B⟩$y" in lines(text)[1]
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from retinue.tools.elevated import Elevation
-from retinue.tools.names import GROUPS, PROFILES, canonical, expand, read_names
-from retinue.tools.policy import OWNER_TOOLS, Caller, Decision, Effect, Layer, Layers, Scope, decide
+from retinue.tools.policy import OWNER_TOOLS, Caller, Effect, Layer, Layers, Scope, ToolDecision, decide_tool
+from retinue.tools.tool_names import GROUPS, PROFILES, canonical_name, expand_names, parse_tool_names
 
 OWNER, GUEST = Caller(owner=True), Caller(owner=False)
 
 
-def judge(tool: str, *scopes: Scope, caller: Caller | None = None) -> Decision:
-    return decide(tool, Layers(general=scopes, caller=caller))
+def judge(tool: str, *scopes: Scope, caller: Caller | None = None) -> ToolDecision:
+    return decide_tool(tool, Layers(general=scopes, caller=caller))
 
 
 def test_names_expand_to_patterns() -> None:
-    assert expand(["group:runtime", " FILE_READ", "memory_*", "exec"]) == ("exec", "process", "read", "memory_*")
-    assert canonical(" Bash ") == "exec"
+    assert expand_names(["group:runtime", " FILE_READ", "memory_*", "exec"]) == ("exec", "process", "read", "memory_*")
+    assert canonical_name(" Bash ") == "exec"
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_names_expand_to_patterns() -> None:
     ],
 )
 def test_a_list_stands_for_tools(names: tuple[str, ...], tool: str, found: bool) -> None:
-    assert (tool in read_names(names)) is found
+    assert (tool in parse_tool_names(names)) is found
 
 
 def test_every_layer_is_told_in_order() -> None:
-    decision = decide("read", Layers())
+    decision = decide_tool("read", Layers())
     assert [finding.layer for finding in decision.findings] == list(Layer)
     assert decision.effect is Effect.ALLOW
     assert all(finding.because for finding in decision.findings)
@@ -52,9 +52,9 @@ def test_every_layer_is_told_in_order() -> None:
 @pytest.mark.parametrize(
     ("scope", "tool", "layer", "because"),
     [
-        (Scope("tools", "minimal"), "exec", Layer.PROFILE, "the profile `minimal` of `tools` does not have it"),
-        (Scope("tools", "full", allow=("read",)), "exec", Layer.ALLOW, "`tools.allow` does not name it"),
-        (Scope("tools", "full", deny=("group:runtime",)), "exec", Layer.DENY, "`tools.deny` names it"),
+        (Scope("tools", "minimal"), "exec", Layer.PROFILE, "the profile `minimal` of `tools` does not include it"),
+        (Scope("tools", "full", allow=("read",)), "exec", Layer.ALLOW, "`tools.allow` does not include it"),
+        (Scope("tools", "full", deny=("group:runtime",)), "exec", Layer.DENY, "`tools.deny` includes it"),
         (Scope("tools", "full", deny=("exec",), why="it is off"), "exec", Layer.DENY, "it is off"),
         (Scope("tools", "minimal", deny=("*",)), "exec", Layer.PROFILE, "the profile `minimal` of `tools`"),
     ],
@@ -106,8 +106,8 @@ def test_a_later_profile_takes_the_place_of_the_earlier_with_what_was_added_to_i
 def test_every_list_of_allowed_tools_must_name_it() -> None:
     scopes = (Scope("tools", allow=("group:fs", "exec")), Scope("agent", allow=("read", "message")))
     assert not judge("read", *scopes).denied
-    assert judge("exec", *scopes).because == "`agent.allow` does not name it"
-    assert judge("message", *scopes).because == "`tools.allow` does not name it"
+    assert judge("exec", *scopes).because == "`agent.allow` does not include it"
+    assert judge("message", *scopes).because == "`tools.allow` does not include it"
 
 
 def test_who_may_write_may_patch() -> None:
@@ -127,22 +127,22 @@ def test_some_tools_are_for_the_owner_only(tool: str) -> None:
     assert not judge(tool).denied
     assert not judge(tool, caller=OWNER).denied
     refused = judge(tool, caller=GUEST)
-    assert (refused.layer, refused.because) == (Layer.OWNER, "it is only for the owner of this assistant")
+    assert (refused.layer, refused.because) == (Layer.OWNER, "it is reserved for the owner of this assistant")
 
 
 def test_a_tool_can_say_that_it_is_for_the_owner_only() -> None:
-    assert decide("mine", Layers(caller=GUEST), owner_only=True).denied
-    assert not decide("mine", Layers(caller=GUEST)).denied
-    assert not decide("mine", Layers(caller=OWNER), owner_only=True).denied
+    assert decide_tool("mine", Layers(caller=GUEST), owner_only=True).denied
+    assert not decide_tool("mine", Layers(caller=GUEST)).denied
+    assert not decide_tool("mine", Layers(caller=OWNER), owner_only=True).denied
 
 
 def test_a_provider_has_lists_and_a_profile_of_its_own() -> None:
-    def ask(tool: str, *scopes: Scope) -> Decision:
-        return decide(tool, Layers(provider=scopes))
+    def ask(tool: str, *scopes: Scope) -> ToolDecision:
+        return decide_tool(tool, Layers(provider=scopes))
 
     assert ask("exec", Scope("p", deny=("exec",))).layer is Layer.PROVIDER
-    assert ask("exec", Scope("p", allow=("read",))).because == "`p.allow` does not name it"
-    assert ask("exec", Scope("p", "minimal")).because == "the profile `minimal` of `p` does not have it"
+    assert ask("exec", Scope("p", allow=("read",))).because == "`p.allow` does not include it"
+    assert ask("exec", Scope("p", "minimal")).because == "the profile `minimal` of `p` does not include it"
     assert not ask("exec", Scope("p", "minimal", also_allow=("exec",))).denied
     assert not ask("exec", Scope("p", "minimal"), Scope("p/m", "coding")).denied
     assert ask("exec", Scope("p", deny=("exec",)), Scope("p/m", "full")).denied
@@ -155,17 +155,17 @@ def test_a_provider_has_lists_and_a_profile_of_its_own() -> None:
         (None, Effect.ALLOW, "when it is called"),
         (Elevation.OFF, Effect.ALLOW, "off"),
         (Elevation.ON, Effect.ALLOW, "outside"),
-        (Elevation.ASK, Effect.ASK, "agreed"),
-        (Elevation.FULL, Effect.ALLOW, "nobody is asked"),
+        (Elevation.ASK, Effect.ASK, "after approval"),
+        (Elevation.FULL, Effect.ALLOW, "without approval"),
     ],
 )
 def test_elevated_mode_concerns_commands(level: Elevation | None, effect: Effect, word: str) -> None:
     layers = Layers(caller=None if level is None else Caller(owner=True, elevated=level))
-    decision = decide("exec", layers)
+    decision = decide_tool("exec", layers)
     elevated = decision.findings[5]
     assert (elevated.layer, decision.effect) == (Layer.ELEVATED, effect)
     assert word in elevated.because
-    assert decide("read", layers).effect is Effect.ALLOW
+    assert decide_tool("read", layers).effect is Effect.ALLOW
 
 
 def test_elevated_mode_gives_nothing_that_another_layer_took() -> None:
@@ -175,7 +175,7 @@ def test_elevated_mode_gives_nothing_that_another_layer_took() -> None:
         Layers(provider=(Scope("tools.byProvider.x", deny=("exec",)),), caller=caller),
         Layers(sandbox=(Scope("tools.sandbox.tools", deny=("exec",)),), caller=caller),
     ):
-        assert decide("exec", layers).denied
+        assert decide_tool("exec", layers).denied
 
 
 def test_asking_is_stricter_than_allowing_and_milder_than_denying() -> None:
@@ -187,13 +187,13 @@ def test_asking_is_stricter_than_allowing_and_milder_than_denying() -> None:
 def test_a_sandbox_and_a_sub_agent_both_count() -> None:
     sandbox = (Scope("tools.sandbox.tools", "sandboxed"),)
     subagent = (Scope("tools.subagents.tools", deny=("sessions_spawn",)),)
-    assert decide("web_fetch", Layers(sandbox=sandbox)).layer is Layer.CONFINEMENT
-    assert not decide("web_fetch", Layers(subagent=subagent)).denied
-    assert decide("sessions_spawn", Layers(subagent=subagent)).denied
-    assert decide("sessions_spawn", Layers(sandbox=sandbox, subagent=subagent)).denied
-    assert not decide("exec", Layers(sandbox=sandbox, subagent=subagent)).denied
-    assert not decide("exec", Layers(sandbox=sandbox, subagent=(Scope("s", also_allow=("web_fetch",)),))).denied
-    assert decide("web_fetch", Layers(sandbox=sandbox, subagent=(Scope("s", also_allow=("web_fetch",)),))).denied
+    assert decide_tool("web_fetch", Layers(sandbox=sandbox)).layer is Layer.CONFINEMENT
+    assert not decide_tool("web_fetch", Layers(subagent=subagent)).denied
+    assert decide_tool("sessions_spawn", Layers(subagent=subagent)).denied
+    assert decide_tool("sessions_spawn", Layers(sandbox=sandbox, subagent=subagent)).denied
+    assert not decide_tool("exec", Layers(sandbox=sandbox, subagent=subagent)).denied
+    assert not decide_tool("exec", Layers(sandbox=sandbox, subagent=(Scope("s", also_allow=("web_fetch",)),))).denied
+    assert decide_tool("web_fetch", Layers(sandbox=sandbox, subagent=(Scope("s", also_allow=("web_fetch",)),))).denied
 
 
 TOOLS = ("read", "write", "apply_patch", "exec", "process", "web_fetch", "memory_get", "cron", "message", "tool_search")
@@ -224,19 +224,19 @@ def having(layers: Layers, part: str, at: int, scope: Scope) -> Layers:
     return replace(layers, **changed)
 
 
-def strictness(decision: Decision) -> int:
+def strictness(decision: ToolDecision) -> int:
     return list(Effect).index(decision.effect)
 
 
 @given(TOOL, LAYERS, st.sampled_from(PARTS), st.integers(0, 3))
 def test_deny_always_wins(tool: str, layers: Layers, part: str, at: int) -> None:
-    assert decide(tool, having(layers, part, at, Scope("here", deny=(tool,)))).denied
+    assert decide_tool(tool, having(layers, part, at, Scope("here", deny=(tool,)))).denied
 
 
 @given(TOOL, LAYERS, st.sampled_from(PARTS), NAMES)
 def test_one_more_deny_never_allows_more(tool: str, layers: Layers, part: str, names: tuple[str, ...]) -> None:
     stricter = having(layers, part, 3, Scope("more", deny=names))
-    assert strictness(decide(tool, stricter)) >= strictness(decide(tool, layers))
+    assert strictness(decide_tool(tool, stricter)) >= strictness(decide_tool(tool, layers))
 
 
 @given(TOOL, LAYERS, st.sampled_from(PARTS), NAMES.filter(bool))
@@ -244,7 +244,7 @@ def test_one_more_list_of_allowed_tools_never_allows_more(
     tool: str, layers: Layers, part: str, names: tuple[str, ...]
 ) -> None:
     stricter = having(layers, part, 3, Scope("more", allow=names))
-    assert strictness(decide(tool, stricter)) >= strictness(decide(tool, layers))
+    assert strictness(decide_tool(tool, stricter)) >= strictness(decide_tool(tool, layers))
 
 
 @given(TOOL, NAMES, NAMES, SCOPES)
@@ -258,7 +258,7 @@ def test_an_agent_never_gets_back_what_is_denied_or_not_listed_for_all(
 
 @given(TOOL, LAYERS)
 def test_the_decision_is_the_strictest_finding(tool: str, layers: Layers) -> None:
-    decision = decide(tool, layers)
+    decision = decide_tool(tool, layers)
     assert decision.effect == max((f.effect for f in decision.findings), key=list(Effect).index)
     assert any(
         (f.layer, f.effect, f.because) == (decision.layer, decision.effect, decision.because) for f in decision.findings
@@ -267,11 +267,11 @@ def test_the_decision_is_the_strictest_finding(tool: str, layers: Layers) -> Non
 
 @given(TOOL, LAYERS)
 def test_the_caller_can_only_narrow_what_the_session_has(tool: str, layers: Layers) -> None:
-    listed = decide(tool, replace(layers, caller=None))
+    listed = decide_tool(tool, replace(layers, caller=None))
     assert listed.effect is not Effect.ASK
-    assert strictness(decide(tool, layers)) >= strictness(listed)
+    assert strictness(decide_tool(tool, layers)) >= strictness(listed)
 
 
 @given(TOOL, LAYERS)
 def test_spelling_does_not_matter(tool: str, layers: Layers) -> None:
-    assert decide(f" {tool.upper()} ", layers) == decide(tool, layers)
+    assert decide_tool(f" {tool.upper()} ", layers) == decide_tool(tool, layers)

@@ -8,35 +8,43 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.filenames import MAX_NAMES, FolderListing
-from retinue.tools.lexer import Redirection
-from retinue.tools.syntax import MAX_CHARACTERS, Analysed, Joiner, NotAnalysable, Place, Step, analyse
+from retinue.tools.shell.analysis import (
+    MAX_CHARACTERS,
+    AnalysedCommand,
+    CommandLocation,
+    Joiner,
+    NotAnalysable,
+    PipelineStep,
+    analyse,
+)
+from retinue.tools.shell.filename_expansion import MAX_NAMES, OpenFolderListing
+from retinue.tools.shell.lexer import Redirection
 
 
-def argvs(text: str, place: Place | None = None) -> tuple[tuple[str, ...], ...]:
-    read = analyse(text, place or Place())
-    assert isinstance(read, Analysed), read
+def argvs(text: str, place: CommandLocation | None = None) -> tuple[tuple[str, ...], ...]:
+    read = analyse(text, place or CommandLocation())
+    assert isinstance(read, AnalysedCommand), read
     return read.commands
 
 
-def words(text: str, place: Place) -> tuple[str, ...]:
+def words(text: str, place: CommandLocation) -> tuple[str, ...]:
     [argv] = argvs(f"echo {text}", place)
     return argv[1:]
 
 
-def refused(text: str, place: Place) -> str:
+def refused(text: str, place: CommandLocation) -> str:
     read = analyse(f"echo {text}", place)
     assert isinstance(read, NotAnalysable), read
     return read.because
 
 
 def test_words_quotes_and_operators_are_read() -> None:
-    assert analyse("git log -n 5 | head -1 && pwd || echo 'a  $b' \"c;d\"x; ls;") == Analysed(
+    assert analyse("git log -n 5 | head -1 && pwd || echo 'a  $b' \"c;d\"x; ls;") == AnalysedCommand(
         (
-            Step(Joiner.ALWAYS, (("git", "log", "-n", "5"), ("head", "-1"))),
-            Step(Joiner.ON_SUCCESS, (("pwd",),)),
-            Step(Joiner.ON_FAILURE, (("echo", "a  $b", "c;dx"),)),
-            Step(Joiner.ALWAYS, (("ls",),)),
+            PipelineStep(Joiner.ALWAYS, (("git", "log", "-n", "5"), ("head", "-1"))),
+            PipelineStep(Joiner.ON_SUCCESS, (("pwd",),)),
+            PipelineStep(Joiner.ON_FAILURE, (("echo", "a  $b", "c;dx"),)),
+            PipelineStep(Joiner.ALWAYS, (("ls",),)),
         )
     )
 
@@ -59,20 +67,20 @@ def test_words_quotes_and_operators_are_read() -> None:
     ],
 )
 def test_words_come_out_as_a_shell_gives_them(text: str, expected: tuple[str, ...]) -> None:
-    assert words(text, Place()) == expected
+    assert words(text, CommandLocation()) == expected
 
 
 def test_redirections_between_streams_and_to_nowhere_are_read() -> None:
     read = analyse("a >/dev/null 2>&1 | 2> /dev/null b x </dev/null >&2; c 1>&2 2>>/dev/null; d")
-    assert read == Analysed(
+    assert read == AnalysedCommand(
         (
-            Step(
+            PipelineStep(
                 Joiner.ALWAYS,
                 (("a",), ("b", "x")),
                 ((Redirection(1), Redirection(2, 1)), (Redirection(2), Redirection(0), Redirection(1, 2))),
             ),
-            Step(Joiner.ALWAYS, (("c",),), ((Redirection(1, 2), Redirection(2)),)),
-            Step(Joiner.ALWAYS, (("d",),)),
+            PipelineStep(Joiner.ALWAYS, (("c",),), ((Redirection(1, 2), Redirection(2)),)),
+            PipelineStep(Joiner.ALWAYS, (("d",),)),
         )
     )
 
@@ -177,7 +185,7 @@ NOT_ANALYSABLE = [
 
 
 @pytest.mark.parametrize("text", NOT_ANALYSABLE)
-def test_everything_else_is_not_analysable(text: str, place: Place) -> None:
+def test_everything_else_is_not_analysable(text: str, place: CommandLocation) -> None:
     assert isinstance(analyse(text, place), NotAnalysable)
 
 
@@ -189,13 +197,13 @@ def test_huge_commands_are_never_analysed() -> None:
 @pytest.mark.parametrize("home", ["/home/ada", "/root", "/home/ada.lovelace"])
 def test_the_home_folder_is_put_in_where_it_is_known(home: str) -> None:
     expected = (home, f"{home}/x", home, f"{home}/x", f"a{home}", home)
-    assert words('~ ~/x $HOME "$HOME/x" a${HOME} "${HOME}"', Place(home)) == expected
+    assert words('~ ~/x $HOME "$HOME/x" a${HOME} "${HOME}"', CommandLocation(home)) == expected
 
 
 @pytest.mark.parametrize("home", ["/", "/home/a b", "/home/*", "home", "", "/home/$x", "/a/"])
 def test_an_unusual_home_folder_is_left_to_a_shell(home: str) -> None:
     for text in ("~", "~/x", "$HOME", '"$HOME"'):
-        assert isinstance(analyse(f"echo {text}", Place(home)), NotAnalysable)
+        assert isinstance(analyse(f"echo {text}", CommandLocation(home)), NotAnalysable)
 
 
 @pytest.fixture
@@ -217,9 +225,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(folder: Path) -> Iterator[Place]:
+def place(folder: Path) -> Iterator[CommandLocation]:
     descriptor = os.open(folder, os.O_RDONLY)
-    yield Place("/home/ada", FolderListing(descriptor))
+    yield CommandLocation("/home/ada", OpenFolderListing(descriptor))
     os.close(descriptor)
 
 
@@ -239,7 +247,7 @@ def place(folder: Path) -> Iterator[Place]:
         ("sub/./one* **", ("sub/./one.txt", "A.txt", "a.txt", "b.txt", "c.py", "other", "sub")),
     ],
 )
-def test_wildcards_become_file_names(text: str, expected: tuple[str, ...], place: Place) -> None:
+def test_wildcards_become_file_names(text: str, expected: tuple[str, ...], place: CommandLocation) -> None:
     assert words(text, place) == expected
 
 
@@ -263,30 +271,32 @@ def test_wildcards_become_file_names(text: str, expected: tuple[str, ...], place
         *("[z-a]*", "[a", "a[", "[]a]*", "[a-Z]*", "[a-]*", "[!]*", "[]", "[a/b]*"),
     ],
 )
-def test_wildcards_that_shells_read_differently_or_that_lead_out_are_left_to_a_shell(text: str, place: Place) -> None:
+def test_wildcards_that_shells_read_differently_or_that_lead_out_are_left_to_a_shell(
+    text: str, place: CommandLocation
+) -> None:
     refused(text, place)
 
 
-def test_a_file_that_would_be_taken_for_an_option_is_refused(folder: Path, place: Place) -> None:
+def test_a_file_that_would_be_taken_for_an_option_is_refused(folder: Path, place: CommandLocation) -> None:
     (folder / "-rf").touch()
     assert "option" in refused("*", place)
     assert words("./* *.txt", place)[0] == "./-rf"
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1bb", "a\u202eb", os.fsdecode(b"a\xff")])
-def test_a_file_whose_name_cannot_be_shown_is_refused(folder: Path, place: Place, name: str) -> None:
+def test_a_file_whose_name_cannot_be_shown_is_refused(folder: Path, place: CommandLocation, name: str) -> None:
     (folder / name).touch()
     assert "invisible" in refused("a*", place)
     assert words("b*", place) == ("b.txt",)
 
 
-def test_names_whose_length_is_disputed_are_refused_where_it_matters(folder: Path, place: Place) -> None:
+def test_names_whose_length_is_disputed_are_refused_where_it_matters(folder: Path, place: CommandLocation) -> None:
     (folder / "ü.txt").touch()
     refused("?.txt", place)
     assert words("*.txt", place)[-1] == "ü.txt"
 
 
-def test_nothing_behind_a_link_is_looked_at(folder: Path, place: Place) -> None:
+def test_nothing_behind_a_link_is_looked_at(folder: Path, place: CommandLocation) -> None:
     (folder / "link").symlink_to("/etc")
     (folder / "dangling").symlink_to("nowhere")
     assert "symbolic link" in refused("link/*", place)
@@ -296,13 +306,13 @@ def test_nothing_behind_a_link_is_looked_at(folder: Path, place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_too_many_files_are_refused(folder: Path, place: Place) -> None:
+def test_too_many_files_are_refused(folder: Path, place: CommandLocation) -> None:
     for number in range(MAX_NAMES):
         os.mknod(folder / f"n{number}")
     assert f"{MAX_NAMES:,}" in refused("n*", place)
 
 
-def test_too_many_words_are_refused(folder: Path, place: Place) -> None:
+def test_too_many_words_are_refused(folder: Path, place: CommandLocation) -> None:
     for number in range(3_000):
         os.mknod(folder / f"n{number}")
     assert len(words("n*", place)) == 3_000
@@ -312,17 +322,17 @@ def test_too_many_words_are_refused(folder: Path, place: Place) -> None:
 def test_what_cannot_be_read_matches_nothing(folder: Path) -> None:
     file = os.open(folder / "a.txt", os.O_RDONLY)
     try:
-        listing = FolderListing(file)
+        listing = OpenFolderListing(file)
         assert listing.names("") == ()
         assert listing.kind("x") is None
     finally:
         os.close(file)
-    listing = FolderListing(-1)
+    listing = OpenFolderListing(-1)
     assert (listing.names("sub"), listing.kind("sub/x")) == ((), None)
 
 
 @pytest.mark.slow
-def test_wildcards_in_two_parts_may_not_stand_for_too_many_files(folder: Path, place: Place) -> None:
+def test_wildcards_in_two_parts_may_not_stand_for_too_many_files(folder: Path, place: CommandLocation) -> None:
     for outer in range(101):
         (folder / f"d{outer}").mkdir()
         for inner in range(100):

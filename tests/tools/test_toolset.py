@@ -9,7 +9,7 @@ import pytest
 from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
-from retinue.tools.toolset import Toolset, cap_output, result_room, unwrap_call
+from retinue.tools.toolset import Toolset, cap_output, max_result_chars, unwrap_call
 
 
 class Nothing(Arguments):
@@ -89,7 +89,7 @@ def test_a_wrapped_call_is_the_inner_call_with_the_outer_id() -> None:
     ],
 )
 def test_the_room_for_a_result_depends_on_the_window(window: int, override: int | None, room: int) -> None:
-    assert result_room(window, override) == room
+    assert max_result_chars(window, override) == room
 
 
 def test_a_long_result_keeps_its_beginning_and_end() -> None:

@@ -1,7 +1,7 @@
 """Tool calls: prepare, authorise, execute, finish.
 
-A call always ends in exactly one result. A refused, failing or crashing tool gives an error result that the model can
-act on; a cancelled turn leaves an `interrupted` result behind.
+Each call has exactly one result. A refused, failing or crashing tool gives an error result that the model can act on;
+a cancelled turn records an `interrupted` result.
 """
 
 from __future__ import annotations
@@ -9,24 +9,37 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from retinue.agent.ledger import Ledger
-from retinue.agent.points import AFTER_TOOL, BEFORE_TOOL, CallAhead, CallDone
+from retinue.agent.hook_points import AFTER_TOOL, BEFORE_TOOL, ToolCallDone, ToolCallPending
 from retinue.core.approval import ApprovalRequest
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.events import Emit, ToolFinished, ToolProgress, ToolStarted
-from retinue.core.messages import INVALID_ARGUMENTS, Text, ToolCall, ToolResult
+from retinue.core.messages import INVALID_ARGUMENTS, Message, Text, ToolCall, ToolResult
 from retinue.core.trust import least
-from retinue.hooks.bus import Bus, Vetoed
-from retinue.tools.commands import show_exactly
-from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
+from retinue.hooks.bus import HookBus, Vetoed
+from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
+from retinue.tools.shell.explanation import show_exactly
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from retinue.tools.toolset import unwrap_call
+
+
+class TranscriptWriter(Protocol):
+    """Writes the transcript of a turn. When a method returns, the record is durable."""
+
+    async def record(self, message: Message) -> None:
+        """Record a complete message."""
+        ...
+
+    async def started(self, call: ToolCall) -> None:
+        """Record that a tool call is about to take effect."""
+        ...
+
 
 log = logging.getLogger(__name__)
 
@@ -36,57 +49,55 @@ SKIPPED = "Skipped: a new message arrived before this call began."
 
 
 def _no_layers(model: str) -> Layers:
-    """The policy of a bench that has none."""
+    """Return an empty policy."""
     return Layers()
 
 
-def _no_watch(call: ToolCall, decision: Decision) -> None:
-    """Decisions that nobody keeps."""
+def _ignore_decision(call: ToolCall, decision: ToolDecision) -> None:
+    """Ignore a decision."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workbench:
-    """What calls need: the tools, the context they run in, and where their story is kept and told."""
+class CallEnvironment(Struct, frozen=True):
+    """What tool calls need: the tools, their context, the transcript, and the receiver of events."""
 
     tools: Mapping[str, Tool[Any]]
     context: ToolContext
-    ledger: Ledger
+    transcript: TranscriptWriter
     emit: Emit
     clock: Clock
     cap: Callable[[str], str]
-    """Shortens an over-long result to what the model's window can take."""
-    bus: Bus = field(default_factory=Bus)
+    """Shortens a long result to fit the model's context window."""
+    bus: HookBus = field(default_factory=HookBus)
     layers: Callable[[str], Layers] = _no_layers
-    """The policy for calls of a model; another one than planned may answer, and then its own rules hold."""
-    watch: Callable[[ToolCall, Decision], None] = _no_watch
-    """Hears every decision before it takes effect."""
+    """The policy for calls of a model: a fallback model may answer, to which its own rules apply."""
+    watch: Callable[[ToolCall, ToolDecision], None] = _ignore_decision
+    """Called with every decision before it takes effect."""
     hide: Callable[[str], str] = str
-    """Takes secrets out of what tools give back, before it is recorded, shown or sent to the model."""
+    """Removes secrets from tool results before they are recorded, shown or sent to the model."""
 
-    def tainted(self) -> Workbench:
-        """The bench for a request that holds something from outside."""
+    def tainted(self) -> CallEnvironment:
+        """Return the environment for a request that contains untrusted text."""
         return replace(self, context=replace(self.context, tainted=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     call: ToolCall
     tool: Tool[Any]
     arguments: Any
 
 
 async def run_calls(
-    calls: Sequence[ToolCall], bench: Workbench, *, model: str, interrupted_by_message: Callable[[], bool]
+    calls: Sequence[ToolCall], environment: CallEnvironment, *, model: str, interrupted_by_message: Callable[[], bool]
 ) -> list[ToolResult]:
-    """Run the calls of one answer of a model; neighbours that may run side by side do.
+    """Run the calls of one model answer; adjacent calls of parallel tools run concurrently.
 
-    Each result is recorded when it comes; they are returned in the order of the calls.
+    Each result is recorded when it is ready. The results are returned in the order of the calls.
     """
     results: dict[int, ToolResult] = {}
     batch: list[tuple[int, _Prepared]] = []
 
     async def run_one(index: int, prepared: _Prepared) -> None:
-        results[index] = await _execute(prepared, bench)
+        results[index] = await _execute(prepared, environment)
 
     async def run_batch() -> None:
         async with anyio.create_task_group() as group:
@@ -97,11 +108,11 @@ async def run_calls(
     for index, call in enumerate(calls):
         if interrupted_by_message():
             await run_batch()
-            results[index] = await _refuse(call, SKIPPED, bench)
+            results[index] = await _refuse(call, SKIPPED, environment)
             continue
-        prepared = await _prepare(call, bench, model)
+        prepared = await _prepare(call, environment, model)
         if isinstance(prepared, str):
-            results[index] = await _refuse(call, prepared, bench)
+            results[index] = await _refuse(call, prepared, environment)
         elif prepared.tool.parallel:
             batch.append((index, prepared))
         else:
@@ -111,38 +122,38 @@ async def run_calls(
     return [results[index] for index in range(len(calls))]
 
 
-async def _prepare(call: ToolCall, bench: Workbench, model: str) -> _Prepared | str:
-    """The call ready to run, or why it cannot; a `tool_call` is judged as the call inside it."""
+async def _prepare(call: ToolCall, environment: CallEnvironment, model: str) -> _Prepared | str:
+    """Return the call ready to run, or why it cannot run; a `tool_call` is judged as the call inside it."""
     if INVALID_ARGUMENTS in call.arguments:
         return (
-            f"The arguments of `{call.name}` were not valid JSON. Write them again: {call.arguments[INVALID_ARGUMENTS]}"
+            f"The arguments of `{call.name}` were not valid JSON. Send them again: {call.arguments[INVALID_ARGUMENTS]}"
         )
     inner = unwrap_call(call)
-    tool = bench.tools.get(inner.name)
+    tool = environment.tools.get(inner.name)
     if tool is None:
-        known = ", ".join(sorted(bench.tools)) or "none"
+        known = ", ".join(sorted(environment.tools)) or "none"
         return f"There is no tool `{inner.name}`. Available: {known}."
-    decision = authorise(tool, bench.layers(model), bench.context)
-    bench.watch(inner, decision)
+    decision = authorise(tool, environment.layers(model), environment.context)
+    environment.watch(inner, decision)
     if decision.denied:
         return f"`{tool.name}` is not allowed: {decision.because}."
     try:
-        ahead, _ = await bench.bus.fire(BEFORE_TOOL, CallAhead(bench.context.session, inner))
+        ahead, _ = await environment.bus.fire(BEFORE_TOOL, ToolCallPending(environment.context.session, inner))
         arguments = tool.parse(ahead.call.arguments)
         if decision.effect is Effect.ASK and not tool.asks:
-            await _consult(ahead.call, decision, bench.context)
+            await _ask_approval(ahead.call, decision, environment.context)
         return _Prepared(call, tool, arguments)
     except (ToolFailed, Vetoed) as refusal:
         return str(refusal)
 
 
-def authorise(tool: Tool[Any], layers: Layers, context: ToolContext) -> Decision:
-    """Whether a tool may be called in a context, with what is only known now: who asked, and what was lifted."""
+def authorise(tool: Tool[Any], layers: Layers, context: ToolContext) -> ToolDecision:
+    """Decide whether a tool may be called in a context, including the layers that depend on the caller."""
     caller = Caller(context.owner, context.elevated)
-    return decide(tool.name, replace(layers, caller=caller), owner_only=tool.owner_only)
+    return decide_tool(tool.name, replace(layers, caller=caller), owner_only=tool.owner_only)
 
 
-async def _consult(call: ToolCall, decision: Decision, context: ToolContext) -> None:
+async def _ask_approval(call: ToolCall, decision: ToolDecision, context: ToolContext) -> None:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False, indent=2, default=str)
     request = ApprovalRequest(
         id=call.id,
@@ -157,31 +168,32 @@ async def _consult(call: ToolCall, decision: Decision, context: ToolContext) -> 
         raise ToolFailed(f"`{call.name}` was not run: {answer.because}. (It needs approval: {decision.because}.)")
 
 
-async def _execute(prepared: _Prepared, bench: Workbench) -> ToolResult:
+async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolResult:
     call = prepared.call
 
     async def report(text: str) -> None:
-        await bench.emit(ToolProgress(call.id, bench.hide(text)))
+        await environment.emit(ToolProgress(call.id, environment.hide(text)))
 
-    context = replace(bench.context, call_id=call.id, report=report)
-    await bench.ledger.started(call)
-    await bench.emit(ToolStarted(call))
-    began = bench.clock.monotonic()
+    context = replace(environment.context, call_id=call.id, report=report)
+    await environment.transcript.started(call)
+    await environment.emit(ToolStarted(call))
+    began = environment.clock.monotonic()
     try:
         output = await _run(prepared, context)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
-            await bench.ledger.record(_error(call, INTERRUPTED))
+            await environment.transcript.record(_error(call, INTERRUPTED))
         raise
-    finished = _finish(call, output, bench)
-    done, _ = await bench.bus.fire(AFTER_TOOL, CallDone(bench.context.session, call, finished))
+    finished = _finish(call, output, environment)
+    done, _ = await environment.bus.fire(AFTER_TOOL, ToolCallDone(environment.context.session, call, finished))
     content = tuple(
-        Text(_spell_out(bench.hide(part.text))) if isinstance(part, Text) else part for part in done.result.content
+        Text(_escape_surrogates(environment.hide(part.text))) if isinstance(part, Text) else part
+        for part in done.result.content
     )
     trust = least([finished.trust, done.result.trust])
     result = replace(done.result, call_id=call.id, tool=call.name, content=content, trust=trust)
-    await bench.ledger.record(result)
-    await bench.emit(ToolFinished(call, result, bench.clock.monotonic() - began))
+    await environment.transcript.record(result)
+    await environment.emit(ToolFinished(call, result, environment.clock.monotonic() - began))
     return result
 
 
@@ -195,23 +207,24 @@ async def _run(prepared: _Prepared, context: ToolContext) -> ToolOutput:
         return ToolOutput.of(f"`{prepared.tool.name}` crashed; the error was logged.", is_error=True)
 
 
-def _finish(call: ToolCall, output: ToolOutput, bench: Workbench) -> ToolResult:
-    # Hidden before it is cut, or half a secret could be left at the cut.
+def _finish(call: ToolCall, output: ToolOutput, environment: CallEnvironment) -> ToolResult:
+    # Secrets are removed before the text is shortened, or half a secret could remain at the cut.
     content = tuple(
-        Text(bench.cap(bench.hide(part.text))) if isinstance(part, Text) else part for part in output.content
+        Text(environment.cap(environment.hide(part.text))) if isinstance(part, Text) else part
+        for part in output.content
     )
     return ToolResult(call.id, call.name, content or (Text("(no output)"),), output.is_error, output.trust)
 
 
-def _spell_out(text: str) -> str:
-    """The text with half a surrogate pair, as a file's name may hold it, spelled out: no model can be sent one."""
+def _escape_surrogates(text: str) -> str:
+    """Escape lone surrogates, which file names may contain and which cannot be sent to a model."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-async def _refuse(call: ToolCall, why: str, bench: Workbench) -> ToolResult:
+async def _refuse(call: ToolCall, why: str, environment: CallEnvironment) -> ToolResult:
     result = _error(call, why)
-    await bench.ledger.record(result)
-    await bench.emit(ToolFinished(call, result, 0.0))
+    await environment.transcript.record(result)
+    await environment.emit(ToolFinished(call, result, 0.0))
     return result
 
 

@@ -1,19 +1,20 @@
-"""The loop: ask the model, run the tools it calls, until it answers.
+"""The agent loop: call the model and run the tools it calls, until it answers.
 
-It knows nothing of prompts, files or channels. The model's failures arrive as values; what was said so far is
-recorded before anything else happens, so a turn can end at any point without losing it.
+The loop does not depend on prompts, files or channels. Failures of the model are values, not exceptions. Every message
+is recorded before anything else happens, so that a turn can end at any point without losing it.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
-from retinue.agent.calls import SAVE_GRACE_SECONDS, Workbench, run_calls
-from retinue.agent.guard import LoopGuard, LoopLimits, Progress
+from retinue.agent.calls import SAVE_GRACE_SECONDS, CallEnvironment, run_calls
+from retinue.agent.repetition import LoopLimits, LoopProgress, RepetitionGuard
 from retinue.core.events import Emit, MessageFinished, Notice, ReasoningDelta, TextDelta, TurnStatus
 from retinue.core.messages import (
     AssistantMessage,
@@ -40,43 +41,43 @@ from retinue.tools.toolset import unwrap_call
 
 Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
 
-CIRCLING = "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
+REPETITION_WARNING = (
+    "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
+)
 
 
-CROWDED = "what the turn did so far leaves too little room for an answer"
-
-
-def any_room(messages: Sequence[Message]) -> bool:
-    """The judge of a turn whose size nobody looks at: the provider says when it is too long."""
+def unlimited_room(messages: Sequence[Message]) -> bool:
+    """Accept any size: the provider reports if the request is too long."""
     return True
 
 
-def _go_on(used: Usage) -> str | None:
-    """The judge of a turn that may spend what it likes."""
+def _no_budget(used: Usage) -> str | None:
+    """Never exceed the budget."""
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopParts:
-    """What the loop works with. `steering` hands over messages that arrived while the turn ran, and forgets them."""
+class LoopParts(Struct, frozen=True):
+    """What the loop needs. `steering` returns messages that arrived during the turn, each once."""
 
     stream: Stream
-    bench: Workbench
+    calls: CallEnvironment
     emit: Emit
     steering: Callable[[], Sequence[UserMessage]]
     waiting: Callable[[], bool]
     limits: LoopLimits
-    handing: frozenset[str] = frozenset()
-    """Tools that whoever sent the message runs itself: a call of one ends the turn."""
-    overdrawn: Callable[[Usage], str | None] = _go_on
-    """Why the turn must not go on after having used so much."""
-    has_room: Callable[[Sequence[Message]], bool] = any_room
-    """Whether the model can be asked again with all that was said and done so far."""
+    client_tools: frozenset[str] = frozenset()
+    """Tools that the client runs itself: a call of one ends the turn."""
+    exceeds_budget: Callable[[Usage], str | None] = _no_budget
+    """Returns why the turn must end after this usage, or None."""
+    has_room: Callable[[Sequence[Message]], bool] = unlimited_room
+    """Returns whether another request with these messages fits into the context window."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopEnd:
-    """How the loop ended: the last answer, what was used, the failure if there was one, and calls left to others."""
+class LoopEnd(Struct, frozen=True):
+    """How the loop ended: the last answer, the usage, the failure if any, and calls that the client must run.
+
+    `is_crowded` is true if the loop stopped because `has_room` returned false.
+    """
 
     status: TurnStatus
     answer: AssistantMessage | None
@@ -84,19 +85,21 @@ class LoopEnd:
     rounds: int
     failure: ModelFailed | None = None
     handed: tuple[ToolCall, ...] = ()
+    is_crowded: bool = False
 
 
-async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
-    """Answer `request`; every message is recorded through the workbench's ledger as it comes to be."""
+async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
+    """Answer `request`; every message is recorded in the transcript when it is complete."""
     messages: list[Message] = list(request.messages)
-    guard = LoopGuard(parts.limits)
+    guard = RepetitionGuard(parts.limits)
     usage = Usage()
     answer: AssistantMessage | None = None
     for rounds in range(1, parts.limits.rounds + 1):
-        if rounds > 1 and (why := parts.overdrawn(usage)) is not None:
+        if rounds > 1 and (why := parts.exceeds_budget(usage)) is not None:
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.UNKNOWN, why))
         if rounds > 1 and not parts.has_room(messages):
-            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.OVERFLOW, CROWDED))
+            crowded = ModelFailed(Failure.OVERFLOW, "the turn so far leaves too little room for an answer")
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, crowded, is_crowded=True)
         ending = await _ask_model(replace(request, messages=tuple(messages)), parts)
         if isinstance(ending, ModelFailed):
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, ending)
@@ -104,65 +107,68 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         usage += answer.usage
         messages.append(answer)
         if answer.calls:
-            # What the model had read when it decided on these calls: their own results are not part of it yet.
-            bench = parts.bench.tainted() if is_tainted(messages) else parts.bench
-            own, handed = _sort_calls(answer.calls, parts.handing)
-            results = await run_calls(own, bench, model=answer.model, interrupted_by_message=parts.waiting)
+            # Taint is judged by what the model had read when it made these calls, so without their results.
+            calls = parts.calls.tainted() if is_tainted(messages) else parts.calls
+            own, handed = _split_calls(answer.calls, parts.client_tools)
+            results = await run_calls(own, calls, model=answer.model, interrupted_by_message=parts.waiting)
             messages.extend(results)
             if handed:
                 return LoopEnd(TurnStatus.OK, answer, usage, rounds, handed=handed)
             progress = guard.watch(own, results)
-            if progress is Progress.STUCK:
-                stuck = ModelFailed(Failure.UNKNOWN, "the model repeated the same tool call without progress; stopped")
+            if progress is LoopProgress.STUCK:
+                stuck = ModelFailed(
+                    Failure.UNKNOWN,
+                    "the turn was stopped because the model repeated the same tool calls without progress",
+                )
                 return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, stuck)
-            if progress is Progress.CIRCLING:
-                messages.append(await _record(said(CIRCLING), parts))
+            if progress is LoopProgress.REPEATING:
+                messages.append(await _record(said(REPETITION_WARNING), parts))
         steered = [await _record(message, parts) for message in parts.steering()]
         messages.extend(steered)
         if not answer.calls and not steered:
             return LoopEnd(TurnStatus.OK, answer, usage, rounds)
-    endless = ModelFailed(Failure.UNKNOWN, f"the turn made {parts.limits.rounds} model calls without an end; stopped")
+    endless = ModelFailed(Failure.UNKNOWN, f"the turn was stopped after {parts.limits.rounds} model calls")
     return LoopEnd(TurnStatus.FAILED, answer, usage, parts.limits.rounds, endless)
 
 
-def _sort_calls(
-    calls: Sequence[ToolCall], handing: frozenset[str]
+def _split_calls(
+    calls: Sequence[ToolCall], client_tools: frozenset[str]
 ) -> tuple[tuple[ToolCall, ...], tuple[ToolCall, ...]]:
-    """The calls that are run here, and those that are handed over, as what they stand for."""
+    """Return the calls to run here, and those for the client with `tool_call` resolved."""
     inner = [(call, unwrap_call(call)) for call in calls]
-    own = tuple(call for call, meant in inner if meant.name not in handing)
-    return own, tuple(meant for _, meant in inner if meant.name in handing)
+    own = tuple(call for call, meant in inner if meant.name not in client_tools)
+    return own, tuple(meant for _, meant in inner if meant.name in client_tools)
 
 
 async def _record(message: UserMessage, parts: LoopParts) -> UserMessage:
-    await parts.bench.ledger.record(message)
+    await parts.calls.transcript.record(message)
     return message
 
 
 async def _ask_model(request: ModelRequest, parts: LoopParts) -> ModelFinished | ModelFailed:
-    """One model call; what a cancelled call had said is recorded as an aborted answer."""
+    """Make one model call; the partial text of a cancelled call is recorded as an aborted answer."""
     spoken: list[str] = []
     try:
-        ending = await _listen(request, parts, spoken)
+        ending = await _stream_events(request, parts, spoken)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
-            await parts.bench.ledger.record(_aborted(request, parts.bench.cap("".join(spoken))))
+            await parts.calls.transcript.record(_aborted(request, parts.calls.cap("".join(spoken))))
         raise
     match ending:
         case ModelFinished(message):
-            await parts.bench.ledger.record(message)
+            await parts.calls.transcript.record(message)
             await parts.emit(MessageFinished(message))
         case ModelFailed(partial=AssistantMessage() as partial) if partial.text:
-            heard = (Text(parts.bench.cap(partial.text)),)
+            heard = (Text(parts.calls.cap(partial.text)),)
             failed = replace(partial, content=heard, stop=StopReason.ERROR, error=ending.detail)
-            await parts.bench.ledger.record(failed)
+            await parts.calls.transcript.record(failed)
         case ModelFailed():
             pass
     return ending
 
 
-async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> ModelFinished | ModelFailed:
-    """Pass on what comes, to the stream's own end: one that is left before it closes its connection who knows when."""
+async def _stream_events(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> ModelFinished | ModelFailed:
+    """Emit the events of a stream up to its end; a stream that is abandoned earlier would leak its connection."""
     ending: ModelFinished | ModelFailed | None = None
     async for event in parts.stream(request):
         match event:
@@ -179,7 +185,7 @@ async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) ->
                 assert_never(event)
     if ending is not None:
         return ending
-    await parts.emit(Notice("The model's answer ended without an ending."))
+    await parts.emit(Notice("The model's stream ended without a final event."))
     return ModelFailed(Failure.EMPTY, "the stream ended without a final event")
 
 

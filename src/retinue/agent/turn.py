@@ -1,30 +1,30 @@
-"""A turn: from a recorded message to a recorded ending.
+"""A turn: from a recorded message to its recorded end.
 
-The order of things is decided here: make room if the history is too long, ask the model, and where a provider finds
-the history too long after all, make room again and retry. The loop knows none of that.
+This module decides the order: compact a history that is too long, run the loop, and if the provider rejects the request
+as too long, compact again and retry. The loop knows nothing about compaction.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS
-from retinue.agent.loop import CROWDED, LoopEnd, LoopParts, any_room, run_turn
+from retinue.agent.loop import LoopEnd, LoopParts, run_loop, unlimited_room
 from retinue.core.events import TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.model import Failure, ModelRequest
 
-MOST_OVERFLOWS = 3
+MAX_OVERFLOWS = 3
 TIMED_OUT = "The turn took longer than its limit of {seconds:g} s and was stopped."
 
 
-@dataclass(slots=True)
-class StopSwitch:
-    """Ends a running turn from outside."""
+class StopSwitch(Struct):
+    """Stops a running turn."""
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -32,9 +32,8 @@ class StopSwitch:
         self.scope.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What is to be answered, and within which time; no message means: go on where the transcript ends."""
+class Turn(Struct, frozen=True):
+    """What to answer and the time limit; without a message, continue from the end of the transcript."""
 
     run: RunId
     session: SessionKey
@@ -44,24 +43,24 @@ class Turn:
 
 
 class ContextKeeper(Protocol):
-    """Makes requests from a session's transcript, and room in it."""
+    """Builds requests from a session's transcript, and compacts it."""
 
     async def prepare(self) -> ModelRequest:
-        """The request for what the transcript holds now, after making room where it is short."""
+        """Return the request for the current transcript, compacted if it is too long."""
         ...
 
     async def relieve(self) -> ModelRequest | None:
-        """The same after making room by force; None where no more room can be made."""
+        """Return the request after a forced compaction, or None if it cannot be made smaller."""
         ...
 
 
-async def conduct_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, switch: StopSwitch) -> TurnFinished:
-    """Record the message, answer it, and tell how it ended.
+async def run_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, switch: StopSwitch) -> TurnFinished:
+    """Record the message, answer it, and emit how the turn ended.
 
-    A stopped turn is an ending like any other; only a cancellation from further outside goes on.
+    A stopped turn ends normally; a cancellation of the surrounding scope is propagated.
     """
     if turn.message is not None:
-        await parts.bench.ledger.record(turn.message)
+        await parts.calls.transcript.record(turn.message)
     await parts.emit(TurnStarted(turn.run, turn.session, turn.model))
     end: LoopEnd | None = None
     timed_out = False
@@ -76,22 +75,22 @@ async def conduct_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, swit
 
 
 async def _answer(keeper: ContextKeeper, parts: LoopParts) -> LoopEnd:
-    end = await run_turn(await keeper.prepare(), parts)
-    for _ in range(MOST_OVERFLOWS):
+    end = await run_loop(await keeper.prepare(), parts)
+    for _ in range(MAX_OVERFLOWS):
         if end.failure is None or end.failure.reason is not Failure.OVERFLOW:
             break
         request = await keeper.relieve()
         if request is None:
             break
-        end = _joined(end, await run_turn(request, parts))
-    if end.failure is not None and end.failure.detail == CROWDED:
-        # No more room can be made, and only the provider can say whether there is really too little.
-        end = _joined(end, await run_turn(await keeper.prepare(), replace(parts, has_room=any_room)))
+        end = _combine(end, await run_loop(request, parts))
+    if end.is_crowded:
+        # Compaction cannot make more room. The size is an estimate, so let the provider decide.
+        end = _combine(end, await run_loop(await keeper.prepare(), replace(parts, has_room=unlimited_room)))
     return end
 
 
-def _joined(before: LoopEnd, after: LoopEnd) -> LoopEnd:
-    """One ending for two stretches of a turn."""
+def _combine(before: LoopEnd, after: LoopEnd) -> LoopEnd:
+    """Combine the ends of two runs of the loop in one turn."""
     return replace(after, usage=before.usage + after.usage, rounds=before.rounds + after.rounds)
 
 

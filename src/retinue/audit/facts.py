@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
@@ -17,8 +18,7 @@ from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(Struct, frozen=True):
     """A file that is truncated in the prompt."""
 
     name: str
@@ -26,8 +26,7 @@ class Truncation:
     injected: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceFacts:
+class WorkspaceFacts(Struct, frozen=True):
     """An agent's workspace. `problem` is why it cannot be opened; `absent` means that it does not exist."""
 
     path: Path
@@ -40,8 +39,7 @@ class WorkspaceFacts:
     trusted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFacts:
+class SkillFacts(Struct, frozen=True):
     """The skills of an agent, and those that did not fit into its prompt."""
 
     judged: tuple[Judged, ...]
@@ -49,8 +47,7 @@ class SkillFacts:
     omitted: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """The model of an agent. `failures` are failed requests, if models were contacted."""
 
     chosen: str | None
@@ -64,8 +61,7 @@ class ModelFacts:
     failures: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFacts:
+class MemoryFacts(Struct, frozen=True):
     """An agent's index. `problem` is why it could not be opened."""
 
     path: Path
@@ -79,8 +75,7 @@ class MemoryFacts:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxFacts:
+class SandboxFacts(Struct, frozen=True):
     """The sandbox backends tried for an agent; `works` if one works or none is required."""
 
     works: bool
@@ -88,8 +83,7 @@ class SandboxFacts:
     candidates: tuple[Candidate, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AgentFacts:
+class AgentFacts(Struct, frozen=True):
     """One agent."""
 
     id: AgentId
@@ -101,8 +95,7 @@ class AgentFacts:
     memory: MemoryFacts | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayFacts:
+class GatewayFacts(Struct, frozen=True):
     """The gateway process: whether it runs and answers, and whether another program uses its port."""
 
     instance: InstanceFacts | None = None
@@ -114,8 +107,7 @@ class GatewayFacts:
     unused_tokens: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StateFile:
+class StateFile(Struct, frozen=True):
     """A file or folder of Retinue's state."""
 
     path: Path
@@ -126,8 +118,7 @@ class StateFile:
     changed_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Everything the checks need to know about a home."""
 
     home: HomePaths

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.keys import AgentId
 
@@ -20,37 +21,32 @@ class Severity(StrEnum):
     """Information."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restrict:
+class Restrict(Struct, frozen=True):
     """Remove other users' permissions from a file or folder."""
 
     path: Path
     mode: int
 
 
-@dataclass(frozen=True, slots=True)
-class Discard:
+class Discard(Struct, frozen=True):
     """Delete a file that is no longer needed."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPresence:
+class SweepPresence(Struct, frozen=True):
     """Delete the presence files of dead processes."""
 
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
-class FixSessions:
+class FixSessions(Struct, frozen=True):
     """Fix an agent's transcripts and their index, as `retinue sessions check --fix` does."""
 
     agent: AgentId
 
 
-@dataclass(frozen=True, slots=True)
-class CreateWorkspace:
+class CreateWorkspace(Struct, frozen=True):
     """Create an agent's workspace with its first files, as `retinue init` does."""
 
     agent: AgentId
@@ -60,8 +56,7 @@ Remedy = Restrict | Discard | SweepPresence | FixSessions | CreateWorkspace
 """Fixes that can be applied without asking, because none of them loses data."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One finding: what it is, why it matters, and what to do."""
 
     area: str

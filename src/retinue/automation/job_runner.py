@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct, field
 
 from retinue.automation.job_store import JobStore
 from retinue.automation.jobs import DeliveryMode, Job, JobRun
@@ -51,8 +51,7 @@ Note = Callable[[Inbound, str], None]
 WAITS = "It waits for the next heartbeat."
 
 
-@dataclass
-class JobRunner:
+class JobRunner(Struct):
     """Runs the jobs of a home; one process at a time does."""
 
     book: JobStore

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from retinue.automation.heartbeat import REPEATS_WITHIN, DeliveredText, WakeReason
+from msgspec import Struct
+from retinue.automation.heartbeat import DeliveredText, REPEATS_WITHIN, WakeReason
 from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.keys import AgentId
 from retinue.storage.database import Database
@@ -21,8 +21,7 @@ INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES
 """
 
 
-@dataclass(frozen=True, slots=True)
-class WakeRecord:
+class WakeRecord(Struct, frozen=True):
     """One wake of an agent: skipped, quiet, repeated, delivered, failed or woken; `detail` says more."""
 
     agent: AgentId

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
@@ -35,16 +36,14 @@ class HookRefused(RetinueError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class TransformCall:
+class TransformCall(Struct, frozen=True):
     """The code that a mapping names."""
 
     module: str
     export: str = "transform"
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookMapping:
+class WebhookMapping(Struct, frozen=True):
     """A row of the configuration's `hooks.mappings`."""
 
     path: str | None = None
@@ -80,8 +79,7 @@ PRESETS = {
 """Ready-made mappings, under the names that `hooks.presets` takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class HookRules:
+class HookRules(Struct, frozen=True):
     """What the configuration says about all webhooks."""
 
     mappings: Sequence[WebhookMapping] = ()
@@ -91,8 +89,7 @@ class HookRules:
     agents: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HookTask:
+class HookTask(Struct, frozen=True):
     """What a request asks for: a message to an agent, in its main session (`wake`) or in one of its own."""
 
     action: Action

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.channels.channel import NotTaken
 from retinue.core.clock import Clock, random_id
@@ -23,8 +24,7 @@ FINAL_STATUS = frozenset({400, 410, 413, 422})
 SIGNATURE, TIMESTAMP, KEY = "x-retinue-signature", "x-retinue-timestamp", "idempotency-key"
 
 
-@dataclass(frozen=True, slots=True)
-class HttpChannel:
+class HttpChannel(Struct, frozen=True):
     """Sends to a webhook. Without a secret the requests are not signed."""
 
     url: str

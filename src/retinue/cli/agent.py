@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from retinue.cli.common import (
     Command,
@@ -72,8 +73,7 @@ def agent(
     return anyio.run(ask_once, invocation, question, wanted, no_stream, approvals)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRequest:
+class TurnRequest(Struct, frozen=True):
     """A message and its target: agent, session and optional model."""
 
     text: str
@@ -218,9 +218,9 @@ class _Printer:
             case ApprovalAsked(request):
                 self._show_question(request)
             case ApprovalGiven(decision=decision):
-                from retinue.tools.approval_view import spell_decision
+                from retinue.tools.approvals.view import format_decision
 
-                self._invocation.note(spell_decision(decision))
+                self._invocation.note(format_decision(decision))
             case Notice(text):
                 self._invocation.note(text)
 
@@ -241,7 +241,7 @@ class _Printer:
     def _show_question(self, request: ApprovalRequest) -> None:
         """Report a pending approval on standard error; a terminal shows the question itself."""
         from retinue.cli.common import ask_is_possible
-        from retinue.tools.approval_view import answer_lines, question_lines
+        from retinue.tools.approvals.view import answer_lines, question_lines
 
         if self._invocation.as_json:
             data = {"event": "approval", "id": request.id, "title": request.title, "detail": request.detail}

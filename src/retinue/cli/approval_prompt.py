@@ -76,7 +76,7 @@ class TerminalAsk:
         return ApprovalDecision(verdict, f"{'allowed' if allowed else 'denied'} at the terminal", PERSON)
 
     def _show(self, request: ApprovalRequest) -> None:
-        from retinue.tools.approval_view import question_lines
+        from retinue.tools.approvals.view import question_lines
 
         title, *lines = question_lines(request)
         click.echo(click.style(f"\n? {title}", fg="yellow", bold=True), err=True)

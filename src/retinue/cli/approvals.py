@@ -13,8 +13,8 @@ from retinue.cli.common import Group, Invocation, pass_invocation
 if TYPE_CHECKING:
     from retinue.core.approval import Verdict
     from retinue.runtime.approvals.approvals import Permissions
-    from retinue.tools.approval_store import Approval
-    from retinue.tools.approvals import Approver
+    from retinue.tools.approvals.broker import Approver
+    from retinue.tools.approvals.store import Approval
 
 MOST_SHOWN = 50
 
@@ -29,7 +29,7 @@ def approvals() -> None:
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
     """List pending approval requests."""
-    from retinue.tools.approval_view import approval_json, spell_approval
+    from retinue.tools.approvals.view import approval_json, format_approval
 
     with _opened(invocation) as permissions:
         book, now = permissions.approvals, permissions.home.clock.now()
@@ -37,7 +37,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
         invocation.show(
             [approval_json(item) for item in found],
             lambda: (
-                "\n\n".join(spell_approval(item, now) for item in found) or "There are no pending approval requests."
+                "\n\n".join(format_approval(item, now) for item in found) or "There are no pending approval requests."
             ),
         )
 
@@ -96,13 +96,13 @@ def rules(invocation: Invocation, agent_id: str | None, add: str | None, remove:
 def _decide(
     invocation: Invocation, code: str | None, verdict: Verdict, *, reason: str = "", binding: str | None = None
 ) -> None:
-    from retinue.tools.approval_view import approval_json
-    from retinue.tools.approvals import spell_end
+    from retinue.tools.approvals.broker import format_outcome
+    from retinue.tools.approvals.view import approval_json
 
     with _opened(invocation) as permissions:
         chosen = code or _only(permissions).id
         decided = permissions.approvals.decide(chosen, verdict, _person(permissions), reason=reason, binding=binding)
-        invocation.show(approval_json(decided), f"{decided.id} is {spell_end(decided)}.")
+        invocation.show(approval_json(decided), f"{decided.id} is {format_outcome(decided)}.")
 
 
 def _only(permissions: Permissions) -> Approval:

@@ -92,6 +92,6 @@ def _describe(record: LogRecord) -> dict[str, Any]:
 
 def _format(record: LogRecord) -> str:
     """Remove terminal control sequences from a record."""
-    from retinue.tools.commands import show_exactly
+    from retinue.tools.shell.explanation import show_exactly
 
     return show_exactly(record.raw.replace("\t", "    "))

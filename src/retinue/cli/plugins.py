@@ -9,7 +9,7 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 
 if TYPE_CHECKING:
-    from retinue.plugins.registry import PluginFacts, Registry
+    from retinue.plugins.registry import PluginFacts, PluginRegistry
 
 
 @click.group(cls=Group)
@@ -75,7 +75,7 @@ def _switch(invocation: Invocation, name: str, *, on: bool) -> None:
     invocation.show({"name": name, "enabled": on, "changed": edited.changed, "state": after.state}, told)
 
 
-def _find(registry: Registry, name: str) -> PluginFacts:
+def _find(registry: PluginRegistry, name: str) -> PluginFacts:
     from retinue.core.errors import UsageError
 
     for known in registry.plugins:

@@ -60,7 +60,7 @@ def show(invocation: Invocation, run: str) -> None:
 @pass_invocation
 def cancel(invocation: Invocation, run: str) -> None:
     """Cancel a running sub-agent and notify its parent."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from retinue.dispatch.subagents import ChildState
     from retinue.storage.lease import SessionLease

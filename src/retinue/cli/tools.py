@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from retinue.core.keys import SessionKey
     from retinue.runtime.home import Home
     from retinue.runtime.inspect.explain import Explained, Standing
-    from retinue.tools.policy import Decision
+    from retinue.tools.policy import ToolDecision
     from retinue.tools.tool import Tool
 
 
@@ -64,7 +64,7 @@ def list_tools(
     )
 
 
-def _row(tool: Tool[Any], decision: Decision) -> dict[str, Any]:
+def _row(tool: Tool[Any], decision: ToolDecision) -> dict[str, Any]:
     return {
         "name": tool.name,
         "summary": tool.summary,
@@ -76,7 +76,7 @@ def _row(tool: Tool[Any], decision: Decision) -> dict[str, Any]:
     }
 
 
-def _format_list(given: list[tuple[Tool[Any], Decision]], denied: list[tuple[Tool[Any], Decision]]) -> str:
+def _format_list(given: list[tuple[Tool[Any], ToolDecision]], denied: list[tuple[Tool[Any], ToolDecision]]) -> str:
     rows = [(tool.name, tool.summary + (" (deferred)" if tool.deferred else "")) for tool, _ in given]
     text = table(rows) or "This session has no tools."
     if denied:
@@ -110,9 +110,9 @@ def explain(
 ) -> None:
     """Show the decision of every policy layer for TOOL, or the decision for one call."""
     from retinue.core.errors import UsageError
-    from retinue.tools.names import canonical
+    from retinue.tools.tool_names import canonical_name
 
-    name = canonical(tool)
+    name = canonical_name(tool)
     given = {option: value for option, value in about.items() if value is not None}
     if len(given) > 1:
         raise UsageError("Use only one of --command, --commands-file, --url and --path.")
@@ -133,12 +133,12 @@ def explain(
 def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> None:
     from retinue.core.errors import UsageError
     from retinue.runtime.inspect.explain import every_tool
-    from retinue.tools.names import GROUPS, expand
     from retinue.tools.policy import OWNER_TOOLS
+    from retinue.tools.tool_names import GROUPS, expand_names
 
     known = every_tool(standing.home)
     found = known.get(name)
-    if found is None and name not in {*expand(GROUPS), *OWNER_TOOLS}:
+    if found is None and name not in {*expand_names(GROUPS), *OWNER_TOOLS}:
         from difflib import get_close_matches
 
         near = get_close_matches(name, known, n=1)

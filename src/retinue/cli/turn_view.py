@@ -123,10 +123,10 @@ class TerminalView:
             case ApprovalAsked():
                 self._settle()
             case ApprovalGiven(decision=decision):
-                from retinue.tools.approval_view import spell_decision
+                from retinue.tools.approvals.view import format_decision
 
                 self._settle()
-                self._line(f"  {spell_decision(decision)}", "dim")
+                self._line(f"  {format_decision(decision)}", "dim")
             case Notice(text):
                 self._settle()
                 self._line(f"• {text}", "yellow")

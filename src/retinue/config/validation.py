@@ -20,7 +20,7 @@ from retinue.config.shape import shape_of
 from retinue.config.sources import Located
 from retinue.config.variables import REFUSED, refused_variables
 from retinue.toolkit.settings import ToolsSettings
-from retinue.tools.names import GROUPS
+from retinue.tools.tool_names import GROUPS
 
 _SHOWN_CHARS = 40
 

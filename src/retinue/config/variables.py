@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from retinue.toolkit.environment import may_be_set
+from retinue.toolkit.processes.environment import is_settable_variable
 
 REFUSED = (
     "The variable {name} changes what programs load, run or connect to, so it is not set from here. "
@@ -17,12 +17,12 @@ def declared_variables(config: object) -> dict[str, str]:
 
     A file that others may have a hand in must not decide what programs load, so such names are left out.
     """
-    return {name: value for _, name, value in _declared(config) if may_be_set(name)}
+    return {name: value for _, name, value in _declared(config) if is_settable_variable(name)}
 
 
 def refused_variables(config: object) -> list[tuple[tuple[str, ...], str]]:
     """The paths and names of those that are left out."""
-    return [(path, name) for path, name, _ in _declared(config) if not may_be_set(name)]
+    return [(path, name) for path, name, _ in _declared(config) if not is_settable_variable(name)]
 
 
 def _declared(config: object) -> Iterator[tuple[tuple[str, ...], str, str]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import StrEnum
+from msgspec import Struct
 
 from retinue.context.settings import CompactionSettings
 from retinue.settings import size_in_bytes
@@ -44,8 +44,7 @@ _MAX_RESERVE_SHARE = 0.5
 _SHARE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class FlushState:
+class FlushState(Struct, frozen=True):
     """What is known of a session's notes: in which cycle they were last written, and what was said since.
 
     A cycle is counted by the compactions before it; `flushed_in` is None where notes were never written.

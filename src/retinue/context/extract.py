@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from retinue.context.cutpoints import trust_of
 from retinue.context.identifiers import find_identifiers
@@ -83,8 +84,7 @@ _MIN_CHARS = 8
 _MAX_TEXT_CHARS = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class NoteLine:
+class NoteLine(Struct, frozen=True):
     """One passage of the conversation, on one line."""
 
     topic: Topic
@@ -92,8 +92,7 @@ class NoteLine:
     trust: Trust
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractedNotes:
+class ExtractedNotes(Struct, frozen=True):
     """Notes on a conversation, in the order of their topics."""
 
     lines: tuple[NoteLine, ...]

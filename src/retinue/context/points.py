@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.keys import SessionKey
-from retinue.hooks.bus import Given, Point, Query
+from retinue.hooks.bus import HookAnswer, HookPoint, HookQuery
 
 
-@dataclass(frozen=True, slots=True)
-class PromptDraft:
+class PromptDraft(Struct, frozen=True):
     """A prompt that is about to be sent, and the message it is for."""
 
     session: SessionKey
@@ -18,8 +18,7 @@ class PromptDraft:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptChange:
+class PromptChange(Struct, frozen=True):
     """What a plugin wants of the prompt; an empty text is no wish.
 
     `system` replaces the stable block. The others add: before or after the session block, before or after the message.
@@ -32,8 +31,7 @@ class PromptChange:
     after_message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelQuestion:
+class ModelQuestion(Struct, frozen=True):
     """A turn is about to choose its model."""
 
     session: SessionKey
@@ -41,15 +39,13 @@ class ModelQuestion:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelWish:
+class ModelWish(Struct, frozen=True):
     """Another model, as `provider/model` or alias."""
 
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Compacting:
+class Compacting(Struct, frozen=True):
     """A history is about to be summed up, or was; `tokens_after` is None before.
 
     A subscriber may add `messages`, which the person reads.
@@ -61,13 +57,13 @@ class Compacting:
     messages: tuple[str, ...] = ()
 
 
-BEFORE_PROMPT = Query[PromptDraft, PromptChange]("before_prompt_build", permission="prompt")
-BEFORE_MODEL = Query[ModelQuestion, ModelWish]("before_model_resolve", permission="model")
-BEFORE_COMPACTION = Point[Compacting]("before_compaction")
-AFTER_COMPACTION = Point[Compacting]("after_compaction")
+BEFORE_PROMPT = HookQuery[PromptDraft, PromptChange]("before_prompt_build", permission="prompt")
+BEFORE_MODEL = HookQuery[ModelQuestion, ModelWish]("before_model_resolve", permission="model")
+BEFORE_COMPACTION = HookPoint[Compacting]("before_compaction")
+AFTER_COMPACTION = HookPoint[Compacting]("after_compaction")
 
 
-def merge_changes(given: Sequence[Given[PromptChange]]) -> PromptChange:
+def merge_changes(given: Sequence[HookAnswer[PromptChange]]) -> PromptChange:
     """All wishes as one: of replacements the one with the highest priority wins, additions stand one after another."""
     values = [item.value for item in given]
 

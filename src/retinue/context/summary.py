@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import anyio
+from msgspec import Struct
 
 from retinue.context.compaction import CompactionRefused, RefusalReason, Summarise, SummaryLimits
 from retinue.context.cutpoints import CutPlan, summary_message
@@ -68,8 +68,7 @@ _RETRY = (
 _WRITE = "Write the minutes of everything up to here."
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """A summary that passed; a model wrote the first `own_chars` of `text`, the rest are facts about the history."""
 
     text: str
@@ -118,8 +117,7 @@ def model_text(compacted: Compacted | None) -> str:
     return compacted.summary[:length] if isinstance(length, int) and length > 0 else compacted.summary
 
 
-@dataclass(frozen=True, slots=True)
-class _Writer:
+class _Writer(Struct, frozen=True):
     plan: CutPlan
     ask: Summarise
     settings: CompactionSettings

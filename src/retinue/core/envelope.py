@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
@@ -29,8 +30,7 @@ class Source(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
+class Inbound(Struct, frozen=True):
     """A message for a session."""
 
     text: str
@@ -61,8 +61,7 @@ class Inbound:
         return bool(self.tools or self.results)
 
 
-@dataclass(frozen=True, slots=True)
-class CallSummary:
+class CallSummary(Struct, frozen=True):
     """A tool call of the turn, for those who only want to know what was done."""
 
     name: str
@@ -70,8 +69,7 @@ class CallSummary:
     is_error: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Outbound:
+class Outbound(Struct, frozen=True):
     """What became of a message: the answer as the person should see it, or the reason that there is none."""
 
     run: RunId

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.core.messages import AssistantMessage, Message
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRef:
+class ModelRef(Struct, frozen=True):
     """A model by its full name, `provider/model`; the first slash splits."""
 
     provider: str
@@ -27,8 +27,7 @@ class ModelRef:
         return cls(provider.lower(), model) if provider and model else None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """A tool as the model sees it; `parameters` is a JSON schema."""
 
     name: str
@@ -55,8 +54,7 @@ class CacheRetention(StrEnum):
     LONG = "long"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True):
     """One call to a model.
 
     `stable` and `session` are the two system blocks: the first changes with the workspace, the second with the
@@ -95,22 +93,19 @@ class Failure(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTextDelta:
+class ModelTextDelta(Struct, frozen=True):
     """More words of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReasoningDelta:
+class ModelReasoningDelta(Struct, frozen=True):
     """More of the model's reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCallDelta:
+class ModelCallDelta(Struct, frozen=True):
     """A tool call is being written; `name` is known from the first delta on."""
 
     index: int
@@ -118,15 +113,13 @@ class ModelCallDelta:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFinished:
+class ModelFinished(Struct, frozen=True):
     """The stream's last event: the whole answer."""
 
     message: AssistantMessage
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFailed:
+class ModelFailed(Struct, frozen=True):
     """The stream's last event when no answer came.
 
     `partial` holds what had arrived; `retry_after` is the provider's own wish, in seconds.
@@ -141,8 +134,7 @@ class ModelFailed:
 ModelEvent = ModelTextDelta | ModelReasoningDelta | ModelCallDelta | ModelFinished | ModelFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """US dollars per million tokens."""
 
     input: float = 0.0
@@ -151,8 +143,7 @@ class Price:
     cache_write: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
+class ModelInfo(Struct, frozen=True):
     """What is known of a model."""
 
     ref: ModelRef

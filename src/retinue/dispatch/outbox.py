@@ -10,9 +10,11 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from retinue.core.clock import Clock
 from retinue.core.envelope import Inbound, Outbound
@@ -76,8 +78,7 @@ _MISSED = "UPDATE outbox SET attempts = attempts + 1, due_at = ?, state = ?, err
 _PRUNE = "DELETE FROM outbox WHERE state <> 'waiting' AND due_at < ?"
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """The next message of a chat, when it is due, and how many attempts were made."""
 
     outgoing: OutgoingMessage

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from retinue.core.envelope import CallSummary
 from retinue.core.events import Emit, MessageFinished, ReasoningDelta, TextDelta, ToolFinished, TurnEvent, TurnFinished

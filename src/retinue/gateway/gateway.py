@@ -30,8 +30,8 @@ from retinue.runtime.dispatcher.switchboard import Switchboard, SwitchboardClose
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.security.redaction import redact_everything
-from retinue.tools.approval_store import Approval
-from retinue.tools.approvals import AlreadySettled, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.broker import AlreadySettled, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.store import Approval
 from retinue.wire.events import ApprovalsChanged, DevicesChanged, SessionsChanged, TurnPayload, encode_event
 from retinue.wire.frames import Failure
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope
@@ -106,7 +106,7 @@ class Gateway:
         """Raise `Refused` where a command that an agent runs would act as the owner, by a token that it found."""
         if not principal.scopes & OWNER_SCOPES and not principal.vouches:
             return
-        if comes_from_command(scope, self.runtime.tools.commands.supervisors()):
+        if comes_from_command(scope, self.runtime.tools.commands.supervisor_pids()):
             log.warning("a command of an agent tried to use the gateway as %s", principal.name)
             raise Refused(
                 ErrorCode.FORBIDDEN,

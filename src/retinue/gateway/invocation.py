@@ -7,10 +7,12 @@ configuration takes it off the list.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from retinue.agent.calls import Workbench, authorise, run_calls
+from msgspec.structs import replace
+
+from retinue.agent.calls import CallEnvironment, authorise, run_calls
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
@@ -21,10 +23,10 @@ from retinue.gateway.gateway import Call
 from retinue.runtime.models.access import NO_MODEL
 from retinue.runtime.turns.permissions import TurnPermissions, permissions_of
 from retinue.runtime.turns.plan import Planner, TurnPlan
-from retinue.tools.names import CALL, SEARCH, canonical, read_names
 from retinue.tools.policy import Layers
 from retinue.tools.policy import Scope as Rules
 from retinue.tools.tool import Tool
+from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH, canonical_name, parse_tool_names
 from retinue.wire.protocol import ErrorCode
 
 DENIED_OVER_HTTP = (
@@ -94,7 +96,7 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
     if wanted.dry_run:
         return {"ok": True, "tool": tool.name, "dryRun": True, "effect": decision.effect, "because": decision.because}
     _note(call, rights, asked)
-    bench = Workbench(
+    environment = CallEnvironment(
         {tool.name: tool},
         context,
         _Unwritten(),
@@ -106,14 +108,14 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
         rights.watch,
         parts.tools.hide,
     )
-    results = await run_calls([asked], bench, model=str(plan.choice.ref), interrupted_by_message=lambda: False)
+    results = await run_calls([asked], environment, model=str(plan.choice.ref), interrupted_by_message=lambda: False)
     return {"ok": not results[0].is_error, "tool": tool.name, "result": _write(results[0])}
 
 
 def _find_tool(plan: TurnPlan, name: str) -> Tool[Any]:
-    wanted = canonical(name)
+    wanted = canonical_name(name)
     tool = next((tool for tool in plan.tools if tool.name == wanted), None)
-    if tool is None or wanted in (SEARCH, CALL):
+    if tool is None or wanted in (TOOL_SEARCH, TOOL_CALL):
         raise Refused(ErrorCode.NOT_FOUND, f"There is no tool `{name[:100]}` in this session.")
     return tool
 
@@ -121,7 +123,7 @@ def _find_tool(plan: TurnPlan, name: str) -> Tool[Any]:
 def _with_list(call: Call, layers: Layers) -> Layers:
     """The policy with what is refused over HTTP, as the configuration widens and narrows it."""
     rules = call.runtime.home.config.gateway.tools
-    allowed = read_names(tuple(rules.allow))
+    allowed = parse_tool_names(tuple(rules.allow))
     denied = tuple(name for name in DENIED_OVER_HTTP if name not in allowed)
     over_http = (
         Rules("gateway.tools", deny=denied, why="it is refused over HTTP unless `gateway.tools.allow` names it"),

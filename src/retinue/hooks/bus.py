@@ -1,17 +1,17 @@
-"""The bus that carries hook events to their subscribers.
+"""The hook bus, which calls the subscribers of hook points.
 
-Each package declares its own points, next to the code that fires them. A failing or slow subscriber is logged and
-passed over; only at a point that `fails_closed` does its failure stop what was about to happen.
+Each package declares its own points next to the code that fires them. A subscriber that fails or times out is logged
+and skipped; at a point that `fails_closed` its failure stops the action.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import anyio
+from msgspec import Struct, field
 
 from retinue.core.errors import RetinueError
 
@@ -20,80 +20,73 @@ log = logging.getLogger(__name__)
 E = TypeVar("E")
 R = TypeVar("R")
 
-DEFAULT_TIMEOUT = 15.0
+DEFAULT_TIMEOUT_SECONDS = 15.0
 
 
 class Vetoed(RetinueError):
-    """A subscriber refused what was about to happen, or failed at a point where failure means refusal."""
+    """A subscriber refused an action, or failed at a point that `fails_closed`."""
 
 
-@dataclass(frozen=True)
-class Point(Generic[E]):
-    """A moment at which subscribers are told of an `E` and may return a changed one."""
+class HookPoint(Struct, Generic[E], frozen=True):
+    """A point at which subscribers receive an event `E` and may return a changed one."""
 
     name: str
     fails_closed: bool = False
 
 
-@dataclass(frozen=True)
-class Query(Generic[E, R]):
-    """A moment at which subscribers, told of an `E`, may each give an `R`; the asker decides what to make of them.
+class HookQuery(Struct, Generic[E, R], frozen=True):
+    """A point at which subscribers receive an event `E` and may each return an `R`, for the caller to use.
 
-    Only a subscriber with the `permission` is heard.
+    Only subscribers with the `permission` are called.
     """
 
     name: str
     permission: str
 
 
-@dataclass(frozen=True, slots=True)
-class Given(Generic[R]):
-    """What one subscriber gave."""
+class HookAnswer(Struct, Generic[R], frozen=True):
+    """The value that one subscriber returned."""
 
-    registrant: Registrant
+    subscriber: Subscriber
     value: R
 
 
-@dataclass(frozen=True, slots=True)
-class Registrant:
-    """Who subscribed, and with what standing: a higher priority is asked first."""
+class Subscriber(Struct, frozen=True):
+    """A subscribing plugin; subscribers with a higher priority are called first."""
 
     plugin: str
     priority: int = 0
     permissions: frozenset[str] = frozenset()
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float = DEFAULT_TIMEOUT_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[E]):
-    """What one subscriber made of an event, for the audit log."""
+class HookChange(Struct, Generic[E], frozen=True):
+    """A change of an event by one subscriber, for the audit log."""
 
     point: str
-    registrant: Registrant
+    subscriber: Subscriber
     before: E
     after: E
 
 
-@dataclass(frozen=True, slots=True)
-class _Subscription:
+class _Subscription(Struct, frozen=True):
     handler: Callable[[Any], Awaitable[Any]]
-    registrant: Registrant
+    subscriber: Subscriber
     order: int
 
 
-@dataclass(slots=True)
-class Bus:
+class HookBus(Struct):
     """Subscriptions by point."""
 
     _subscriptions: dict[str, tuple[_Subscription, ...]] = field(default_factory=dict)
 
     def subscribe(
-        self, point: Point[E] | Query[E, Any], handler: Callable[[E], Awaitable[Any]], registrant: Registrant
+        self, point: HookPoint[E] | HookQuery[E, Any], handler: Callable[[E], Awaitable[Any]], subscriber: Subscriber
     ) -> Callable[[], None]:
-        """Call `handler` at every event of the point; the returned function ends that."""
+        """Call `handler` at every event of the point; returns a function that unsubscribes it."""
         held = self._subscriptions.get(point.name, ())
-        mine = _Subscription(handler, registrant, len(held))
-        self._subscriptions[point.name] = tuple(sorted((*held, mine), key=lambda s: (-s.registrant.priority, s.order)))
+        mine = _Subscription(handler, subscriber, len(held))
+        self._subscriptions[point.name] = tuple(sorted((*held, mine), key=lambda s: (-s.subscriber.priority, s.order)))
 
         def unsubscribe() -> None:
             rest = tuple(s for s in self._subscriptions.get(point.name, ()) if s is not mine)
@@ -101,32 +94,34 @@ class Bus:
 
         return unsubscribe
 
-    async def fire(self, point: Point[E], event: E) -> tuple[E, tuple[Change[E], ...]]:
-        """Tell the subscribers, highest priority first; each sees what the ones before it made of the event."""
-        changes: list[Change[E]] = []
+    async def fire(self, point: HookPoint[E], event: E) -> tuple[E, tuple[HookChange[E], ...]]:
+        """Call the subscribers, highest priority first; each receives the event as changed by those before it."""
+        changes: list[HookChange[E]] = []
         for subscription in self._subscriptions.get(point.name, ()):
             changed = await _call(point, subscription, event)
             if changed is not None and changed != event:
-                changes.append(Change(point.name, subscription.registrant, event, changed))
+                changes.append(HookChange(point.name, subscription.subscriber, event, changed))
                 event = changed
         return event, tuple(changes)
 
-    async def ask(self, query: Query[E, R], event: E) -> tuple[Given[R], ...]:
-        """What the subscribers give, highest priority first; one without the permission is not heard, and logged."""
-        given: list[Given[R]] = []
+    async def ask(self, query: HookQuery[E, R], event: E) -> tuple[HookAnswer[R], ...]:
+        """Return the values of the subscribers, highest priority first; those without the permission are skipped."""
+        given: list[HookAnswer[R]] = []
         for subscription in self._subscriptions.get(query.name, ()):
-            who = subscription.registrant
+            who = subscription.subscriber
             if query.permission not in who.permissions:
-                log.warning("hook not heard: point=%s plugin=%s lacks %s", query.name, who.plugin, query.permission)
+                log.warning(
+                    "hook skipped: point=%s plugin=%s lacks the permission %s", query.name, who.plugin, query.permission
+                )
                 continue
-            value: R | None = await _call(Point(query.name), subscription, event)
+            value: R | None = await _call(HookPoint(query.name), subscription, event)
             if value is not None:
-                given.append(Given(who, value))
+                given.append(HookAnswer(who, value))
         return tuple(given)
 
 
-async def _call(point: Point[Any], subscription: _Subscription, event: Any) -> Any:
-    who = subscription.registrant
+async def _call(point: HookPoint[Any], subscription: _Subscription, event: Any) -> Any:
+    who = subscription.subscriber
     try:
         with anyio.fail_after(who.timeout):
             return await subscription.handler(event)
@@ -136,6 +131,6 @@ async def _call(point: Point[Any], subscription: _Subscription, event: Any) -> A
         log.exception("hook failed: point=%s plugin=%s", point.name, who.plugin)
         if point.fails_closed:
             raise Vetoed(
-                f"The hook of plugin '{who.plugin}' at {point.name} failed, so the action was stopped."
+                f"The hook {point.name} of plugin '{who.plugin}' failed, so the action was stopped."
             ) from error
         return None

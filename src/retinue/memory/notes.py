@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.globs import Glob
@@ -41,8 +43,7 @@ def written_by_agent(path: str, lines: Sequence[str]) -> Trust:
     return Trust.AGENT
 
 
-@dataclass(frozen=True, slots=True)
-class NoteFile:
+class NoteFile(Struct, frozen=True):
     """A file that should be indexed, seen but not read."""
 
     path: str
@@ -51,24 +52,21 @@ class NoteFile:
     mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class NoteProblem:
+class NoteProblem(Struct, frozen=True):
     """A file that is not indexed, or not whole, and why."""
 
     path: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class NoteListing:
+class NoteListing(Struct, frozen=True):
     """What there is to index."""
 
     files: tuple[NoteFile, ...]
     problems: tuple[NoteProblem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NoteDocument:
+class NoteDocument(Struct, frozen=True):
     """A file's text and what it says about itself."""
 
     record: FileRecord
@@ -76,8 +74,7 @@ class NoteDocument:
     problem: NoteProblem | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NoteFolder:
+class NoteFolder(Struct, frozen=True):
     """Files of one folder: named ones, and everything beneath some folders in it. `prefix` starts their paths.
 
     With a `pattern`, of everything beneath the folders only what fits it.

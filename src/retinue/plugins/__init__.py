@@ -1,1 +1,1 @@
-"""The door through which tools, providers, commands and skills enter, ours included."""
+"""Plugins: discovery and registration of tools, providers, skills and hooks, including the built-in ones."""

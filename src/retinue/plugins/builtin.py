@@ -1,4 +1,4 @@
-"""Retinue's own tools and providers, registered by the same door as anybody's."""
+"""The built-in plugin: Retinue's own tools and providers, registered like those of any other plugin."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from retinue.plugins.hookspecs import hookimpl
 from retinue.providers.registry import ADAPTERS
 
 TOOL_FAMILIES = {
-    "files": "retinue.toolkit.files:make_tools",
-    "patch": "retinue.toolkit.patch:make_tools",
-    "lookup": "retinue.toolkit.lookup:make_tools",
-    "shell": "retinue.toolkit.shell:make_tools",
-    "process": "retinue.toolkit.process:make_tools",
-    "web": "retinue.toolkit.web:make_tools",
+    "files": "retinue.toolkit.files.read_write:make_tools",
+    "patch": "retinue.toolkit.files.patch:make_tools",
+    "lookup": "retinue.toolkit.files.search:make_tools",
+    "shell": "retinue.toolkit.processes.exec_tool:make_tools",
+    "process": "retinue.toolkit.processes.process_tool:make_tools",
+    "web": "retinue.toolkit.web.tools:make_tools",
     "memory": "retinue.toolkit.memory:make_tools",
-    "status": "retinue.toolkit.status:make_tools",
-    "company": "retinue.toolkit.company:make_tools",
+    "status": "retinue.toolkit.sessions.status:make_tools",
+    "company": "retinue.toolkit.sessions.company:make_tools",
     "cron": "retinue.toolkit.cron:make_tools",
     "message": "retinue.toolkit.message:make_tools",
     "gateway": "retinue.toolkit.gateway:make_tools",
-    "plan": "retinue.toolkit.plan:make_tools",
-    "image": "retinue.toolkit.image:make_tools",
+    "plan": "retinue.toolkit.sessions.plan:make_tools",
+    "image": "retinue.toolkit.files.image:make_tools",
 }
-"""Our tools by family, in the order in which the prompt lists them."""
+"""The built-in tools by family, in the order in which the prompt lists them."""
 
 
 @hookimpl

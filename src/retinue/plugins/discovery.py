@@ -1,53 +1,53 @@
-"""Where plugins are: installed packages, and files and folders that the configuration names."""
+"""Discovery of plugins: installed packages, and files and folders named in the configuration."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from msgspec import Struct
+
 from retinue.core.errors import RetinueError
 from retinue.plugins.hookspecs import NAME
 
-_REGISTERS = "retinue_register"
+_REGISTER_FUNCTION = "retinue_register"
 
 
 class PluginError(RetinueError):
-    """A plugin cannot be used; the message ends a sentence that begins with its name."""
+    """A plugin cannot be used; the message completes a sentence that starts with its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A plugin that was found. `load` imports it and gives the object with its hooks."""
+class PluginCandidate(Struct, frozen=True):
+    """A plugin that was found. `load` imports it and returns the object with its hooks."""
 
     name: str
     origin: str
     load: Callable[[], object]
 
 
-def find_plugins(paths: Iterable[Path]) -> Iterator[Candidate]:
-    """Every plugin there is: those of `paths` in their order, then the installed ones by name."""
+def find_plugins(paths: Iterable[Path]) -> Iterator[PluginCandidate]:
+    """Yield all plugins: those of `paths` in order, then the installed ones by name."""
     for path in paths:
         yield from _find_at(path)
     for entry in _installed():
         origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
-        yield Candidate(entry.name, origin, entry.load)
+        yield PluginCandidate(entry.name, origin, entry.load)
 
 
 @cache
 def _installed() -> tuple[EntryPoint, ...]:
-    """The plugins that are installed; what comes later is seen by the next process, as all code is."""
+    """Return the entry points of installed plugins; packages installed later need a new process."""
     return tuple(sorted(entry_points(group=NAME), key=lambda entry: entry.name))
 
 
-def _find_at(path: Path) -> Iterator[Candidate]:
-    """The plugin in a file or package; of another folder, those in the files and packages in it."""
+def _find_at(path: Path) -> Iterator[PluginCandidate]:
+    """Yield the plugin in a file or package; for any other folder, those of the files and packages in it."""
     if path.is_dir() and not _is_package(path):
         for child in sorted(path.iterdir()):
             if _is_package(child) or (child.suffix == ".py" and child.is_file()):
@@ -56,8 +56,8 @@ def _find_at(path: Path) -> Iterator[Candidate]:
     yield _at(path)
 
 
-def _at(path: Path) -> Candidate:
-    return Candidate(path.stem, str(path), partial(_load_at, path))
+def _at(path: Path) -> PluginCandidate:
+    return PluginCandidate(path.stem, str(path), partial(_load_at, path))
 
 
 def _is_package(path: Path) -> bool:
@@ -65,11 +65,11 @@ def _is_package(path: Path) -> bool:
 
 
 def _load_at(path: Path) -> object:
-    """Import a file or package under its own name; of a package, `plugin.py` may be what registers."""
+    """Import a file or package under its own name; in a package, `plugin.py` may contain `retinue_register`."""
     if not path.exists():
-        raise PluginError(f"there is nothing at {path}; correct plugins.load.paths")
+        raise PluginError(f"{path} does not exist; correct plugins.load.paths")
     module = _import_at(path)
-    if not hasattr(module, _REGISTERS) and (path / "plugin.py").is_file():
+    if not hasattr(module, _REGISTER_FUNCTION) and (path / "plugin.py").is_file():
         module = importlib.import_module(f"{module.__name__}.plugin")
     return module
 
@@ -80,10 +80,10 @@ def _import_at(path: Path) -> ModuleType:
     if known is not None:
         if getattr(known, "__file__", None) == str(file):
             return known
-        raise PluginError(f"another module is called '{name}' already; rename {path}")
+        raise PluginError(f"another module is already called '{name}'; rename {path}")
     spec = spec_from_file_location(name, file, submodule_search_locations=[str(path)] if path.is_dir() else None)
     if spec is None or spec.loader is None:
-        raise PluginError(f"{path} is no Python file or package")
+        raise PluginError(f"{path} is not a Python file or package")
     module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

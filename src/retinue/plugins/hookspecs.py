@@ -1,4 +1,4 @@
-"""The table of contents of everything a plugin can do.
+"""The pluggy hook specification: what a plugin can implement.
 
 A plugin is a Python package with an entry point in the group `retinue`; the object it names implements these hooks.
 """
@@ -16,7 +16,7 @@ hookimpl = pluggy.HookimplMarker(NAME)
 
 
 class Hooks:
-    """What Retinue asks of a plugin."""
+    """The hooks that Retinue calls on a plugin."""
 
     @hookspec
     def retinue_register(self, register: Registrar) -> None:

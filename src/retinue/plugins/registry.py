@@ -1,20 +1,20 @@
-"""What the plugins registered, and which of them were asked."""
+"""The registry of what plugins provide, and the state of each plugin."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pluggy
+from msgspec import Struct, field
 
 from retinue.config.sections.gateway import PluginEntry, PluginsSettings
 from retinue.core.extension import EngineFactory, HookSpec, Lazy, ProviderFactory, SkillRoot, ToolFactory
 from retinue.plugins import builtin
-from retinue.plugins.discovery import Candidate, PluginError, find_plugins
+from retinue.plugins.discovery import PluginCandidate, PluginError, find_plugins
 from retinue.plugins.hookspecs import NAME, Hooks
 
 log = logging.getLogger(__name__)
@@ -22,33 +22,31 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class DoublyRegistered(PluginError):
-    """Two plugins registered the same name."""
+class DuplicateRegistration(PluginError):
+    """A name was registered twice."""
 
 
 class PluginState(StrEnum):
-    """What became of a plugin."""
+    """The state of a plugin."""
 
     ON = "on"
     OFF = "off"
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class PluginFacts:
-    """A plugin that was found: where it comes from, what became of it, and why."""
+class PluginFacts(Struct, frozen=True):
+    """A plugin that was found: its origin, its state and the reason for it."""
 
     name: str
     origin: str
     state: PluginState
     because: str = ""
     brings: tuple[str, ...] = ()
-    """What it registered, in words."""
+    """What it registered, as text."""
 
 
-@dataclass(slots=True)
-class Registry:
-    """Everything that can be used, by name."""
+class PluginRegistry(Struct):
+    """Everything that plugins registered, by name."""
 
     tools: dict[str, ToolFactory] = field(default_factory=dict)
     providers: dict[str, ProviderFactory] = field(default_factory=dict)
@@ -56,10 +54,10 @@ class Registry:
     hooks: list[HookSpec] = field(default_factory=list)
     engines: dict[str, EngineFactory] = field(default_factory=dict)
     plugins: list[PluginFacts] = field(default_factory=list)
-    """Every plugin that was found, in the order in which they were asked."""
+    """Every plugin that was found, in the order of loading."""
 
-    def take_over(self, added: Registry) -> None:
-        """Add what one plugin registered, all of it or nothing."""
+    def add_all(self, added: PluginRegistry) -> None:
+        """Add everything that one plugin registered, or nothing if a name is taken."""
         for mine, theirs in (
             (self.tools, added.tools),
             (self.providers, added.providers),
@@ -67,7 +65,7 @@ class Registry:
         ):
             for name in theirs:
                 if name in mine:
-                    raise DoublyRegistered(f"it registers '{name}', which exists already")
+                    raise DuplicateRegistration(f"it registers '{name}', which already exists")
         self.tools |= added.tools
         self.providers |= added.providers
         self.engines |= added.engines
@@ -75,7 +73,7 @@ class Registry:
         self.hooks += added.hooks
 
     def list_names(self) -> tuple[str, ...]:
-        """Everything that is registered, in words."""
+        """Return everything that is registered, as text."""
         return (
             *(f"tools {family}" for family in self.tools),
             *(f"provider {api}" for api in self.providers),
@@ -86,16 +84,15 @@ class Registry:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why plugins that should be used are not, in sentences."""
+        """Sentences about plugins that are enabled but could not be loaded."""
         failed = (plugin for plugin in self.plugins if plugin.state is PluginState.FAILED)
         return tuple(f"Plugin '{plugin.name}' could not be loaded: {plugin.because}" for plugin in failed)
 
 
-@dataclass(frozen=True, slots=True)
-class _PluginRegistrar:
-    """A registry as one plugin sees it: what it adds carries the plugin's name."""
+class _PluginRegistrar(Struct, frozen=True):
+    """The registrar of one plugin: what it registers is marked with the plugin's name."""
 
-    registry: Registry
+    registry: PluginRegistry
     plugin: str
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -116,13 +113,13 @@ class _PluginRegistrar:
 
     def _add(self, table: dict[str, T], name: str, value: T) -> None:
         if name in table:
-            raise DoublyRegistered(f"it registers '{name}' twice")
+            raise DuplicateRegistration(f"it registers '{name}' twice")
         table[name] = value
 
 
-def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> Registry:
-    """Ask the built-in plugin, then every one that the owner lets in; a failing plugin is told and the others load."""
-    registry = Registry()
+def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> PluginRegistry:
+    """Load the built-in plugin and all enabled plugins; a failure is recorded and the others still load."""
+    registry = PluginRegistry()
     builtin.retinue_register(_PluginRegistrar(registry, "retinue"))
     if not settings.enabled:
         return registry
@@ -130,38 +127,40 @@ def load_registry(settings: PluginsSettings, paths: Iterable[Path] = ()) -> Regi
     for found in find_plugins(paths):
         first = origins.setdefault(found.name, found.origin)
         reason = (
-            why_off(found.name, settings) if first == found.origin else f"{first} has the same name and comes first"
+            disabled_reason(found.name, settings)
+            if first == found.origin
+            else f"{first} has the same name and is found first"
         )
         if reason:
             registry.plugins.append(PluginFacts(found.name, found.origin, PluginState.OFF, reason))
         else:
-            registry.plugins.append(_ask(found, registry, settings.entries.get(found.name) or PluginEntry()))
+            registry.plugins.append(_load(found, registry, settings.entries.get(found.name) or PluginEntry()))
     return registry
 
 
-def why_off(name: str, settings: PluginsSettings) -> str | None:
-    """Why the owner does not want a plugin to be used; None where it is."""
+def disabled_reason(name: str, settings: PluginsSettings) -> str | None:
+    """Return why the configuration disables a plugin, or None if it is enabled."""
     entry = settings.entries.get(name)
     if name in settings.deny:
-        return "plugins.deny names it"
+        return "plugins.deny includes it"
     if entry is not None and not entry.enabled:
         return f"plugins.entries.{name}.enabled is false"
     if settings.allow is not None and name not in settings.allow:
-        return "plugins.allow does not name it"
+        return "plugins.allow does not include it"
     return None
 
 
-def _ask(found: Candidate, registry: Registry, entry: PluginEntry) -> PluginFacts:
-    """Let a plugin register its things."""
+def _load(found: PluginCandidate, registry: PluginRegistry, entry: PluginEntry) -> PluginFacts:
+    """Load a plugin and add what it registers."""
     try:
         plugins = pluggy.PluginManager(NAME)
         plugins.add_hookspecs(Hooks)
         plugins.register(found.load(), found.name)
         if not plugins.hook.retinue_register.get_hookimpls():
-            raise PluginError("it has no function `retinue_register` with the mark `hookimpl`")
-        added = Registry()
+            raise PluginError("it has no function `retinue_register` with the decorator `hookimpl`")
+        added = PluginRegistry()
         plugins.hook.retinue_register(register=_PluginRegistrar(added, found.name, entry.config))
-        registry.take_over(added)
+        registry.add_all(added)
     except Exception as error:  # border: a plugin is foreign code
         log.exception("plugin failed to register: %s", found.name)
         return PluginFacts(found.name, found.origin, PluginState.FAILED, str(error) or type(error).__name__)

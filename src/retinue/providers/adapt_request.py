@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
 from retinue.core.model import CacheRetention, ModelInfo, ModelRequest, ReasoningEffort
@@ -12,8 +14,7 @@ from retinue.providers.stream import to_json
 NO_PICTURES = "[image left out: this model reads only text]"
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
+class Tuning(Struct, frozen=True):
     """How the operator wants a model asked; what is None is left as the request has it."""
 
     temperature: float | None = None

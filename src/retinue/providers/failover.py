@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.errors import ConfigError
 from retinue.core.model import (
@@ -87,8 +89,7 @@ class Wallet(Protocol):
     def how_to_add(self, provider: str) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """A model and the credential to ask it with; None where it needs none."""
 
     ref: ModelRef
@@ -98,8 +99,7 @@ class Attempt:
         return f"{self.ref} ({self.profile.id})" if self.profile else str(self.ref)
 
 
-@dataclass(frozen=True, slots=True)
-class _Patience:
+class _Patience(Struct, frozen=True):
     """How often the same attempt is made again. A rate limit is waited out only where no other credential is left."""
 
     delays: Sequence[float]
@@ -114,8 +114,7 @@ class _Patience:
         return max(delay, wish) if passing and wish <= LONGEST_WAIT else None
 
 
-@dataclass(slots=True)
-class _Story:
+class _Story(Struct):
     """What happened so far in one request."""
 
     failures: list[tuple[str, ModelFailed]] = field(default_factory=list)

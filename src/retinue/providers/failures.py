@@ -6,9 +6,10 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.core.errors import ModelError
 from retinue.core.model import Failure
@@ -30,8 +31,7 @@ class CallFailed(ModelError):
         self.retry_after = retry_after
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(Struct, frozen=True):
     """A failure is recognised by its status, by its words, or by both where both are given."""
 
     reason: Failure

@@ -7,11 +7,12 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.messages import INVALID_ARGUMENTS, AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
@@ -41,8 +42,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile("[\ud800-\udbff]\\Z")
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     kind: Literal["text", "thinking", "redacted", "call"]
     key: object = None
     pieces: list[str] = field(default_factory=list)

@@ -9,10 +9,10 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 from retinue.runtime.agents.prompting import machine_timezone
 from retinue.sessions.entries import ModelChanged
-from retinue.toolkit.board import SessionStatus
-from retinue.toolkit.delegation import Company
 from retinue.toolkit.jobdesk import JobDesk
 from retinue.toolkit.memory import Notebook
+from retinue.toolkit.sessions.board import SessionStatus
+from retinue.toolkit.sessions.delegation import Company
 
 if TYPE_CHECKING:
     from retinue.runtime.commands.config_tool import GatewayControl

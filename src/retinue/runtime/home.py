@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.config.load import LoadedConfig, load_config
 from retinue.config.schema import Config
@@ -16,7 +17,7 @@ from retinue.config.variables import declared_variables
 from retinue.core.approval import IN_COMMAND
 from retinue.core.clock import Clock, SystemClock
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey, parse_agent_id
-from retinue.plugins.registry import Registry, load_registry
+from retinue.plugins.registry import PluginRegistry, load_registry
 from retinue.runtime.known_secrets import known_secrets
 from retinue.security.logs import tune_console, tune_logs
 from retinue.security.redaction import Redactor
@@ -28,14 +29,13 @@ from retinue.storage.presence import is_beneath
 from retinue.workspace.trust import TrustedFolder, read_trusted
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(Struct, frozen=True, dict=True):
     """A home with its configuration, read once. Nothing here changes; a reload makes a new one."""
 
     paths: HomePaths
     loaded: LoadedConfig
     environment: Mapping[str, str]
-    registry: Registry
+    registry: PluginRegistry
     clock: Clock = field(default_factory=SystemClock)
     programs: Programs = field(default_factory=Programs)
     inherited: Mapping[str, str] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.dispatch.inbox import Inbox, Waiting
 from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.dispatch.outbox import Outbox
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.providers.registry import Providers
 from retinue.runtime.agents.agent import AgentWorkspace, open_workspace, seed_agent
 from retinue.runtime.agents.confinement import make_sandboxes
@@ -52,8 +52,8 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.files.private import sweep_temporaries
 from retinue.storage.lease import SessionLease
-from retinue.toolkit.launches import CommandEnd
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.launch import CommandEnd
 
 if TYPE_CHECKING:
     from retinue.runtime.commands.config_tool import GatewayControl
@@ -77,7 +77,7 @@ class Runtime:
     home: Home
     providers: Providers
     secrets: Secrets
-    bus: Bus
+    bus: HookBus
     tools: SessionTools
     inbox: Inbox
     lanes: Lanes

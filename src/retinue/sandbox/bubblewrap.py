@@ -6,11 +6,11 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
+from msgspec import Struct
+from retinue.sandbox.confinement import Confinement, ETC_FILES, ETC_FOLDERS, Network, SYSTEM_FOLDERS
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
 from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
 from retinue.sandbox.seccomp import IN_NAMESPACES, build_filter, this_machine
@@ -36,8 +36,7 @@ _KERNEL_FILES = ("keys", "kallsyms", "timer_list", "slabinfo", "vmallocinfo", "s
 _TRIAL_SECONDS = 10
 
 
-@dataclass(frozen=True)
-class Bubblewrap:
+class Bubblewrap(Struct, frozen=True, dict=True):
     """The `bwrap` program of this machine, tried once."""
 
     name: str = "bubblewrap"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 
-from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
+from msgspec import Struct
+from retinue.sandbox.confinement import Confinement, ETC_FILES, ETC_FOLDERS, Network, SYSTEM_FOLDERS
 from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
 from retinue.sandbox.process_restrictions import NEEDED_VERSION, SCOPES_VERSION, landlock_version
 from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine
@@ -21,8 +21,7 @@ _KERNEL_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
-@dataclass(frozen=True)
-class Landlock:
+class Landlock(Struct, frozen=True, dict=True):
     """The kernel's landlock."""
 
     name: str = "landlock"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, field
 
 from retinue.core.errors import RetinueError
 from retinue.security.addresses import Address, Zone, classify, parse_address
@@ -37,8 +37,7 @@ class AddressRefused(NetworkFailed):
     """A request may not be made: its URL leads where the policy forbids."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Where requests may go.
 
     `private` lets them reach this machine and the local network; link-local and cloud metadata stay forbidden.
@@ -57,8 +56,7 @@ OPERATOR = Policy(private=True, leave_origin=False)
 """For an endpoint that stands in the configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """A complete answer; `truncated` tells that the body was longer than the caller would take."""
 
     url: str
@@ -70,8 +68,7 @@ class Fetched:
     truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """What is sent besides the URL."""
 
     method: str = "GET"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.core.messages import AssistantMessage, Message, ToolResult, Usage, UserMessage, said
 from retinue.core.trust import Trust

@@ -1,1 +1,1 @@
-"""The tools we ship, one module per family."""
+"""The built-in tools, one module per family; `plugins.builtin` lists them."""

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId
-from retinue.toolkit.agreement import agree_if_tainted
 from retinue.toolkit.jobdesk import JobDesk, Listed, OpenJobs
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
@@ -44,7 +44,9 @@ def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
         if arguments.action in _SPEAKING:
             # by the time it is said nobody knows any more where it came from
             facts = arguments.model_dump(exclude_defaults=True)
-            await agree_if_tainted("cron", f"Plan what the agent is asked later ({arguments.action})", facts, context)
+            await require_approval_if_tainted(
+                "cron", f"Plan what the agent is asked later ({arguments.action})", facts, context
+            )
         try:
             found = _act(desk(), arguments, context.agent)
         except UsageError as error:

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId
-from retinue.toolkit.agreement import agree_if_tainted
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
@@ -89,10 +89,10 @@ async def _act(steward: Steward, arguments: GatewayArguments, context: ToolConte
             if not arguments.changes:
                 raise ToolFailed('`patch` needs `changes`, as in {"agents.defaults.thinkingDefault": "low"}.')
             steward.check(arguments.changes, arguments.base_hash)
-            await agree_if_tainted("gateway", "Change the configuration", arguments.changes, context)
+            await require_approval_if_tainted("gateway", "Change the configuration", arguments.changes, context)
             return await steward.patch(arguments.changes, arguments.base_hash, context.agent)
         case "apply":
             return await steward.apply()
         case "restart":
-            await agree_if_tainted("gateway", "Restart the gateway", {"reason": arguments.reason}, context)
+            await require_approval_if_tainted("gateway", "Restart the gateway", {"reason": arguments.reason}, context)
             return await steward.restart(arguments.reason)

@@ -16,8 +16,8 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.trust import Trust, least
 from retinue.security.untrusted_text import Source, wrap_untrusted
 from retinue.storage.files import NotThere
-from retinue.toolkit.origin import note_write
-from retinue.toolkit.paths import is_control_path, told
+from retinue.toolkit.files.paths import is_control_path, storage_errors_explained
+from retinue.toolkit.taint import record_write
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from retinue.memory.search.snippets import Excerpt
     from retinue.toolkit.parts import ToolParts
 
-MOST_WRITTEN_CHARS = 20_000
+MAX_WRITE_CHARS = 20_000
 _NOTE_NAME = re.compile(r"[\w][\w .-]{0,79}(?:/[\w][\w .-]{0,79}){0,3}")
 
 
@@ -49,20 +49,20 @@ OpenNotebook = Callable[[AgentId, SessionKey], Awaitable[Notebook | None]]
 """The notebook for a session; None where it may not search memory."""
 
 
-class SearchArguments(Arguments):
+class MemorySearchArguments(Arguments):
     query: str = Field(min_length=1, max_length=4_000, description="What to look for, in words or as a question.")
     max_results: int | None = Field(None, ge=1, le=50, alias="maxResults")
     min_score: float | None = Field(None, ge=0, le=1, alias="minScore")
 
 
-class GetArguments(Arguments):
+class MemoryGetArguments(Arguments):
     path: str = Field(min_length=1, description="A path as memory_search gives it.")
     start: int = Field(1, ge=1, alias="from", description="The first line.")
     lines: int | None = Field(None, ge=1, le=2_000, description="How many lines.")
 
 
-class WriteArguments(Arguments):
-    text: str = Field(min_length=1, max_length=MOST_WRITTEN_CHARS, description="Markdown to append.")
+class MemoryWriteArguments(Arguments):
+    text: str = Field(min_length=1, max_length=MAX_WRITE_CHARS, description="Markdown to append.")
     note: str | None = Field(None, description="Name of a note under memory/; without it today's log.")
 
 
@@ -80,7 +80,7 @@ def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -
             raise ToolFailed("Memory is private and cannot be used in this chat. Answer without it.")
         return notebook
 
-    async def search(arguments: SearchArguments, context: ToolContext) -> ToolOutput:
+    async def search(arguments: MemorySearchArguments, context: ToolContext) -> ToolOutput:
         notebook = await notebook_of(context)
         try:
             result = await notebook.search(
@@ -88,9 +88,9 @@ def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -
             )
         except (StorageError, TimeoutError) as error:
             raise ToolFailed(f"Memory cannot be searched now: {error}") from error
-        return _tell_result(result, new_id, cites=notebook.cites)
+        return _format_result(result, new_id, cites=notebook.cites)
 
-    async def get(arguments: GetArguments, context: ToolContext) -> ToolOutput:
+    async def get(arguments: MemoryGetArguments, context: ToolContext) -> ToolOutput:
         notebook = await notebook_of(context)
         try:
             excerpt = await notebook.read(arguments.path, arguments.start, arguments.lines)
@@ -98,14 +98,14 @@ def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -
             return ToolOutput.of(json.dumps({"path": arguments.path, "text": ""}))
         except StorageError as error:
             raise ToolFailed(str(error)) from error
-        return _tell_excerpt(excerpt, new_id)
+        return _format_excerpt(excerpt, new_id)
 
-    async def write(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
+    async def write(arguments: MemoryWriteArguments, context: ToolContext) -> ToolOutput:
         path = note_path(arguments.note, clock.now().astimezone())
         text = arguments.text.replace("\r\n", "\n").strip("\n") + "\n"
-        with told():
+        with storage_errors_explained():
             before = _read_note(context, path)
-            note_write(context, context.workspace, path, before=before, after=text)
+            record_write(context, context.workspace, path, before=before, after=text)
             separator = "" if not before or before.endswith("\n") else "\n"
             context.workspace.append(path, (separator + text).encode("utf-8", "replace"))
         notebook = await open_notebook(context.agent, context.session)
@@ -119,21 +119,21 @@ def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -
             "Search memory files",
             "Search MEMORY.md, memory/*.md and past sessions, by meaning and by words. Use it before answering about "
             "earlier work, decisions, dates, people, preferences or tasks.",
-            SearchArguments,
+            MemorySearchArguments,
             search,
         ),
         Tool(
             "memory_get",
             "Read lines of a memory file",
             "Read lines of a memory file that memory_search found.",
-            GetArguments,
+            MemoryGetArguments,
             get,
         ),
         Tool(
             "memory_write",
             "Write to memory",
             "Append something worth remembering to today's log, or to a named note.",
-            WriteArguments,
+            MemoryWriteArguments,
             write,
             parallel=False,
         ),
@@ -173,7 +173,7 @@ def describe_hit(hit: MemoryHit, *, cites: bool = False) -> dict[str, Any]:
     }
 
 
-def _tell_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> ToolOutput:
+def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> ToolOutput:
     results = []
     for hit in result.hits:
         told_hit = describe_hit(hit, cites=cites)
@@ -193,7 +193,7 @@ def _tell_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> Too
     return ToolOutput.of(json.dumps(answer, ensure_ascii=False), trust=trust)
 
 
-def _tell_excerpt(excerpt: Excerpt, new_id: IdFactory) -> ToolOutput:
+def _format_excerpt(excerpt: Excerpt, new_id: IdFactory) -> ToolOutput:
     text = excerpt.text
     if excerpt.origin is Trust.UNTRUSTED:
         text = wrap_untrusted(text, Source.MEMORY, new_id=new_id)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
 from pydantic import Field
 
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin, PeerKind
-from retinue.toolkit.agreement import agree_if_tainted
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.taint import require_approval_if_tainted
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
@@ -30,8 +30,7 @@ class MessageArguments(Arguments):
     buttons: tuple[tuple[dict[str, Any], ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """What is to be sent, and where; `key` is the same when the call is carried out again."""
 
     key: str
@@ -78,7 +77,7 @@ def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:
                 raise ToolFailed("Only the owner's messages may set off messages to other chats.")
             if elsewhere:
                 facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
-                await agree_if_tainted("message", f"Send a message to {order.to.peer}", facts, context)
+                await require_approval_if_tainted("message", f"Send a message to {order.to.peer}", facts, context)
             return ToolOutput.of(messenger().send(order, context.session))
         except ToolFailed:
             raise

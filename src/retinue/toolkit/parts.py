@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.security.secrets import Secrets
-from retinue.toolkit.board import SessionBoard
-from retinue.toolkit.delegation import OpenCompany
 from retinue.toolkit.jobdesk import OpenJobs
 from retinue.toolkit.memory import OpenNotebook
-from retinue.toolkit.running import CommandTable
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.sessions.board import SessionBoard
+from retinue.toolkit.sessions.delegation import OpenCompany
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.allowlist import CommandRuleStore, FixedCommandRules
+from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
 
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import OpenSteward
     from retinue.toolkit.message import OpenMessenger
 
 
-@dataclass(frozen=True, slots=True)
-class ToolParts:
+class ToolParts(Struct, frozen=True):
     """The parts that tools are made from; one value for all agents of a runtime.
 
     `environment` is what this process inherited; commands get only the harmless names of it. Without `sandboxes`

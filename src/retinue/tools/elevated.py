@@ -1,18 +1,23 @@
-"""Elevated mode: who may lift the sandbox from an agent's commands, and how far."""
+"""Elevated mode: who may run an agent's commands outside the sandbox."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from retinue.tools.allowlist import AskWhen, CommandRules, Security
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-EVERYBODY = "*"
+from retinue.tools.shell.allowlist import AskWhen, CommandRules, Security
+
+ANYONE = "*"
 
 
 class Elevation(StrEnum):
-    """What a person lifted: nothing; the sandbox; the sandbox, asking for each command; the sandbox and all asking."""
+    """The level of elevated mode.
+
+    `on` runs commands outside the sandbox, `ask` does so after approval of each command, `full` without any approval.
+    """
 
     OFF = "off"
     ON = "on"
@@ -20,20 +25,18 @@ class Elevation(StrEnum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Who wrote a message, as the channel vouches for it; `id` is None where several people did, or nobody is known."""
+class MessageSender(Struct, frozen=True):
+    """The author of a message as authenticated by the channel; `id` is None for several or unknown authors."""
 
     id: str | None
     channel: str
     owner: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """One place of the configuration that says who may elevate.
+class ElevationRule(Struct, frozen=True):
+    """One section of the configuration that says who may use elevated mode.
 
-    `allow_from` lists senders by channel, `*` being every channel; None leaves the choice to the other gates.
+    `allow_from` lists senders by channel, with `*` for every channel; None leaves the choice to the other rules.
     """
 
     name: str
@@ -41,43 +44,43 @@ class Gate:
     allow_from: Mapping[str, tuple[str, ...]] | None = field(default_factory=dict)
 
 
-def refuse_elevation(sender: Sender, gates: Iterable[Gate]) -> str | None:
-    """Why a sender may not elevate; None where every gate lets them pass. The owner needs to stand on no list."""
-    for gate in gates:
-        if not gate.enabled:
-            return f"`{gate.name}.enabled` is false"
-        if gate.allow_from is not None and not sender.owner and not _is_listed(sender, gate.allow_from):
-            return f"`{gate.name}.allowFrom` does not name the sender for the channel {sender.channel}"
+def elevation_objection(sender: MessageSender, rules: Iterable[ElevationRule]) -> str | None:
+    """Return why a sender may not use elevated mode, or None. The owner does not need to be listed."""
+    for rule in rules:
+        if not rule.enabled:
+            return f"`{rule.name}.enabled` is false"
+        if rule.allow_from is not None and not sender.owner and not _is_listed(sender, rule.allow_from):
+            return f"`{rule.name}.allowFrom` does not name the sender for the channel {sender.channel}"
     return None
 
 
-def grant(wanted: Elevation, sender: Sender, gates: Iterable[Gate]) -> Elevation:
-    """What holds for a sender's turn where `wanted` is set for the session."""
-    if wanted is Elevation.OFF or refuse_elevation(sender, gates) is not None:
+def grant_elevation(wanted: Elevation, sender: MessageSender, rules: Iterable[ElevationRule]) -> Elevation:
+    """Return the level for a sender's turn if `wanted` is set for the session."""
+    if wanted is Elevation.OFF or elevation_objection(sender, rules) is not None:
         return Elevation.OFF
     return wanted
 
 
-def _is_listed(sender: Sender, allow_from: Mapping[str, tuple[str, ...]]) -> bool:
+def _is_listed(sender: MessageSender, allow_from: Mapping[str, tuple[str, ...]]) -> bool:
     channel = sender.channel.lower()
     listed = {
         _bare_id(entry, channel)
         for name, entries in allow_from.items()
-        if name.lower() in (channel, EVERYBODY)
+        if name.lower() in (channel, ANYONE)
         for entry in entries
     }
     if sender.id is None:
         return False
-    return EVERYBODY in listed or _bare_id(sender.id, channel) in listed
+    return ANYONE in listed or _bare_id(sender.id, channel) in listed
 
 
 def _bare_id(text: str, channel: str) -> str:
-    """An id without the channel's name in front of it: `telegram:1` and `1` are the same person on Telegram."""
+    """Return an id without the channel prefix: `telegram:1` and `1` are the same person on Telegram."""
     return text.strip().lower().removeprefix(f"{channel}:")
 
 
-def lift_rules(rules: CommandRules, level: Elevation) -> CommandRules:
-    """The rules for commands under elevated mode; commands that are switched off stay off."""
+def elevate_rules(rules: CommandRules, level: Elevation) -> CommandRules:
+    """Return the command rules under elevated mode; disabled commands stay disabled."""
     if level is Elevation.ASK:
         return replace(rules, ask=AskWhen.ALWAYS)
     if level is Elevation.FULL:

@@ -1,30 +1,31 @@
-"""Which tools may be used: seven layers, one decision, and the reason for it.
+"""Tool policy: whether a tool may be used, decided from seven layers, with the reason.
 
-Every layer can only take away, so their order decides nothing but which reason is told: what one layer denies, none
-gives back. The layers that are known before anybody calls (profile, allow, deny, provider, sandbox and sub-agent) make
-a session's list of tools; owner-only and elevated are added when a tool is called.
+A layer can only restrict: no layer allows what another one denies, so their order only decides which reason is given.
+The layers that are known before a call (profile, allow, deny, provider, sandbox and sub-agent) determine a session's
+list of tools. The owner-only and elevated layers are added when a tool is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec import Struct
+
 from retinue.tools.elevated import Elevation
-from retinue.tools.names import CALL, PROFILES, SEARCH, canonical, read_names
+from retinue.tools.tool_names import PROFILES, TOOL_CALL, TOOL_SEARCH, canonical_name, parse_tool_names
 
 OWNER_TOOLS = frozenset({"cron", "gateway", "nodes"})
-"""Tools that act beyond the conversation they are called in: only the owner's messages may set them off."""
+"""Tools that act beyond the conversation they are called in, reserved for turns of the owner."""
 
-ELEVATED_TOOLS = read_names(("group:runtime",))
-"""Tools that a sandbox confines, and that elevated mode therefore concerns."""
+ELEVATED_TOOLS = parse_tool_names(("group:runtime",))
+"""Tools that the sandbox confines, to which elevated mode applies."""
 
-_GATES = (SEARCH, CALL)
+_DEFERRED_ACCESS = (TOOL_SEARCH, TOOL_CALL)
 
 
 class Effect(StrEnum):
-    """What a rule says of a tool, from mild to strict."""
+    """The effect of a rule on a tool, from permissive to strict."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -35,7 +36,7 @@ _STRICTNESS = tuple(Effect)
 
 
 class Layer(StrEnum):
-    """Where a finding comes from, in the order in which they are told."""
+    """The layers of the policy, in the order in which they are reported."""
 
     PROFILE = "profile"
     ALLOW = "allow"
@@ -46,13 +47,12 @@ class Layer(StrEnum):
     CONFINEMENT = "sandbox/sub-agent"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What one place of the configuration says about tools; `name` is where it stands.
+class Scope(Struct, frozen=True):
+    """The tool rules of one section of the configuration; `name` is the path of the section.
 
-    A list that is empty says nothing. `profile` takes the place of the profiles of scopes before it, `also_allow` adds
-    to it; every `allow` must name the tool and no `deny` may. `why` is the reason for a `deny` that is no list of the
-    configuration.
+    An empty list has no effect. `profile` replaces the profiles of earlier scopes and `also_allow` adds to it. Every
+    `allow` must include the tool and no `deny` may. `why` is the reason for a `deny` that does not come from a list in
+    the configuration.
     """
 
     name: str
@@ -64,20 +64,18 @@ class Scope:
 
 
 Scopes = tuple[Scope, ...]
-"""Scopes that speak about the same thing, the broadest first."""
+"""Scopes for the same layer, the broadest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """For whom a tool is called: whether the owner's message set it off, and what was lifted for it."""
+class Caller(Struct, frozen=True):
+    """Who a tool is called for: whether it is a turn of the owner, and its level of elevated mode."""
 
     owner: bool
     elevated: Elevation = Elevation.OFF
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """Everything that a decision depends on; without a `caller` only what is known beforehand is judged."""
+class Layers(Struct, frozen=True):
+    """All inputs of a decision; without a `caller` only the layers that are known before a call are judged."""
 
     general: Scopes = ()
     provider: Scopes = ()
@@ -86,84 +84,82 @@ class Layers:
     caller: Caller | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one layer says."""
+class LayerFinding(Struct, frozen=True):
+    """The result of one layer."""
 
     layer: Layer
     effect: Effect
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Whether a tool may be used, why, by which layer, and what every layer said."""
+class ToolDecision(Struct, frozen=True):
+    """Whether a tool may be used, the reason, the deciding layer, and the results of all layers."""
 
     effect: Effect
     because: str
     layer: Layer
-    findings: tuple[Finding, ...]
+    findings: tuple[LayerFinding, ...]
 
     @property
     def denied(self) -> bool:
         return self.effect is Effect.DENY
 
 
-def decide(tool: str, layers: Layers, *, owner_only: bool = False) -> Decision:
-    """Judge one tool; the strictest layer decides, and of equally strict ones the first gives the reason."""
-    name = canonical(tool)
+def decide_tool(tool: str, layers: Layers, *, owner_only: bool = False) -> ToolDecision:
+    """Decide whether a tool may be used. The strictest layer decides, and the first of equally strict ones."""
+    name = canonical_name(tool)
     findings = tuple(_judge_layers(name, layers, owner_only=owner_only or name in OWNER_TOOLS))
     strictest = max(findings, key=lambda finding: _STRICTNESS.index(finding.effect))
-    return Decision(strictest.effect, strictest.because, strictest.layer, findings)
+    return ToolDecision(strictest.effect, strictest.because, strictest.layer, findings)
 
 
-_Said = tuple[Effect, str]
+_Verdict = tuple[Effect, str]
 
 
-def _judge_layers(tool: str, layers: Layers, *, owner_only: bool) -> Iterator[Finding]:
-    yield Finding(Layer.PROFILE, *_judge_profile(tool, layers.general))
-    yield Finding(Layer.ALLOW, *_judge_allow(tool, layers.general))
-    yield Finding(Layer.DENY, *_judge_deny(tool, layers.general))
-    yield Finding(Layer.OWNER, *_judge_owner(layers.caller, owner_only=owner_only))
-    yield Finding(Layer.PROVIDER, *_judge_provider(tool, layers.provider))
-    yield Finding(Layer.ELEVATED, *_judge_elevated(tool, layers.caller))
-    yield Finding(Layer.CONFINEMENT, *_judge_confinement(tool, layers))
+def _judge_layers(tool: str, layers: Layers, *, owner_only: bool) -> Iterator[LayerFinding]:
+    yield LayerFinding(Layer.PROFILE, *_judge_profile(tool, layers.general))
+    yield LayerFinding(Layer.ALLOW, *_judge_allow(tool, layers.general))
+    yield LayerFinding(Layer.DENY, *_judge_deny(tool, layers.general))
+    yield LayerFinding(Layer.OWNER, *_judge_owner(layers.caller, owner_only=owner_only))
+    yield LayerFinding(Layer.PROVIDER, *_judge_provider(tool, layers.provider))
+    yield LayerFinding(Layer.ELEVATED, *_judge_elevated(tool, layers.caller))
+    yield LayerFinding(Layer.CONFINEMENT, *_judge_confinement(tool, layers))
 
 
-def _judge_profile(tool: str, scopes: Scopes) -> _Said:
-    """The last profile that is set holds; `alsoAllow` beside it or after it adds to it."""
+def _judge_profile(tool: str, scopes: Scopes) -> _Verdict:
+    """Apply the last profile that is set; an `alsoAllow` in the same or a later scope adds to it."""
     at = max((index for index, scope in enumerate(scopes) if scope.profile), default=None)
     if at is None:
         return Effect.ALLOW, "no profile is set"
     profile = scopes[at].profile or ""
-    if tool in _GATES:
-        return Effect.ALLOW, "it only leads to other tools"
+    if tool in _DEFERRED_ACCESS:
+        return Effect.ALLOW, "it only gives access to other tools"
     if _includes(PROFILES[profile], tool):
-        return Effect.ALLOW, f"the profile `{profile}` has it"
+        return Effect.ALLOW, f"the profile `{profile}` includes it"
     for scope in scopes[at:]:
         if _includes(scope.also_allow, tool):
             return Effect.ALLOW, f"`{scope.name}.alsoAllow` adds it to the profile `{profile}`"
-    return Effect.DENY, f"the profile `{profile}` of `{scopes[at].name}` does not have it"
+    return Effect.DENY, f"the profile `{profile}` of `{scopes[at].name}` does not include it"
 
 
-def _judge_allow(tool: str, scopes: Scopes) -> _Said:
+def _judge_allow(tool: str, scopes: Scopes) -> _Verdict:
     naming = [scope for scope in scopes if scope.allow]
     for scope in naming:
-        if tool not in _GATES and not _includes(scope.allow, tool):
-            return Effect.DENY, f"`{scope.name}.allow` does not name it"
-    return Effect.ALLOW, "every list of allowed tools names it" if naming else "no list of allowed tools is set"
+        if tool not in _DEFERRED_ACCESS and not _includes(scope.allow, tool):
+            return Effect.DENY, f"`{scope.name}.allow` does not include it"
+    return Effect.ALLOW, "every list of allowed tools includes it" if naming else "no list of allowed tools is set"
 
 
-def _judge_deny(tool: str, scopes: Scopes) -> _Said:
+def _judge_deny(tool: str, scopes: Scopes) -> _Verdict:
     for scope in scopes:
-        if tool in read_names(scope.deny):
-            return Effect.DENY, scope.why or f"`{scope.name}.deny` names it"
-    return Effect.ALLOW, "no list of denied tools names it"
+        if tool in parse_tool_names(scope.deny):
+            return Effect.DENY, scope.why or f"`{scope.name}.deny` includes it"
+    return Effect.ALLOW, "no list of denied tools includes it"
 
 
-def _judge_scopes(tool: str, scopes: Scopes) -> _Said:
-    """All that scopes say at once, for a layer that has a profile and lists of its own."""
-    judges: tuple[Callable[[str, Scopes], _Said], ...] = (_judge_deny, _judge_allow, _judge_profile)
+def _judge_scopes(tool: str, scopes: Scopes) -> _Verdict:
+    """Judge a layer that has its own profile and lists."""
+    judges: tuple[Callable[[str, Scopes], _Verdict], ...] = (_judge_deny, _judge_allow, _judge_profile)
     for judge in judges:
         effect, because = judge(tool, scopes)
         if effect is Effect.DENY:
@@ -171,37 +167,37 @@ def _judge_scopes(tool: str, scopes: Scopes) -> _Said:
     return Effect.ALLOW, f"nothing in {' and '.join(f'`{scope.name}`' for scope in scopes)} forbids it"
 
 
-def _judge_owner(caller: Caller | None, *, owner_only: bool) -> _Said:
+def _judge_owner(caller: Caller | None, *, owner_only: bool) -> _Verdict:
     if not owner_only:
         return Effect.ALLOW, "it is not reserved for the owner"
     if caller is None:
-        return Effect.ALLOW, "it is only for the owner, which is looked at when it is called"
+        return Effect.ALLOW, "it is reserved for the owner, which is checked when it is called"
     if caller.owner:
-        return Effect.ALLOW, "it is only for the owner, who asked"
-    return Effect.DENY, "it is only for the owner of this assistant"
+        return Effect.ALLOW, "it is reserved for the owner, who sent the message"
+    return Effect.DENY, "it is reserved for the owner of this assistant"
 
 
-def _judge_provider(tool: str, scopes: Scopes) -> _Said:
+def _judge_provider(tool: str, scopes: Scopes) -> _Verdict:
     return _judge_scopes(tool, scopes) if scopes else (Effect.ALLOW, "nothing is set for the provider or model")
 
 
-_ELEVATED: dict[Elevation, _Said] = {
-    Elevation.OFF: (Effect.ALLOW, "elevated mode is off: the sandbox settings hold"),
+_ELEVATED: dict[Elevation, _Verdict] = {
+    Elevation.OFF: (Effect.ALLOW, "elevated mode is off: the sandbox settings apply"),
     Elevation.ON: (Effect.ALLOW, "elevated mode is on: it runs outside the sandbox"),
-    Elevation.ASK: (Effect.ASK, "elevated mode is `ask`: it runs outside the sandbox after a person agreed"),
-    Elevation.FULL: (Effect.ALLOW, "elevated mode is `full`: it runs outside the sandbox and nobody is asked"),
+    Elevation.ASK: (Effect.ASK, "elevated mode is `ask`: it runs outside the sandbox after approval"),
+    Elevation.FULL: (Effect.ALLOW, "elevated mode is `full`: it runs outside the sandbox without approval"),
 }
 
 
-def _judge_elevated(tool: str, caller: Caller | None) -> _Said:
+def _judge_elevated(tool: str, caller: Caller | None) -> _Verdict:
     if tool not in ELEVATED_TOOLS:
-        return Effect.ALLOW, "elevated mode does not concern it"
+        return Effect.ALLOW, "elevated mode does not apply to it"
     if caller is None:
-        return Effect.ALLOW, "elevated mode is looked at when it is called"
+        return Effect.ALLOW, "elevated mode is checked when it is called"
     return _ELEVATED[caller.elevated]
 
 
-def _judge_confinement(tool: str, layers: Layers) -> _Said:
+def _judge_confinement(tool: str, layers: Layers) -> _Verdict:
     found = [_judge_scopes(tool, scopes) for scopes in (layers.sandbox, layers.subagent) if scopes]
     if not found:
         return Effect.ALLOW, "the session is neither sandboxed nor a sub-agent's"
@@ -209,6 +205,6 @@ def _judge_confinement(tool: str, layers: Layers) -> _Said:
 
 
 def _includes(names: tuple[str, ...], tool: str) -> bool:
-    """Whether a list lets a tool in; whoever may write files may also patch them."""
-    listed = read_names(names)
+    """Return whether a list includes a tool. A list that includes `write` also includes `apply_patch`."""
+    listed = parse_tool_names(names)
     return tool in listed or (tool == "apply_patch" and "write" in listed)

@@ -1,4 +1,4 @@
-"""The tools there are, by name, and how much of a result the model gets."""
+"""The set of tools of a session, and the size limit of tool results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from retinue.core.errors import RetinueError
 from retinue.core.messages import ToolCall
 from retinue.core.model import ToolSpec
-from retinue.tools.names import ALIASES, CALL
 from retinue.tools.tool import Tool
+from retinue.tools.tool_names import ALIASES, TOOL_CALL
 
 
 class Toolset(Mapping[str, Tool[Any]]):
-    """Tools by name, in the order they were given."""
+    """Tools by name, in the order in which they were added."""
 
     def __init__(self, tools: Iterable[Tool[Any]]) -> None:
         self._tools: dict[str, Tool[Any]] = {}
@@ -35,17 +35,17 @@ class Toolset(Mapping[str, Tool[Any]]):
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is given with every request."""
+        """The tool specifications that are sent with every request."""
         return tuple(tool.spec for tool in self._tools.values() if not tool.deferred)
 
     @property
     def deferred(self) -> tuple[Tool[Any], ...]:
-        """Tools that the model finds by `tool_search`."""
+        """The tools that the model finds with `tool_search`."""
         return tuple(tool for tool in self._tools.values() if tool.deferred)
 
 
 def unwrap_call(call: ToolCall) -> ToolCall:
-    """The call that a `tool_call` stands for, with the same id; any other call as it is.
+    """Return the call inside a `tool_call`, with the same id; return any other call unchanged.
 
     Some models write the inner arguments as JSON text.
     """
@@ -53,19 +53,19 @@ def unwrap_call(call: ToolCall) -> ToolCall:
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments)
-    if call.name != CALL or not isinstance(name, str) or not isinstance(arguments, Mapping):
+    if call.name != TOOL_CALL or not isinstance(name, str) or not isinstance(arguments, Mapping):
         return call
     return ToolCall(call.id, name, arguments, call.signature)
 
 
 _CHARS_PER_TOKEN = 4
 _WINDOW_SHARE = 0.3
-_LEAST_CHARS = 2_000
+_MIN_CHARS = 2_000
 _HEAD_SHARE = 0.7
 
 
-def result_room(window: int, override: int | None = None) -> int:
-    """How many characters of one result a model with this window gets."""
+def max_result_chars(window: int, override: int | None = None) -> int:
+    """Return the maximum number of characters of one tool result for a context window."""
     if window >= 200_000:
         ceiling = 64_000
     elif window >= 100_000:
@@ -73,14 +73,14 @@ def result_room(window: int, override: int | None = None) -> int:
     else:
         ceiling = 16_000
     share = int(window * _CHARS_PER_TOKEN * _WINDOW_SHARE)
-    return max(_LEAST_CHARS, min(share, override or ceiling))
+    return max(_MIN_CHARS, min(share, override or ceiling))
 
 
 def cap_output(text: str, window: int, override: int | None = None) -> str:
-    """A result that fits: of a longer one the beginning and the end, with a note on what is missing."""
-    room = result_room(window, override)
+    """Shorten a tool result to the limit: keep the beginning and the end, and say how much is missing."""
+    room = max_result_chars(window, override)
     if len(text) <= room:
         return text
     head = int(room * _HEAD_SHARE)
     dropped = len(text) - room
-    return f"{text[:head]}\n[… {dropped:,} characters left out; ask for a part of it …]\n{text[-(room - head) :]}"
+    return f"{text[:head]}\n[… {dropped:,} characters left out; request a smaller part …]\n{text[-(room - head) :]}"

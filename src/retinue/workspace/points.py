@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.core.keys import SessionKey
-from retinue.hooks.bus import Point
+from retinue.hooks.bus import HookPoint
 from retinue.workspace.bootstrap import WorkspaceFile
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapFiles:
+class BootstrapFiles(Struct, frozen=True):
     """The files about to be put into a session's prompt; a subscriber may return other ones.
 
     `extra` are paths in the workspace that a subscriber asks for besides; they are read where all files are.
@@ -21,4 +20,4 @@ class BootstrapFiles:
     extra: tuple[str, ...] = ()
 
 
-BOOTSTRAP = Point[BootstrapFiles]("agent:bootstrap")
+BOOTSTRAP = HookPoint[BootstrapFiles]("agent:bootstrap")

@@ -10,9 +10,10 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from retinue.context.prompt.build import PromptPart, SectionRecord, SystemPrompt, TurnBlock
 from retinue.core.model import ToolSpec
 from retinue.core.tokens import estimate_tokens
@@ -21,16 +22,14 @@ _SKILL = re.compile(r"<skill>.*?<name>(.*?)</name>.*?</skill>", re.DOTALL)
 _HASH_DIGITS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTotal:
+class PromptTotal(Struct, frozen=True):
     """The size of everything in the prompt, tool schemas aside."""
 
     chars: int
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class SectionSize:
+class SectionSize(Struct, frozen=True):
     """One section of the prompt."""
 
     name: str
@@ -41,8 +40,7 @@ class SectionSize:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileSize:
+class FileSize(Struct, frozen=True):
     """One injected file: how large it is and how much of it was injected."""
 
     name: str
@@ -52,8 +50,7 @@ class FileSize:
     truncated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SkillSize:
+class SkillSize(Struct, frozen=True):
     """One entry of the skills catalogue."""
 
     name: str
@@ -61,8 +58,7 @@ class SkillSize:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSize:
+class ToolSize(Struct, frozen=True):
     """One tool's schema, as JSON."""
 
     name: str
@@ -71,8 +67,7 @@ class ToolSize:
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptReport:
+class PromptReport(Struct, frozen=True):
     """The sizes of a prompt; sections in the order in which they are sent."""
 
     total: PromptTotal
@@ -141,16 +136,14 @@ def _measure_tool(tool: ToolSpec) -> ToolSize:
     return ToolSize(tool.name, len(text), estimate_tokens(text), digest)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheMove:
+class CacheMove(Struct, frozen=True):
     """The first thing that differs in what a provider caches: everything after it was read anew."""
 
     name: str
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReportDiff:
+class ReportDiff(Struct, frozen=True):
     """What changed between two prompts, by section name; `moved` is None while the cached prefix is the same."""
 
     added: tuple[str, ...]

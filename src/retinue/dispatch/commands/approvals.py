@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from retinue.core.approval import Verdict
 from retinue.core.errors import RetinueError
 from retinue.dispatch.commands.command import Answer, CommandTarget, SlashCommand
-from retinue.tools.approval_store import Approval
-from retinue.tools.approval_view import approval_json, spell_approval
-from retinue.tools.approvals import spell_end
+from retinue.tools.approvals.broker import format_outcome
+from retinue.tools.approvals.store import Approval
+from retinue.tools.approvals.view import approval_json, format_approval
 
 APPROVE_USAGE = "/approve [id] allow-once|allow-always|deny"
 ALLOWLIST_USAGE = "/allowlist list | add <pattern> | remove <id>"
@@ -35,7 +35,7 @@ async def _approve(desk: CommandTarget, rest: str) -> Answer:
         decided = desk.decide(code or waiting[0].id, verdict, " ".join(words[1:]))
     except RetinueError as error:
         return Answer(str(error))
-    return Answer(f"{decided.id} is {spell_end(decided)}.", approval_json(decided))
+    return Answer(f"{decided.id} is {format_outcome(decided)}.", approval_json(decided))
 
 
 def _show(desk: CommandTarget, waiting: Sequence[Approval], code: str | None) -> Answer:
@@ -49,7 +49,7 @@ def _show(desk: CommandTarget, waiting: Sequence[Approval], code: str | None) ->
         waiting = (found,)
     if not waiting:
         return Answer(f"Nothing waits for approval in this conversation. Usage: {APPROVE_USAGE}", [])
-    text = "\n\n".join(spell_approval(item, desk.now()) for item in waiting)
+    text = "\n\n".join(format_approval(item, desk.now()) for item in waiting)
     return Answer(text, [approval_json(item) for item in waiting])
 
 

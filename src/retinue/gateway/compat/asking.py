@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from retinue.core.clock import random_uuid
@@ -24,7 +25,7 @@ from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.methods.agent import require_command_scope
 from retinue.runtime.turns.user_message import INSTRUCTIONS
 from retinue.sessions.entries import Body, MessageAdded, TranscriptEntry
-from retinue.tools.names import CALL, SEARCH, canonical
+from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH, canonical_name
 from retinue.wire.protocol import ErrorCode
 
 SESSION_HEADER = "x-retinue-session-key"
@@ -172,8 +173,8 @@ def _run_of(entry: TranscriptEntry) -> RunId | None:
 
 
 def _has_tool(gateway: Gateway, name: str) -> bool:
-    own = canonical(name)
-    return own in (SEARCH, CALL) or own in gateway.runtime.tools.toolset
+    own = canonical_name(name)
+    return own in (TOOL_SEARCH, TOOL_CALL) or own in gateway.runtime.tools.toolset
 
 
 def _read_header(request: Request, name: str) -> str | None:

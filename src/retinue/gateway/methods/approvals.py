@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retinue.gateway.gateway import Call
 from retinue.gateway.registry import Registry
-from retinue.tools.approvals import spell_end
+from retinue.tools.approvals.broker import format_outcome
 from retinue.wire import approvals as wire
 from retinue.wire.frames import Nothing
 from retinue.wire.values import WireApproval
@@ -31,4 +31,4 @@ async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
     settled = permissions.approvals.decide(
         params.id, params.verdict, approver, reason=params.reason, binding=params.binding
     )
-    return wire.Resolved(id=settled.id, told=spell_end(settled))
+    return wire.Resolved(id=settled.id, told=format_outcome(settled))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from retinue.automation.heartbeat import WakeReason
 from retinue.automation.job_codec import describe_job, describe_run

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.memory.errors import QmdFailed
 from retinue.memory.notes import Library
@@ -33,8 +34,7 @@ MAX_MATCHES = 100
 _SIDE_FILES = ("", "-wal", "-shm")
 
 
-@dataclass(frozen=True, slots=True)
-class QmdIndex:
+class QmdIndex(Struct, frozen=True):
     """Knows the program's commands; each raises `QmdFailed` where the program cannot do it."""
 
     program: QmdProgram

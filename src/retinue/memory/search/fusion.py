@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
+
+from msgspec import Struct
 
 RRF_K = 60
 DECAY_FLOOR = 0.85
@@ -13,8 +14,7 @@ COSINE_BASE = 0.3
 ENOUGH_WORDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreParts:
+class ScoreParts(Struct, frozen=True):
     """How a score came about; each part is between 0 and 1 and `final` is what counts."""
 
     vector: float

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
+
+from msgspec import Struct, field
 
 from retinue.memory.search.fusion import (
     ScoreParts,
@@ -27,8 +28,7 @@ MAX_CANDIDATES = 200
 EXACT_BONUS = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class FoundHits:
+class FoundHits(Struct, frozen=True):
     """Hits, best first, and why there may be fewer than there could be."""
 
     hits: tuple[MemoryHit, ...]

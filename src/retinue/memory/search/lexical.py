@@ -7,9 +7,9 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+from msgspec import Struct
 from retinue.memory.search.query import MemoryQuery
 from retinue.memory.search.words import Stemmer, character_pairs
 from retinue.memory.store.protocol import IndexTotals, StoredChunk
@@ -23,8 +23,7 @@ _EXACT_LINE = 20.0
 _MAX_PREFIX = 5
 
 
-@dataclass(frozen=True, slots=True)
-class QueryTerms:
+class QueryTerms(Struct, frozen=True):
     """What to look for: how much each stem and pair is worth, and what must stand exactly.
 
     `beginnings` are those of every word that could have one of the stems.
@@ -41,8 +40,7 @@ class QueryTerms:
     beginnings: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class TermMatch:
+class TermMatch(Struct, frozen=True):
     """What a chunk holds of a question: its stems and pairs, the share of the question they make up, and how many
     of the exact phrases stand there."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from typing import TypeVar
 
+from msgspec import Struct
 from retinue.memory.search.words import STOP_WORDS, character_pairs, without_spaceless
 
 T = TypeVar("T")
@@ -44,8 +44,7 @@ _SPOKEN_DATES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryQuery:
+class MemoryQuery(Struct, frozen=True):
     """A question taken apart. Words are in lower case; `exact` must stand in a text letter for letter."""
 
     text: str

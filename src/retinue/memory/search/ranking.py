@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import repeat
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.trust import Trust, least
 from retinue.memory.search.fusion import ScoreParts
@@ -22,8 +24,7 @@ WeighLines = Callable[[Sequence[str]], list[float]]
 """How much each of some lines says about the question."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredChunk:
+class ScoredChunk(Struct, frozen=True):
     """A chunk that may be shown."""
 
     chunk: StoredChunk
@@ -33,8 +34,7 @@ class ScoredChunk:
     """How near each of its lines is to the question in meaning."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryHit:
+class MemoryHit(Struct, frozen=True):
     """What a search found: the text that is shown, on exactly these lines."""
 
     path: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.trust import Trust
 from retinue.memory.notes import Provenance
@@ -11,8 +12,7 @@ from retinue.memory.notes import Provenance
 _SEGMENT = 160
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredLine:
+class ScoredLine(Struct, frozen=True):
     """A line, or a stretch of a long one, and how much it says about the question."""
 
     number: int
@@ -21,8 +21,7 @@ class ScoredLine:
     continues: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
+class Snippet(Struct, frozen=True):
     """A text and the exact lines it stands on."""
 
     text: str

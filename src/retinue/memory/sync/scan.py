@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.errors import StorageError
 from retinue.memory.notes import Corpus, Library, NoteDocument, NoteFile, NoteProblem, chunk_context
@@ -22,8 +24,7 @@ Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done and how much there is."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncPlan:
+class SyncPlan(Struct, frozen=True):
     """What a look at the files says: which may have changed, which are gone, which cannot be indexed."""
 
     suspects: tuple[NoteFile, ...]
@@ -33,8 +34,7 @@ class SyncPlan:
     known: Mapping[str, FileRecord]
 
 
-@dataclass(slots=True)
-class SyncTally:
+class SyncTally(Struct):
     """What a sync did."""
 
     changed: int = 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.model import Failure, ModelFailed
@@ -24,8 +25,7 @@ USE_WORTH_WRITING = timedelta(minutes=1)
 _NEARNESS: dict[Origin, int] = {"agent": 0, "main": 1, "config": 2, "environment": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class AuthRules:
+class AuthRules(Struct, frozen=True):
     """What the configuration says about credentials."""
 
     auth: AuthSettings

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+
+from msgspec import Struct, field
 
 import retinue
 from retinue.config.sections.agents import AgentSettings
@@ -72,8 +73,7 @@ def seed_agent(home: Home, agent: AgentId) -> SeedReport:
     return seed_workspace(locate_workspace(home, agent), settings, home.clock.now())
 
 
-@dataclass(frozen=True)
-class AgentWorkspace:
+class AgentWorkspace(Struct, frozen=True):
     """One agent at home. Close it to let go of the folder."""
 
     home: Home

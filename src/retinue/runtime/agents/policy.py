@@ -13,9 +13,9 @@ from retinue.core.model import ModelRef
 from retinue.providers.vendors import canonical_provider
 from retinue.sandbox.confinement import stand
 from retinue.sessions.session import ELEVATED, Session
-from retinue.tools.elevated import Elevation, Gate, Sender, grant
-from retinue.tools.names import SANDBOXED, read_names
+from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, grant_elevation
 from retinue.tools.policy import Layers, Scope, Scopes
+from retinue.tools.tool_names import SANDBOXED, parse_tool_names
 
 NEVER_FOR_SUBAGENTS = ("gateway", "agents_list", "session_status", "cron", "sessions_send", "message")
 """What speaks for the whole assistant is left to whoever started the sub-agent."""
@@ -38,7 +38,7 @@ def is_sandboxed(settings: AgentSettings, session: SessionKey) -> bool:
     return stand(settings.sandbox, session).confined
 
 
-def elevation_gates(config: Config, settings: AgentSettings) -> tuple[Gate, ...]:
+def elevation_gates(config: Config, settings: AgentSettings) -> tuple[ElevationRule, ...]:
     """Who may elevate: the senders that the configuration names, of whom an agent may only let fewer."""
     own = settings.tools.elevated
     gates = [_gate("tools.elevated", config.tools.elevated, config.tools.elevated.allow_from)]
@@ -54,8 +54,8 @@ def elevation_of(config: Config, settings: AgentSettings, session: Session | Non
     """
     if inbound.source not in (Source.CHAT, Source.BACKGROUND):
         return Elevation.OFF
-    sender = Sender(inbound.sender, inbound.channel, inbound.owner)
-    return grant(wanted_elevation(settings, session), sender, elevation_gates(config, settings))
+    sender = MessageSender(inbound.sender, inbound.channel, inbound.owner)
+    return grant_elevation(wanted_elevation(settings, session), sender, elevation_gates(config, settings))
 
 
 def wanted_elevation(settings: AgentSettings, session: Session | None) -> Elevation:
@@ -119,7 +119,7 @@ def _subagent(config: Config, settings: AgentSettings, session: SessionKey) -> S
     rules = config.tools.subagents.tools
     depth = str(session).split(":").count(SessionKind.SUBAGENT)
     is_leaf = depth >= settings.subagents.max_spawn_depth
-    given = read_names((*rules.allow, *rules.also_allow))
+    given = parse_tool_names((*rules.allow, *rules.also_allow))
     refused = [name for name in (*NEVER_FOR_SUBAGENTS, *(NEVER_FOR_LEAVES if is_leaf else ())) if name not in given]
     return (
         Scope("the defaults of sub-agents", deny=tuple(refused), why="sub-agents do not have it by default"),
@@ -135,9 +135,9 @@ def _switched_off(tools: str, why: str) -> Scope:
     return Scope(tools, deny=(tools,), why=why)
 
 
-def _gate(name: str, settings: ElevatedSettings, allow_from: Mapping[str, list[str]] | None) -> Gate:
+def _gate(name: str, settings: ElevatedSettings, allow_from: Mapping[str, list[str]] | None) -> ElevationRule:
     listed = None if allow_from is None else {channel: tuple(ids) for channel, ids in allow_from.items()}
-    return Gate(name, settings.enabled, listed)
+    return ElevationRule(name, settings.enabled, listed)
 
 
 def _of_agent(settings: AgentSettings) -> str:

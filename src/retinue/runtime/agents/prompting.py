@@ -5,10 +5,12 @@ from __future__ import annotations
 import platform
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.context.prompt.build import SystemPrompt, TurnBlock, build_system_prompt, build_turn_block
 from retinue.context.prompt.contributions import contribution_for
@@ -35,7 +37,7 @@ from retinue.context.prompt.inputs import (
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.runtime.agents.agent import AgentWorkspace, docs_folder
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.home import Home
@@ -54,8 +56,7 @@ HEARTBEAT_PROMPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PromptOrder:
+class PromptOrder(Struct, frozen=True):
     """Which prompt is wanted: for which session, in which mode, with which tools and model."""
 
     session: SessionKey
@@ -74,8 +75,7 @@ class PromptOrder:
     turn: TurnInputs = field(default_factory=TurnInputs)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentPrompt:
+class AgentPrompt(Struct, frozen=True):
     """A prompt as it is sent, with what it was made from."""
 
     system: SystemPrompt
@@ -84,7 +84,7 @@ class AgentPrompt:
     catalog: Catalog
 
 
-async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: Bus) -> AgentPrompt:
+async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> AgentPrompt:
     """The prompt of a session of this agent, from what is on disk now."""
     files = await _read_files(workspace, order, bus)
     catalog = workspace.skill_catalog()
@@ -98,7 +98,7 @@ async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: Bus) 
     )
 
 
-async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: Bus) -> tuple[InjectedFile, ...]:
+async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> tuple[InjectedFile, ...]:
     if order.mode is PromptMode.NONE:
         return ()
     audience = audience_of(order.session.kind, minimal=order.mode is PromptMode.MINIMAL)

@@ -10,7 +10,7 @@ from anyio import to_thread
 from retinue.core.errors import ConfigError, ToolFailed
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.security.secrets import Secret, Secrets
-from retinue.toolkit.environment import check_variables
+from retinue.toolkit.processes.environment import check_variables
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from retinue.context.prompt.inputs import BackgroundCommand
@@ -18,23 +17,24 @@ from retinue.runtime.channels.routing import reachable
 from retinue.runtime.home import Home
 from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.running import CommandTable
-from retinue.toolkit.search import search_tools
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.tool_search import search_tools
 from retinue.tools.allowlist import CommandRuleStore
-from retinue.tools.policy import Layers, decide
+from retinue.tools.policy import Layers, decide_tool
+from retinue.tools.shell.allowlist import CommandRuleStore
 from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
 
 
-@dataclass(frozen=True)
 class SessionTools:
     """All tools there are, and what each session gets of them."""
 
-    home: Home
-    toolset: Toolset
-    commands: CommandTable
-    secrets: Secrets
-    _selected: dict[Layers, tuple[Tool[Any], ...]] = field(default_factory=dict, init=False, compare=False)
+    def __init__(self, home: Home, toolset: Toolset, commands: CommandTable, secrets: Secrets) -> None:
+        self.foundation = foundation
+        self.toolset = toolset
+        self.commands = commands
+        self.secrets = secrets
+        self._selected: dict[Layers, tuple[Tool[Any], ...]] = {}
 
     def for_session(self, layers: Layers, model: ModelInfo) -> tuple[Tool[Any], ...]:
         """The tools of a session, fixed while it lasts: what the layers leave, and none for a model without calls."""
@@ -47,10 +47,12 @@ class SessionTools:
 
     def _select(self, layers: Layers) -> Iterator[Tool[Any]]:
         left = Toolset(
-            tool for tool in self.toolset.values() if not decide(tool.name, layers, owner_only=tool.owner_only).denied
+            tool
+            for tool in self.toolset.values()
+            if not decide_tool(tool.name, layers, owner_only=tool.owner_only).denied
         )
         yield from left.values()
-        yield from (tool for tool in search_tools(left) if not decide(tool.name, layers).denied)
+        yield from (tool for tool in search_tools(left) if not decide_tool(tool.name, layers).denied)
 
     def cap_for(self, workspace: AgentWorkspace, model: ModelInfo) -> Callable[[str], str]:
         """What shortens a tool's result to what the model can take."""

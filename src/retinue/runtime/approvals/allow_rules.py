@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.config.schema import Config
 from retinue.config.sections.tools import AgentExec, ExecSection
@@ -23,16 +24,16 @@ from retinue.security.escaping import literal
 from retinue.security.redaction import redact_everything
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.tools.allowlist import (
+from retinue.tools.approvals.broker import Approver, NotAnApprover
+from retinue.tools.approvals.store import generate_code
+from retinue.tools.shell.allowlist import (
     DEFAULT_SAFE_BINS,
     ArgvPattern,
     AskWhen,
     CommandRules,
-    SafeBinProfile,
+    SafeBinSpec,
     Security,
 )
-from retinue.tools.approval_store import make_code
-from retinue.tools.approvals import Approver, NotAnApprover
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,7 @@ ON CONFLICT (agent, pattern) DO UPDATE SET used_at = excluded.used_at, command =
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A pattern that lets commands run unasked: where it comes from, and how it was used last.
 
     `id` is empty where the pattern stands in the configuration, at the key `source`.
@@ -137,7 +137,7 @@ class ConfiguredAllowRules:
         bins = self._skill_bins(agent) if merged.auto_allow_skills else frozenset()
         return make_rules(merged, (*self._configured(agent), *_readable(remembered)), bins)
 
-    def used(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
+    def record_use(self, agent: AgentId, pattern: ArgvPattern, command: str) -> None:
         """Record that a pattern let a command run; where that cannot be kept, the command runs all the same."""
         values = (agent, str(pattern), format_moment(self._clock.now()), _kept(command))
         try:
@@ -146,7 +146,7 @@ class ConfiguredAllowRules:
         except StorageError as error:
             log.warning("the use of `%s` was not recorded: %s", pattern, error)
 
-    def remember(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
+    def add_patterns(self, agent: AgentId, patterns: Sequence[ArgvPattern], command: str, by: str) -> None:
         """Allow these from now on, because a person said so; where that cannot be kept, they will be asked again."""
         try:
             for pattern in patterns:
@@ -192,9 +192,9 @@ class ConfiguredAllowRules:
 
     def _add(self, agent: AgentId, pattern: ArgvPattern, command: str, by: str) -> None:
         with self._database.change() as base:
-            code = make_code()
+            code = generate_code()
             while base.execute(_HAS, (code,)).fetchone() is not None:
-                code = make_code(len(code) + 1)
+                code = generate_code(len(code) + 1)
             values = (code, agent, str(pattern), format_moment(self._clock.now()), by, _kept(command))
             if base.execute(_ADD, values).rowcount == 1:
                 details = {"agent": agent, "pattern": str(pattern), "id": code}
@@ -252,8 +252,8 @@ def make_rules(
     )
 
 
-def _profile(settings: ProfileSettings) -> SafeBinProfile:
-    return SafeBinProfile(
+def _profile(settings: ProfileSettings) -> SafeBinSpec:
+    return SafeBinSpec(
         min_positional=settings.min_positional,
         max_positional=settings.max_positional,
         allowed_flags=frozenset(settings.allowed_flags),

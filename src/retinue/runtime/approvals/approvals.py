@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+
+from msgspec import Struct
 
 from retinue.core.approval import IN_COMMAND, Ask
 from retinue.core.envelope import Inbound, Source
@@ -14,11 +15,11 @@ from retinue.core.events import Emit
 from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
 from retinue.runtime.home import Home
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.tools.approvals import ApprovalBroker, Approver
+from retinue.tools.approvals import ApprovalBroker
+from retinue.tools.approvals.broker import ApprovalBroker, Approver
 
 
-@dataclass(frozen=True, slots=True)
-class Permissions:
+class Permissions(Struct, frozen=True):
     """What people are asked and what they allowed: open questions and the rules for commands."""
 
     home: Home

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from retinue.automation.job_codec import describe_job, describe_run
 from retinue.automation.job_fields import JobFields, draft_job, read_job_fields, revise_job
 from retinue.automation.job_store import JobStore
@@ -40,8 +41,7 @@ def _read_own(fields: Mapping[str, Any]) -> JobFields:
     return read
 
 
-@dataclass(frozen=True, slots=True)
-class AgentJobs:
+class AgentJobs(Struct, frozen=True):
     """The jobs that one agent may see and change: its own. What an agent adds is marked as the agent's."""
 
     home: Home

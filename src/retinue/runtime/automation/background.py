@@ -6,15 +6,14 @@ from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Source
 from retinue.core.messages import text_of
 from retinue.security.escaping import literal
-from retinue.security.untrusted_text import Source as ContentSource
-from retinue.security.untrusted_text import sanitise_line, wrap_untrusted
-from retinue.toolkit.launches import CommandEnd
-from retinue.toolkit.shell import describe_end
+from retinue.security.untrusted_text import Source as ContentSource, sanitise_line, wrap_untrusted
+from retinue.toolkit.processes.exec_tool import format_end
+from retinue.toolkit.processes.launch import CommandEnd
 
 
 def announce(end: CommandEnd) -> Inbound:
     """The message that tells of a command's end, with what it printed marked as foreign."""
-    told = text_of(describe_end(end, end.output).content)
+    told = text_of(format_end(end, end.output).content)
     command = sanitise_line(literal(end.command))
     label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
     text = f"{label}\n{wrap_untrusted(told, ContentSource.COMMAND, new_id=random_id, warn=False)}"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from retinue.config.sections.automation import HookEntry
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
 from retinue.core.keys import SessionKind
 from retinue.core.trust import Trust
 from retinue.dispatch.points import COMMAND, SESSION_END, CommandGiven, SessionChange
-from retinue.hooks.bus import Registrant
+from retinue.hooks.bus import Subscriber
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.automation.hook_folders import inside
 from retinue.runtime.memory.sources import spoken
@@ -45,7 +46,7 @@ def keep_sessions(runtime: Runtime) -> None:
         if event.reason in _BY_A_PERSON and event.session.kind in _PRIVATE:
             _keep_session(runtime, event, most)
 
-    runtime.bus.subscribe(SESSION_END, ended, Registrant("session-memory"))
+    runtime.bus.subscribe(SESSION_END, ended, Subscriber("session-memory"))
 
 
 def _keep_session(runtime: Runtime, event: SessionChange, most: int) -> None:
@@ -88,7 +89,7 @@ def log_commands(runtime: Runtime) -> None:
         with Root.open(folder, create=True) as root:
             root.append(COMMAND_LOG, json.dumps(line, ensure_ascii=False).encode() + b"\n", sync=False)
 
-    runtime.bus.subscribe(COMMAND, given, Registrant("command-logger"))
+    runtime.bus.subscribe(COMMAND, given, Subscriber("command-logger"))
 
 
 def tell_of_compaction(runtime: Runtime) -> None:
@@ -102,7 +103,7 @@ def tell_of_compaction(runtime: Runtime) -> None:
         text = f"Summed up: {event.tokens_before:,} tokens became {event.tokens_after or 0:,}."
         return replace(event, messages=(*event.messages, text))
 
-    who = Registrant("compaction-notifier")
+    who = Subscriber("compaction-notifier")
     runtime.bus.subscribe(BEFORE_COMPACTION, ahead, who)
     runtime.bus.subscribe(AFTER_COMPACTION, done, who)
 
@@ -117,7 +118,7 @@ def add_files(runtime: Runtime) -> None:
         found = dict.fromkeys(path for pattern in patterns for path in find_files(workspace, pattern))
         return replace(event, extra=(*event.extra, *islice(found, MOST_EXTRA_FILES)))
 
-    runtime.bus.subscribe(BOOTSTRAP, reading, Registrant("bootstrap-extra-files"))
+    runtime.bus.subscribe(BOOTSTRAP, reading, Subscriber("bootstrap-extra-files"))
 
 
 def find_files(workspace: Path, pattern: str) -> Iterator[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 import retinue
-from retinue.agent.points import TURN_END, TurnEnd
+from retinue.agent.hook_points import TURN_END, TurnEnded
 from retinue.automation.hook_folders import (
     BOOTSTRAP as BOOTSTRAP_EVENT,
 )
@@ -30,18 +31,18 @@ from retinue.dispatch.points import (
     CommandGiven,
     SessionChange,
 )
-from retinue.hooks.bus import Bus, Registrant
+from retinue.hooks.bus import HookBus, Subscriber
 from retinue.runtime.agents.agent import is_trusted, locate_workspace
 from retinue.runtime.home import Home
 from retinue.sessions.reset import ResetReason
 from retinue.skills.library import make_context
 from retinue.skills.requirements import find_unmet
-from retinue.toolkit.environment import base_environment, check_variables
+from retinue.toolkit.processes.environment import base_environment, check_variables
 from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 
 log = logging.getLogger(__name__)
 
-SELF = Registrant("hook-folders", timeout=60.0)
+SELF = Subscriber("hook-folders", timeout=60.0)
 BUNDLED = Path(retinue.__file__).parent / "automation" / "bundled"
 ON_BY_ITSELF = frozenset({"boot-md"})
 """Bundled hooks that need nobody to switch them on."""
@@ -49,8 +50,7 @@ ON_BY_ITSELF = frozenset({"boot-md"})
 HookSource = Literal["home", "extra", "bundled", "workspace"]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownHook:
+class KnownHook(Struct, frozen=True):
     """A hook that was found: whose it is, whether it is on, and what keeps it from being used."""
 
     name: str
@@ -130,8 +130,7 @@ def _own_roots(home: Home) -> tuple[Path, ...]:
     return (home.paths.path / "hooks", *(Path(path).expanduser() for path in extra))
 
 
-@dataclass(frozen=True, slots=True)
-class HookFolders:
+class HookFolders(Struct, frozen=True):
     """The programs that are on, with the environment each gets."""
 
     hooks: tuple[tuple[HookFolder, Mapping[str, str]], ...]
@@ -168,7 +167,7 @@ class HookFolders:
             log.warning("%s", error)
             return HookReply()
 
-    def listen(self, bus: Bus) -> None:
+    def listen(self, bus: HookBus) -> None:
         """Hear of what happens in sessions."""
         bus.subscribe(MESSAGE_RECEIVED, self._received, SELF)
         bus.subscribe(MESSAGE_SENDING, self._sent, SELF)
@@ -199,7 +198,7 @@ class HookFolders:
     async def _ended(self, event: SessionChange) -> None:
         await self.tell("session:end", event.session, sessionId=event.session_id, reason=event.reason)
 
-    async def _turn_over(self, event: TurnEnd) -> None:
+    async def _turn_over(self, event: TurnEnded) -> None:
         await self.tell("agent:turn-end", event.session, status=event.finished.status.value)
 
     async def _compacting(self, name: str, event: Compacting) -> Compacting:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from retinue.agent.points import AFTER_TOOL, BEFORE_TOOL, TURN_END
+from retinue.agent.hook_points import AFTER_TOOL, BEFORE_TOOL, TURN_END
 from retinue.config.sections.gateway import PluginEntry
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, BEFORE_MODEL, BEFORE_PROMPT
 from retinue.core.extension import HookSpec
 from retinue.dispatch.points import COMMAND, MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START
-from retinue.hooks.bus import DEFAULT_TIMEOUT, Bus, Point, Query, Registrant
+from retinue.hooks.bus import DEFAULT_TIMEOUT_SECONDS, HookBus, HookPoint, HookQuery, Subscriber
 from retinue.runtime.automation.hook_folders import ON_BY_ITSELF, bundled_on, load_hook_folders
 from retinue.runtime.home import Home
 from retinue.workspace.points import BOOTSTRAP
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POINTS: dict[str, Point[Any] | Query[Any, Any]] = {
+POINTS: dict[str, HookPoint[Any] | HookQuery[Any, Any]] = {
     point.name: point
     for point in (
         BOOTSTRAP,
@@ -41,9 +41,9 @@ POINTS: dict[str, Point[Any] | Query[Any, Any]] = {
 """Everything a plugin can listen to."""
 
 
-def open_bus(home: Home) -> Bus:
+def open_bus(home: Home) -> HookBus:
     """A bus with the hooks of plugins and of hook folders; one that cannot be loaded is logged and left out."""
-    bus = Bus()
+    bus = HookBus()
     for spec in home.registry.hooks:
         point = POINTS.get(spec.hook)
         if point is None:
@@ -54,7 +54,7 @@ def open_bus(home: Home) -> Bus:
         except Exception:  # border: a plugin is foreign code
             log.exception("the hook of plugin %s at %s could not be loaded", spec.plugin, spec.hook)
             continue
-        bus.subscribe(point, handler, _registrant(spec, home.config.plugins.entries.get(spec.plugin)))
+        bus.subscribe(point, handler, _subscriber(spec, home.config.plugins.entries.get(spec.plugin)))
     folders = load_hook_folders(home)
     if folders.hooks:
         folders.listen(bus)
@@ -71,14 +71,14 @@ def attach_bundled(runtime: Runtime) -> None:
             BUNDLED_HOOKS[name](runtime)
 
 
-def _registrant(spec: HookSpec, entry: PluginEntry | None) -> Registrant:
+def _subscriber(spec: HookSpec, entry: PluginEntry | None) -> Subscriber:
     """The plugin with what its configuration allows it."""
     rules = (entry or PluginEntry()).hooks
     granted = {"prompt": rules.allow_prompt_injection, "model": rules.allow_model_override}
     milliseconds = rules.timeouts.get(spec.hook, rules.timeout_ms)
-    return Registrant(
+    return Subscriber(
         spec.plugin,
         spec.priority,
         frozenset(name for name, given in granted.items() if given),
-        milliseconds / 1000 if milliseconds else DEFAULT_TIMEOUT,
+        milliseconds / 1000 if milliseconds else DEFAULT_TIMEOUT_SECONDS,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from anyio.abc import TaskGroup
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.automation.pending_notes import PendingNoteStore
 from retinue.automation.transforms import find_transform, transform
@@ -38,7 +39,7 @@ from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, tell
 from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime
-from retinue.toolkit.environment import base_environment
+from retinue.toolkit.processes.environment import base_environment
 
 log = logging.getLogger(__name__)
 
@@ -112,8 +113,7 @@ async def _run_transform(home: Home, call: TransformCall, told: Mapping[str, Any
     return read_hook_fields(made)
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookReceiver:
+class WebhookReceiver(Struct, frozen=True):
     """Hands the tasks of webhooks to agents, and sees to their answers."""
 
     runtime: Runtime

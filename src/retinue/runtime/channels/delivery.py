@@ -8,11 +8,11 @@ import mimetypes
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec.structs import replace
 
 from retinue.channels.channel import Channel, NotTaken
 from retinue.channels.http import NAME as HTTP

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import RunId, SessionKey
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
     from retinue.runtime.open import Runtime
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSender:
+class MessageSender(Struct, frozen=True):
     """The messenger of a runtime."""
 
     runtime: Runtime

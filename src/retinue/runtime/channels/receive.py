@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
 from retinue.context.prompt.inputs import tag_sender
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound
@@ -33,8 +34,7 @@ NO_COMMANDS = "the sender may not use commands"
 BEFORE = "[Said in this group since you were called last. It is there to be understood by, and not to be answered.]"
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """A message as a channel brings it.
 
     `vouched` tells that whoever brings it may say who wrote it; `mentioned`, that the channel saw the agent called.
@@ -47,8 +47,7 @@ class Arrival:
     vouched: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """What became of an arrival: accepted, or the reason why it is not for the agents."""
 
     destination: Destination

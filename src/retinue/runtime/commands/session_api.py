@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.prompt.report import PromptReport
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
@@ -33,7 +35,7 @@ from retinue.sessions.transcript import Transcript
 from retinue.sessions.usage import group_usage, sum_usage
 from retinue.skills.commands import SkillCommand, name_commands
 from retinue.storage.files import make_private_dir, write_atomic
-from retinue.tools.approval_store import Approval
+from retinue.tools.approvals.store import Approval
 from retinue.tools.elevated import Elevation
 
 if TYPE_CHECKING:
@@ -54,8 +56,7 @@ async def carry_out(conversation: SessionRunner, inbound: Inbound) -> Answer | N
     return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
 
 
-@dataclass(frozen=True, slots=True)
-class SessionApi:
+class SessionApi(Struct, frozen=True):
     """Lets the sender of one message command the conversation it was sent in."""
 
     conversation: SessionRunner

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound
@@ -31,26 +33,26 @@ from retinue.security.secrets import Secrets
 from retinue.sessions.session import Session, working_folder
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.files import Root
-from retinue.toolkit.consent import assess
-from retinue.toolkit.environment import base_environment
-from retinue.toolkit.paths import locate_readable, locate_writable, told
-from retinue.toolkit.running import CommandTable
-from retinue.toolkit.shell import ExecArguments, enclose, make_wish, opened_folder
+from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
+from retinue.toolkit.processes.approval import assess_launch
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.processes.environment import base_environment
+from retinue.toolkit.processes.exec_tool import ExecArguments, enclose, make_launch_request, open_workdir
 from retinue.tools.allowlist import FixedCommandRules
-from retinue.tools.commands import Allow, Consult, Deny
-from retinue.tools.elevated import Elevation, lift_rules
-from retinue.tools.policy import Caller, Decision, Effect, Layers, decide
+from retinue.tools.elevated import Elevation, elevate_rules
+from retinue.tools.policy import Caller, Effect, Layers, ToolDecision, decide_tool
+from retinue.tools.shell.allowlist import FixedCommandRules
+from retinue.tools.shell.decision import Allow, Deny, NeedsApproval
 from retinue.tools.tool import ToolContext
 from retinue.tools.toolset import Toolset
 
-_EFFECTS = {Allow: Effect.ALLOW, Consult: Effect.ASK, Deny: Effect.DENY}
+_EFFECTS = {Allow: Effect.ALLOW, NeedsApproval: Effect.ASK, Deny: Effect.DENY}
 
 READING = frozenset({"read", "image"})
 WRITING = frozenset({"write", "edit", "apply_patch"})
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """What would happen, why, and what else there is to know about it."""
 
     effect: Effect
@@ -61,8 +63,7 @@ class Explained:
         return {"decision": str(self.effect), **self.more, "because": self.because}
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """A session as the policy sees it, for messages of one sender."""
 
     home: Home
@@ -73,12 +74,12 @@ class Standing:
     below: str = ""
     """The folder of the workspace that the session is kept to."""
 
-    def judge_tool(self, tool: str, *, owner_only: bool = False) -> Decision:
-        return decide(tool, self.layers, owner_only=owner_only)
+    def judge_tool(self, tool: str, *, owner_only: bool = False) -> ToolDecision:
+        return decide_tool(tool, self.layers, owner_only=owner_only)
 
-    def judge_listed(self, tool: str, *, owner_only: bool = False) -> Decision:
+    def judge_listed(self, tool: str, *, owner_only: bool = False) -> ToolDecision:
         """Whether the session's list has a tool, whoever calls it."""
-        return decide(tool, replace(self.layers, caller=None), owner_only=owner_only)
+        return decide_tool(tool, replace(self.layers, caller=None), owner_only=owner_only)
 
     @contextmanager
     def commands(self) -> Iterator[Callable[[str], Explained]]:
@@ -89,10 +90,10 @@ class Standing:
         sandboxes = make_sandboxes(home)
         confinement = sandboxes.confine(self.session) if self.elevated is Elevation.OFF else None
         with _standing_root(home, agent, confinement) as root, _open_rulebook(home) as rulebook:
-            rules = lift_rules(rulebook.rules(agent), self.elevated)
+            rules = elevate_rules(rulebook.rules(agent), self.elevated)
             context = ToolContext(agent, self.session, RunId(""), "", root, owner=False, elevated=self.elevated)
             workdir = self.below if self.below and (root.path / self.below).is_dir() else "."
-            with opened_folder(context, workdir) as folder:
+            with open_workdir(context, workdir) as folder:
                 try:
                     enclosure = None if confinement is None else enclose(sandboxes, context, workdir)
                 except ToolFailed as failure:
@@ -102,8 +103,8 @@ class Standing:
 
                 def judge(text: str) -> Explained:
                     call = ExecArguments(command=text, workdir=workdir)
-                    wish = make_wish(call, context, folder, settings, base, rules, enclosure)
-                    _, decision = assess(wish, rules, root)
+                    wish = make_launch_request(call, context, folder, settings, base, rules, enclosure)
+                    _, decision = assess_launch(wish, rules, root)
                     segments = [list(argv) for argv in decision.segments]
                     effect = _EFFECTS[type(decision)]
                     return self._under_policy("exec", effect, decision.because, {"segments": segments})
@@ -141,7 +142,7 @@ class Standing:
 
 def _find_readable(context: ToolContext, path: str) -> tuple[str, str]:
     root, relative = locate_readable(context, path)
-    with told():
+    with storage_errors_explained():
         there = root.identify(relative) is not None
     where = "the workspace" if root is context.root else str(root.path)
     return str(root.path / relative), f"it is in {where}" + ("" if there else ", where nothing of that name is yet")
@@ -149,7 +150,7 @@ def _find_readable(context: ToolContext, path: str) -> tuple[str, str]:
 
 def _find_writable(context: ToolContext, path: str) -> tuple[str, str]:
     root, relative = locate_writable(context, path)
-    with told():
+    with storage_errors_explained():
         root.check_write(relative)
     where = "the workspace" if root is context.root else str(root.path)
     return str(root.path / relative), f"it is in {where} and no control file"

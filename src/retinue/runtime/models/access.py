@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import ConfigError
@@ -32,8 +33,7 @@ There is no model to talk to yet. Any of these will do:
 - point `models.providers` at any OpenAI-compatible server; see the documentation on models."""
 
 
-@dataclass
-class ModelAccess:
+class ModelAccess(Struct, eq=False):
     """One agent's way to its models."""
 
     settings: AgentSettings
@@ -43,7 +43,7 @@ class ModelAccess:
     servers: LocalServers = field(default_factory=LocalServers)
     sleep: Sleep = anyio.sleep
     """How to wait before a model is asked again."""
-    _found: Choice | None = field(default=None, init=False)
+    _found: Choice | None = None
 
     @property
     def aliases(self) -> dict[str, str]:

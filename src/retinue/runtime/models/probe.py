@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 
 import anyio
+from msgspec import Struct
 
 from retinue.core.keys import AgentId
 from retinue.core.messages import AssistantMessage, said
@@ -23,8 +23,7 @@ LONGEST_REASONED_ANSWER = 512
 """Some models reason before they say the one word; the others only ramble when there is room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """What asking showed: the answer, or None; the attempts that failed, by name; and how long it took."""
 
     answer: AssistantMessage | None

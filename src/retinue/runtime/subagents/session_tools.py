@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError, WorkspaceError
@@ -19,15 +21,14 @@ from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.tree import has_untrusted_content
-from retinue.toolkit.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
+from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
 
 NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
 LOG_CHARS = 4_000
 _FROM_SESSION = re.compile(r"^\[Message (\d{1,4}) from session ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class HomeCompany:
+class HomeCompany(Struct, frozen=True):
     """All agents and sessions of a runtime."""
 
     runtime: Runtime

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.context.measure import estimate
 from retinue.core.errors import ConfigError, StorageError, ToolFailed, UsageError
@@ -15,9 +16,9 @@ from retinue.runtime.open import Runtime
 from retinue.sandbox.confinement import SandboxUnavailable
 from retinue.security.escaping import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
-from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, working_folder
+from retinue.sessions.session import SPAWNED_BY, Session, WORKS_IN, working_folder
 from retinue.sessions.tree import fork_entries, messages_in
-from retinue.toolkit.paths import is_control_path, locate
+from retinue.toolkit.files.paths import is_control_path, locate_in_workspace
 
 _CONTROLLING = ("handler.py", "hook/handler.py")
 """What would be a control file in a folder that decides by its name what runs; seen from inside, it would not be."""
@@ -27,8 +28,7 @@ class SpawnRefused(UsageError):
     """A sub-agent was not started; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChildSetup:
+class ChildSetup(Struct, frozen=True):
     """What a child's session begins with, the model that was asked for, and what the parent should know about it."""
 
     bodies: tuple[Body, ...]
@@ -63,7 +63,7 @@ def _folder(runtime: Runtime, order: SpawnOrder, inherited: str, child: SessionK
     try:
         workspace = runtime.agent(child.agent).workspace
         with working_root(workspace, child).enter(inherited or ".") as root:
-            inside = locate(root, order.workspace)
+            inside = locate_in_workspace(root, order.workspace)
             root.enter(inside).close()
     except (StorageError, ToolFailed, SandboxUnavailable) as error:
         raise SpawnRefused(f"A sub-agent cannot work in '{literal(order.workspace, 80)}': {error}") from error

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct, field
+from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -59,8 +60,7 @@ def make_exporter(settings: OtelSettings, headers: Mapping[str, str]) -> SpanExp
     return OTLPSpanExporter(endpoint=settings.endpoint, headers=headers, timeout=EXPORT_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class OtelTracer:
+class OtelTracer(Struct, frozen=True):
     """Makes a trace of every turn."""
 
     spans: SpanMaker
@@ -77,8 +77,7 @@ class OtelTracer:
             trace.close()
 
 
-@dataclass(slots=True)
-class OtelTurn:
+class OtelTurn(Struct):
     """One turn: its span, and those within it that have not ended."""
 
     spans: SpanMaker
@@ -93,7 +92,7 @@ class OtelTurn:
 
         emit = self._hearing(parts.emit)
         return replace(
-            parts, stream=stream, emit=emit, bench=replace(parts.bench, emit=self._hearing(parts.bench.emit))
+            parts, stream=stream, emit=emit, calls=replace(parts.calls, emit=self._hearing(parts.calls.emit))
         )
 
     def end(self, finished: TurnFinished) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from datetime import datetime
 
+from msgspec import Struct
+from msgspec.structs import replace
 from retinue.context.compaction import CompactionRefused, FlushState, should_compact, should_flush
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
@@ -21,7 +22,7 @@ from retinue.core.messages import AssistantMessage, Message, is_tainted, said
 from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.silence import is_silent
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.memory.pool import MemoryPool
@@ -43,8 +44,7 @@ FLUSH_PROMPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     """What stays the same in every request of a turn."""
 
     chain: tuple[ModelRef, ...]
@@ -63,8 +63,7 @@ class Fixed:
         return self.report.total.tokens + sum(tool.tokens for tool in self.report.tools)
 
 
-@dataclass(frozen=True, slots=True)
-class ContextWindow:
+class ContextWindow(Struct, frozen=True):
     """Makes the requests of one turn from its session's transcript, and room in it."""
 
     key: SessionKey
@@ -78,7 +77,7 @@ class ContextWindow:
     emit: Emit
     local_time: Callable[[], datetime]
     redact: Redact
-    bus: Bus
+    bus: HookBus
     memories: MemoryPool
 
     async def prepare(self) -> ModelRequest:

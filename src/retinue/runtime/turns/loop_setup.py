@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from retinue.agent.calls import Workbench
-from retinue.agent.guard import LoopLimits
-from retinue.agent.loop import LoopParts, any_room
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.agent.calls import CallEnvironment
+from retinue.agent.loop import LoopParts, unlimited_room
+from retinue.agent.repetition import LoopLimits
 from retinue.config.sections.agents import merge_settings
 from retinue.config.sections.tools import LoopDetection
 from retinue.context.compaction import room_for_history
@@ -41,8 +43,7 @@ POLLING_TOOLS = frozenset({"process", "session_status", "subagents"})
 """What only asks how something is going."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoiningMessages:
+class JoiningMessages(Struct, frozen=True):
     """Messages that arrive in a session during a turn with certain rights."""
 
     parts: AgentParts
@@ -100,7 +101,7 @@ def loop_limits(everybody: LoopDetection, own: LoopDetection | None) -> LoopLimi
 def watch_room(settings: CompactionSettings, plan: TurnPlan) -> Callable[[Sequence[Message]], bool]:
     """What says whether a turn still fits into its model's window, where the configuration wants that looked at."""
     if not (settings.enabled and settings.mid_turn_precheck.enabled):
-        return any_room
+        return unlimited_room
     report = plan.report
     fixed = report.total.tokens + sum(tool.tokens for tool in report.tools)
     available = room_for_history(plan.info.window, settings) - fixed
@@ -128,7 +129,7 @@ def make_loop_parts(
 
     return LoopParts(
         stream=lambda request: parts.access.stream(request, chain, on_fallback),
-        bench=Workbench(
+        calls=CallEnvironment(
             {tool.name: tool for tool in plan.tools},
             context,
             ledger,
@@ -144,6 +145,6 @@ def make_loop_parts(
         steering=lambda: steering.take(ledger),
         waiting=lambda: bool(steering.joining()),
         limits=loop_limits(parts.home.config.tools.loop_detection, parts.workspace.settings.tools.loop_detection),
-        handing=frozenset(tool.name for tool in plan.offered),
+        client_tools=frozenset(tool.name for tool in plan.offered),
         has_room=watch_room(parts.workspace.settings.compaction, plan),
     )

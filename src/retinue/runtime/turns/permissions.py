@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agent.calls import authorise
 from retinue.core.approval import Ask, nobody_to_ask
@@ -20,16 +22,15 @@ from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sand
 from retinue.runtime.turns.plan import AgentParts, TurnPlan
 from retinue.sessions.entries import SettingChanged
 from retinue.sessions.session import ELEVATED, working_folder
-from retinue.tools.elevated import Elevation, Gate, Sender, refuse_elevation
-from retinue.tools.policy import ELEVATED_TOOLS, Decision, Effect, Layers
+from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, elevation_objection
+from retinue.tools.policy import ELEVATED_TOOLS, Effect, Layers, ToolDecision
 from retinue.tools.tool import ToolContext
 
 DENIED = "tool_denied"
 """The kind of audit record for a call that the policy refused; one that was elevated has the kind `elevated`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnPermissions:
+class TurnPermissions(Struct, frozen=True):
     """The rights of one message's turn in a session."""
 
     parts: AgentParts
@@ -57,7 +58,7 @@ class TurnPermissions:
         parts = self.parts
         return session_layers(parts.home.config, parts.workspace.settings, self.key, ModelRef.parse(model))
 
-    def watch(self, call: ToolCall, decision: Decision) -> None:
+    def watch(self, call: ToolCall, decision: ToolDecision) -> None:
         """Keep in the audit log what was refused, and what ran with more rights than the session has by itself."""
         used = self.elevated is not Elevation.OFF and call.name in ELEVATED_TOOLS
         if not decision.denied and not used:
@@ -156,10 +157,10 @@ def change_elevation(parts: AgentParts, key: SessionKey, inbound: Inbound, level
     return _spell_elevation(now, sandboxed=is_sandboxed(settings, key))
 
 
-def _refuse_change(inbound: Inbound, gates: tuple[Gate, ...]) -> str | None:
+def _refuse_change(inbound: Inbound, gates: tuple[ElevationRule, ...]) -> str | None:
     if inbound.source is not Source.CHAT:
         return "only a person's own message changes it"
-    return refuse_elevation(Sender(inbound.sender, inbound.channel, inbound.owner), gates)
+    return elevation_objection(MessageSender(inbound.sender, inbound.channel, inbound.owner), gates)
 
 
 def _spell_elevation(level: Elevation, *, sandboxed: bool) -> str:

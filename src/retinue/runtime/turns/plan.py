@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import unified_diff
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.engine import ContextEngine
 from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
@@ -23,7 +25,7 @@ from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.providers.model_choice import Choice
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.policy import session_layers
@@ -56,8 +58,7 @@ def _restart_nothing(reason: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class AgentParts:
+class AgentParts(Struct, frozen=True):
     """What all sessions of one agent share."""
 
     home: Home
@@ -65,7 +66,7 @@ class AgentParts:
     access: ModelAccess
     store: SessionStore
     tools: SessionTools
-    bus: Bus
+    bus: HookBus
     engine: ContextEngine
     inbox: Inbox
     lanes: Lanes
@@ -79,8 +80,7 @@ class AgentParts:
     """Has the gateway of this process start over, for a reason; false where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnPlan:
+class TurnPlan(Struct, frozen=True):
     """A turn, prepared: the model, its tools and the prompt they get."""
 
     choice: Choice
@@ -114,8 +114,7 @@ class TurnPlan:
         return report_prompt(self.prompt.system, turn=self.prompt.turn, tools=self.specs)
 
 
-@dataclass(frozen=True, slots=True)
-class Planner:
+class Planner(Struct, frozen=True):
     """Plans the turns of one session."""
 
     parts: AgentParts
@@ -179,11 +178,11 @@ class Planner:
             try:
                 wish = self.parts.access.resolve(given.value.model)
             except UsageError as error:
-                log.warning("plugin %s wants a model that is none: %s", given.registrant.plugin, error)
+                log.warning("plugin %s wants a model that is none: %s", given.subscriber.plugin, error)
                 continue
             details = {"session": str(self.key), "before": question.model, "after": str(wish)}
-            self.parts.audit.record("model_change", f"plugin:{given.registrant.plugin}", details)
-            return Choice(wish, f"the plugin {given.registrant.plugin} chose it", how_to_change="/model default")
+            self.parts.audit.record("model_change", f"plugin:{given.subscriber.plugin}", details)
+            return Choice(wish, f"the plugin {given.subscriber.plugin} chose it", how_to_change="/model default")
         return choice
 
     async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
@@ -198,7 +197,7 @@ class Planner:
             ),
             turn=change_turn(prompt.turn, before=change.before_message, after=change.after_message),
         )
-        who = ", ".join(f"plugin:{item.registrant.plugin}" for item in given)
+        who = ", ".join(f"plugin:{item.subscriber.plugin}" for item in given)
         diff = list(unified_diff(prompt.system.text.splitlines(), changed.system.text.splitlines(), lineterm="", n=0))
         details = {"session": str(self.key), "diff": diff, "turn": change.before_message or change.after_message}
         self.parts.audit.record("prompt_change", who, details)

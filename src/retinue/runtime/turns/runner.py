@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from retinue.agent.points import TURN_END, TurnEnd
-from retinue.agent.turn import StopSwitch, Turn, conduct_turn
+from msgspec.structs import replace
+from retinue.agent.hook_points import TURN_END, TurnEnded
+from retinue.agent.turn import StopSwitch, Turn, run_turn
 from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
@@ -226,7 +227,7 @@ class SessionRunner:
         steering = JoiningMessages(self.parts, self.key, rights, self.rules)
         parts = replace(
             make_loop_parts(steering, plan, ledger, events.emit, await rights.context(run, asking, plan)),
-            overdrawn=watch_spending(self.parts, self.key, inbound.source),
+            exceeds_budget=watch_spending(self.parts, self.key, inbound.source),
         )
         keeper = self._keeper(transcript, plan, run, events.emit)
         self._switch = StopSwitch()
@@ -234,12 +235,12 @@ class SessionRunner:
             name = self.parts.workspace.settings.name or self.key.agent
             async with self.parts.lanes.enter(self.key, *find_lane(self.parts, self.key)):
                 with self.parts.tracer.turn(turn, name) as trace:
-                    finished = await conduct_turn(turn, keeper, trace.watch(parts), self._switch)
+                    finished = await run_turn(turn, keeper, trace.watch(parts), self._switch)
                     trace.end(finished)
         finally:
             self._switch = None
         self._after(transcript, plan, finished)
-        await self.parts.bus.fire(TURN_END, TurnEnd(self.key, finished))
+        await self.parts.bus.fire(TURN_END, TurnEnded(self.key, finished))
         reply = events.reply
         outbound = replace(
             self._outbound(run, finished.status, reply.text, error=finished.error),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
+
+from msgspec import Struct
 
 from retinue.core.envelope import Source
 from retinue.core.errors import SessionError, UsageError
@@ -48,8 +49,7 @@ READER = json.JSONDecoder(parse_constant=_refuse_constant)
 """Reads what every other program would read too: no `NaN` and no `Infinity`."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableLine:
+class UnreadableLine(Struct, frozen=True):
     """A line that is no JSON object; `reason` says why."""
 
     reason: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
+from msgspec import Struct
 from retinue.sessions.entries import Header, TranscriptEntry
 from retinue.sessions.jsonl.codec import UnreadableLine, decode_line
 from retinue.sessions.jsonl.lines import BLOCK, FilePosition, position_of, read_forward
@@ -16,16 +16,14 @@ from retinue.sessions.tree import TranscriptTree
 HEADER_LIMIT = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedLine:
+class DecodedLine(Struct, frozen=True):
     """One line of a transcript and the byte where it begins."""
 
     start: int
     value: Header | TranscriptEntry | UnreadableLine
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptTail:
+class TranscriptTail(Struct, frozen=True):
     """What reading backwards gave: the view, and what it cost."""
 
     header: Header | None

@@ -1,0 +1,252 @@
+"""The read, write and edit tools."""
+
+from __future__ import annotations
+
+import difflib
+from functools import partial
+from typing import Any, Self
+
+from anyio import to_thread
+from pydantic import Field, model_validator
+
+from retinue.core.clock import IdFactory, random_id
+from retinue.core.errors import StorageError, ToolFailed
+from retinue.core.messages import Text, text_of
+from retinue.core.trust import Trust
+from retinue.security.escaping import file_name
+from retinue.security.untrusted_text import Source, sanitise, wrap_untrusted
+from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
+from retinue.toolkit.files.image import MAX_PICTURE_BYTES, image_from_bytes
+from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
+from retinue.toolkit.files.text import Replacement, SourceText, looks_binary, replace_all
+from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.taint import record_write, require_approval_outside, trust_of_text
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+
+MAX_READ_BYTES = 64_000_000
+MAX_EDIT_BYTES = 8_000_000
+PAGE_LINES = 2_000
+PAGE_CHARS = 48_000
+_SUGGESTIONS = 5
+
+
+class ReadArguments(Arguments):
+    path: str
+    offset: int | None = Field(default=None, ge=1, description="first line")
+    limit: int | None = Field(default=None, ge=1, description="number of lines")
+
+
+class WriteArguments(Arguments):
+    path: str
+    content: str
+
+
+class Edit(Arguments):
+    old_text: str = Field(alias="oldText", min_length=1)
+    new_text: str = Field(alias="newText")
+
+
+class EditArguments(Arguments):
+    path: str
+    edits: list[Edit] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_a_single_edit(cls, data: Any) -> Any:
+        """Accept `oldText` and `newText` beside the path, as models trained on that form write them."""
+        if isinstance(data, dict) and "oldText" in data and "edits" not in data:
+            data = dict(data)
+            data["edits"] = [{"oldText": data.pop("oldText"), "newText": data.pop("newText", "")}]
+        return data
+
+    @model_validator(mode="after")
+    def _change_something(self) -> Self:
+        if all(edit.old_text == edit.new_text for edit in self.edits):
+            raise ValueError("oldText and newText are the same")
+        return self
+
+
+def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """Make the tools that read and change single files."""
+    return (
+        Tool(
+            name="read",
+            summary="Read a file",
+            description="Read a text file or picture; long files come in pages.",
+            arguments=ReadArguments,
+            run=partial(read_file, new_id=parts.new_id),
+        ),
+        Tool(
+            name="write",
+            summary="Create or replace a file",
+            description="Create a file or replace it whole.",
+            arguments=WriteArguments,
+            run=write_file,
+            parallel=False,
+        ),
+        Tool(
+            name="edit",
+            summary="Change parts of a file",
+            description="Replace exact pieces of a file; each oldText must occur once.",
+            arguments=EditArguments,
+            run=edit_file,
+            parallel=False,
+        ),
+    )
+
+
+async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: IdFactory = random_id) -> ToolOutput:
+    """Return a page of a text file, or a picture; untrusted text is marked."""
+    root, relative = locate_readable(context, arguments.path)
+    output, text = await to_thread.run_sync(_read, root, relative, arguments)
+    # The whole file is judged, because a page may begin or end within a line.
+    with storage_errors_explained():
+        origin = trust_of_text(context, root, relative, text)
+    if origin is not Trust.UNTRUSTED:
+        return output
+    marked = wrap_untrusted(text_of(output.content), Source.MEMORY, new_id=new_id)
+    return ToolOutput.of(marked, trust=Trust.UNTRUSTED)
+
+
+def _read(root: Root, relative: str, arguments: ReadArguments) -> tuple[ToolOutput, str]:
+    """Return what to show of a file, and its whole text unless it is a picture."""
+    data = load_bytes(root, relative, MAX_READ_BYTES)
+    image = image_from_bytes(data, arguments.path) if len(data) <= MAX_PICTURE_BYTES else None
+    if image is not None:
+        return ToolOutput((Text(f"{arguments.path}: {image.media_type}, {len(data):,} bytes."), image)), ""
+    if looks_binary(data):
+        raise ToolFailed(
+            f"'{arguments.path}' is a binary file of {len(data):,} bytes. Use exec with a program that understands it."
+        )
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+    return ToolOutput.of(format_page(text, arguments.offset, arguments.limit)), text
+
+
+def format_page(text: str, offset: int | None, limit: int | None) -> str:
+    """Return one page of a text with a note on how to continue; a text that fits is returned unchanged."""
+    if offset is None and limit is None and len(text) <= PAGE_CHARS and text.count("\n") < PAGE_LINES:
+        return text or "(the file is empty)"
+    lines = text.splitlines(keepends=True)
+    start = (offset or 1) - 1
+    if start >= len(lines):
+        raise ToolFailed(f"The file has only {len(lines):,} lines; line {start + 1:,} does not exist.")
+    end = start
+    room = PAGE_CHARS
+    last = min(len(lines), start + min(limit or PAGE_LINES, PAGE_LINES))
+    while end < last and len(lines[end]) <= room:
+        room -= len(lines[end])
+        end += 1
+    if end == start:
+        line = lines[start]
+        note = f"(line {start + 1:,} of {len(lines):,}, cut at {PAGE_CHARS:,} of {len(line):,} characters)"
+        return f"{line[:PAGE_CHARS]}\n\n{note}"
+    shown = "".join(lines[start:end])
+    if end == len(lines):
+        return shown
+    return f"{shown}\n(lines {start + 1:,}-{end:,} of {len(lines):,}; continue with offset={end + 1})"
+
+
+def load_bytes(root: Root, relative: str, max_bytes: int) -> bytes:
+    """Return a file's bytes; the error for a missing file suggests similar names."""
+    try:
+        with storage_errors_explained():
+            return root.read(relative, max_bytes=max_bytes).data
+    except ToolFailed as failure:
+        match failure.__cause__:
+            case NotThere():
+                raise ToolFailed(f"'{relative}' does not exist.{suggest_names(root, relative)}") from failure
+            case NotRegular() if _is_folder(root, relative):
+                raise ToolFailed(f"'{relative}' is a folder. Use ls to list it.") from failure
+            case TooLarge():
+                raise ToolFailed(
+                    f"'{relative}' is larger than {max_bytes:,} bytes. Use grep, or exec with head, tail or split."
+                ) from failure
+        raise
+
+
+def _is_folder(root: Root, relative: str) -> bool:
+    try:
+        with storage_errors_explained():
+            root.entries(relative)
+    except ToolFailed:
+        return False
+    return True
+
+
+def suggest_names(root: Root, relative: str) -> str:
+    """Return a sentence that suggests similar names, or an empty string."""
+    folder, _, name = relative.rpartition("/")
+    try:
+        with storage_errors_explained():
+            beside = [
+                entry.name + ("/" if entry.kind is EntryKind.DIR else "") for entry in root.entries(folder or ".")
+            ]
+    except ToolFailed:
+        return f" Its folder '{folder}' does not exist either." if folder else ""
+    lowered = {entry.lower(): entry for entry in beside}
+    near = difflib.get_close_matches(name.lower(), lowered, n=_SUGGESTIONS, cutoff=0.5)
+    if not near:
+        return ""
+    prefix = f"{folder}/" if folder else ""
+    return f" Did you mean {', '.join(display_name(prefix + lowered[name]) for name in near)}?"
+
+
+def display_name(path: str) -> str:
+    """Return a path with control characters and forged markers removed: file names are untrusted text."""
+    return sanitise(file_name(path))
+
+
+async def write_file(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
+    """Create or replace a file."""
+    root, relative = locate_writable(context, arguments.path)
+    await require_approval_outside("write", root, relative, context)
+    return await to_thread.run_sync(_write, context, root, relative, arguments.content)
+
+
+def _write(context: ToolContext, root: Root, relative: str, content: str) -> ToolOutput:
+    data = encode_utf8(content)
+    with storage_errors_explained():
+        record_write(context, root, relative, before=_text_before(context, root, relative), after=content)
+        root.write(relative, data)
+    return ToolOutput.of(f"Wrote {len(data):,} bytes to {relative}.")
+
+
+def _text_before(context: ToolContext, root: Root, relative: str) -> str:
+    """Return a file's text before a tainted request replaces it; empty if it is not needed or cannot be read."""
+    if not context.tainted:
+        return ""
+    try:
+        return root.read(relative, max_bytes=MAX_EDIT_BYTES).data.decode("utf-8", "replace")
+    except StorageError:
+        return ""
+
+
+async def edit_file(arguments: EditArguments, context: ToolContext) -> ToolOutput:
+    """Replace pieces of a file, all of them or none."""
+    root, relative = locate_writable(context, arguments.path)
+    await require_approval_outside("edit", root, relative, context)
+    return await to_thread.run_sync(_edit, context, root, relative, arguments)
+
+
+def _edit(context: ToolContext, root: Root, relative: str, arguments: EditArguments) -> ToolOutput:
+    data = load_bytes(root, relative, MAX_EDIT_BYTES)
+    if looks_binary(data):
+        raise ToolFailed(f"'{relative}' is a binary file; it cannot be edited as text.")
+    source = SourceText.decode(data, relative)
+    edits = [Replacement(edit.old_text, edit.new_text) for edit in arguments.edits]
+    changed, first = replace_all(source.text, edits, relative)
+    with storage_errors_explained():
+        record_write(context, root, relative, before=source.text, after=changed)
+        root.write(relative, source.encode(changed))
+    count = f"{len(edits)} places" if len(edits) > 1 else "1 place"
+    return ToolOutput.of(f"Edited {relative}: {count}, first at line {first}.")
+
+
+def encode_utf8(text: str) -> bytes:
+    """Encode a text as UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolFailed(
+            "The text contains half of a surrogate pair and cannot be written. Send whole characters."
+        ) from None

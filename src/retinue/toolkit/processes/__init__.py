@@ -1,0 +1,1 @@
+"""Tools that run commands, and what starts and supervises them."""

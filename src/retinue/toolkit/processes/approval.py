@@ -1,0 +1,241 @@
+"""Approval of commands: a command starts if the rules allow it, or a person approved exactly what is started."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import assert_never
+
+from anyio import to_thread
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
+from retinue.core.clock import IdFactory
+from retinue.core.errors import ToolFailed
+from retinue.storage.files import Root
+from retinue.toolkit.processes.command_checks import hash_scripts, repository_objection
+from retinue.toolkit.processes.control_words import find_control_word
+from retinue.toolkit.processes.environment import ProgramFolders, is_settable_variable, locate_programs
+from retinue.toolkit.processes.launch import Launch
+from retinue.toolkit.taint import TAINTED_REASON
+from retinue.tools.elevated import elevate_rules
+from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, CommandRuleStore, Security
+from retinue.tools.shell.analysis import AnalysedCommand, CommandLocation, Joiner, NotAnalysable, PipelineStep, analyse
+from retinue.tools.shell.code_execution_flags import find_shell_builtin
+from retinue.tools.shell.decision import (
+    Allow,
+    AllowReason,
+    CommandDecision,
+    Deny,
+    NeedsApproval,
+    Segment,
+    decide_command,
+    find_text_problem,
+)
+from retinue.tools.shell.explanation import explain_command, show_exactly, show_on_one_line
+from retinue.tools.shell.filename_expansion import OpenFolderListing
+from retinue.tools.tool import ToolContext
+
+SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
+_READ_ONLY = frozenset({AllowReason.READ_ONLY, AllowReason.SAFE_BIN})
+
+
+class LaunchRequest(Struct, frozen=True):
+    """A command that a call asks to run: a launch without programs, its variables, and its open working folder.
+
+    `programs` are the folders to search for programs. `confinement` is the name of the sandbox that the command would
+    run in, or None if it would run unconfined.
+    """
+
+    draft: Launch
+    variables: Mapping[str, str]
+    folder: int
+    shown_folder: str
+    programs: ProgramFolders
+
+    @property
+    def confinement(self) -> str | None:
+        enclosure = self.draft.enclosure
+        return None if enclosure is None else enclosure.confinement.name
+
+
+async def approve_launch(
+    request: LaunchRequest, context: ToolContext, rulebook: CommandRuleStore, new_id: IdFactory
+) -> Launch:
+    """Return the launch with its programs and variables; raises `ToolFailed` unless the rules or a person allow it."""
+    rules = elevate_rules(rulebook.rules(context.agent), context.elevated)
+    reading, decision = await to_thread.run_sync(assess_launch, request, rules, context.workspace)
+    if context.is_wary and isinstance(decision, Allow):
+        decision = _recheck_tainted(decision, request, rules)
+    match decision:
+        case Deny(because):
+            raise ToolFailed(because)
+        case Allow():
+            launch = _prepare(request, context, decision)
+            for pattern in dict.fromkeys(segment.pattern for segment in decision.grounds if segment.pattern):
+                rulebook.record_use(context.agent, pattern, request.draft.text)
+            return launch
+        case NeedsApproval():
+            return await _ask_approval(request, context, rulebook, new_id, reading, decision)
+        case unknown:
+            assert_never(unknown)
+
+
+def assess_launch(
+    request: LaunchRequest, rules: CommandRules, root: Root
+) -> tuple[AnalysedCommand | NotAnalysable, CommandDecision]:
+    """Return the analysis of a command and the decision of the rules; nobody is asked yet."""
+    text = request.draft.text
+    impossible = find_text_problem(text)
+    if impossible is not None:
+        return NotAnalysable(impossible), Deny(impossible)
+    home = None if request.confinement else request.draft.environment.get("HOME")
+    reading = analyse(text, CommandLocation(home, OpenFolderListing(request.folder)))
+    decision = decide_command(reading, rules)
+    return reading, _recheck(decision, request, rules, root) if isinstance(decision, Allow) else decision
+
+
+def _recheck(decision: Allow, request: LaunchRequest, rules: CommandRules, root: Root) -> CommandDecision:
+    """Check what the rules allow for control files, variables, repository settings and programs that are not found."""
+    control = find_control_word(decision.grounds, request.shown_folder, root)
+    if control is not None:
+        because = f"`{control}` is a control file, or belongs to Retinue or another agent"
+    elif rules.security is Security.FULL:
+        return decision
+    elif request.variables:
+        because = "it sets variables"
+    elif request.confinement is None and (
+        objection := repository_objection(decision.grounds, request.folder, request.draft.environment)
+    ):
+        because = objection
+    elif decision.command is None or locate_programs(decision.command, decision.grounds, request.programs) is None:
+        because = "a program was not found in the system folders"
+    else:
+        return decision
+    if rules.ask is AskWhen.OFF:
+        why = f"The command was not run: {because}. Approval is disabled (`tools.exec.ask` is `off`)."
+        return Deny(why, decision.segments)
+    return NeedsApproval(decision.segments, because, decision.command)
+
+
+def _recheck_tainted(decision: Allow, request: LaunchRequest, rules: CommandRules) -> CommandDecision:
+    """Require approval for a command of a tainted request that the rules allow.
+
+    Commands that only read or run in a sandbox need none, and neither does anything if approval is disabled.
+    """
+    if request.confinement is not None or rules.ask is AskWhen.OFF or _only_reads(decision.grounds):
+        return decision
+    return NeedsApproval(decision.segments, TAINTED_REASON, decision.command)
+
+
+def _only_reads(grounds: Sequence[Segment]) -> bool:
+    return bool(grounds) and all(segment.ground in _READ_ONLY for segment in grounds)
+
+
+def _prepare(request: LaunchRequest, context: ToolContext, decision: Allow | NeedsApproval) -> Launch:
+    """Return the launch: without a shell if every program is known, else the exact text under bash."""
+    grounds = decision.grounds
+    located = None
+    if decision.command is not None and not any(map(find_shell_builtin, decision.segments)):
+        located = locate_programs(decision.command, grounds, request.programs)
+    environment = dict(request.draft.environment)
+    # variables of skills may be secrets: a sandbox does not get them, nor does a command that only reads
+    if not _only_reads(grounds) and request.confinement is None:
+        environment |= {name: value for name, value in context.environment.items() if is_settable_variable(name)}
+    environment |= request.variables
+    steps = located.steps if located is not None else (PipelineStep(Joiner.ALWAYS, (_shell(request.draft.text),)),)
+    return replace(request.draft, steps=steps, environment=environment)
+
+
+def _shell(text: str) -> tuple[str, ...]:
+    shell = next((path for path in SHELLS if os.access(path, os.X_OK)), None)
+    if shell is None:
+        raise ToolFailed("bash is not installed; only simple commands run without it.")
+    return (shell, "--noprofile", "--norc", "-c", "--", text)
+
+
+async def _ask_approval(
+    request: LaunchRequest,
+    context: ToolContext,
+    rulebook: CommandRuleStore,
+    new_id: IdFactory,
+    reading: AnalysedCommand | NotAnalysable,
+    decision: NeedsApproval,
+) -> Launch:
+    launch = _prepare(request, context, decision)
+    patterns = () if request.variables else decision.remember
+    scripts = hash_scripts(reading, request.folder)
+    question = ApprovalRequest(
+        id=new_id(),
+        tool="exec",
+        title=f"Run a command in the {request.confinement} sandbox"
+        if request.confinement
+        else "Run a command on this machine, unconfined",
+        detail=_detail(request, context, decision.because),
+        agent=context.agent,
+        session=context.session,
+        remember=tuple(pattern.words for pattern in patterns),
+        binding=compute_binding(launch, request.folder, scripts),
+        explanation=(*explain_command(reading, request.draft.text), *_script_warnings(scripts, patterns)),
+    )
+    answer = await context.ask(question)
+    _check_answer(answer, decision, context, rulebook)
+    if compute_binding(launch, request.folder, hash_scripts(reading, request.folder)) != question.binding:
+        raise ToolFailed("The command was not run: it changed after it was approved.")
+    if answer.verdict is Verdict.ALLOW_ALWAYS and patterns:
+        rulebook.add_patterns(context.agent, patterns, request.draft.text, answer.by)
+    return launch
+
+
+def _check_answer(
+    answer: ApprovalDecision, decision: NeedsApproval, context: ToolContext, rulebook: CommandRuleStore
+) -> None:
+    """Raise `ToolFailed` unless the answer allows the command under the current rules."""
+    rules = elevate_rules(rulebook.rules(context.agent), context.elevated)
+    allowed = answer.allowed
+    if not allowed and not answer.by:  # no person answered
+        allowed = rules.ask_fallback is Security.FULL or (rules.ask_fallback is Security.ALLOWLIST and decision.listed)
+    if rules.security is Security.DENY:
+        raise ToolFailed("The command was not run: commands were disabled in the meantime.")
+    if not allowed:
+        raise ToolFailed(f"The command was not run: {answer.because}. (It needs approval because {decision.because}.)")
+
+
+def _detail(request: LaunchRequest, context: ToolContext, because: str) -> str:
+    lines = [f"Folder: {request.shown_folder}", f"Asked because {because}."]
+    if request.draft.enclosure is not None:
+        lines.insert(1, f"Sandbox: {request.draft.enclosure.confinement.describe()}.")
+    lines += [f"Variable: {name}={value}" for name, value in request.variables.items()]
+    if request.draft.takes_input:
+        lines.append("Input: the agent can write to its input while it runs.")
+    if context.environment and request.confinement is None:
+        lines.append(f"Variables of skills: {', '.join(sorted(context.environment))}")
+    return "\n".join([*map(show_on_one_line, lines), "", show_exactly(request.draft.text)])
+
+
+def _script_warnings(scripts: Mapping[str, str], patterns: tuple[ArgvPattern, ...]) -> Iterator[str]:
+    """Warn that a permanent permission also covers later versions of the scripts it runs."""
+    if patterns:
+        yield from (f"Always allowing it also allows later changes to {show_on_one_line(name)}" for name in scripts)
+
+
+def compute_binding(launch: Launch, folder: int, scripts: Mapping[str, str] | None = None) -> str:
+    """Return a hash of everything that is approved.
+
+    It covers the text, programs, scripts, folder, names of variables, input, agent and session, and the sandbox.
+    """
+    place = os.fstat(folder)
+    what = (
+        launch.text,
+        [(step.joiner, step.pipeline) for step in launch.steps],
+        (place.st_dev, place.st_ino),
+        sorted(launch.environment),
+        launch.takes_input,
+        sorted((scripts or {}).items()),
+        (launch.agent, str(launch.session)),
+        launch.enclosure and launch.enclosure.confinement.describe(),
+    )
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()

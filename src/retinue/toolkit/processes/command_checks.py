@@ -1,0 +1,81 @@
+"""Checks on what a command would run: its script files, and the git repository it reads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from retinue.storage.descriptors import read_up_to
+from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable
+from retinue.tools.shell.code_execution_flags import find_script
+from retinue.tools.shell.decision import AllowReason, Segment
+from retinue.tools.shell.wrappers import innermost
+
+_MAX_SCRIPT_BYTES = 64_000_000
+_GIT_SECONDS = 3.0
+_COMPARES_FILES = frozenset({"status", "diff"})
+"""Subcommands that run filters on working files; options disable everything else that would start programs."""
+_RISKY_SETTINGS = r"^(filter\..*\.(clean|smudge|process)|core\.worktree)$"
+_REPOSITORY_SCOPES = frozenset({"local", "worktree"})
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def hash_scripts(reading: AnalysedCommand | NotAnalysable, folder: int) -> dict[str, str]:
+    """Return the scripts that a command runs with their hashes; `folder` is its open working folder.
+
+    The scripts are approved together with the command, so they must not change before it runs. Missing and very large
+    files are left out.
+    """
+    if isinstance(reading, NotAnalysable):
+        return {}
+    named = (find_script(innermost(argv)) for argv in reading.commands)
+    hashed = {name: _hash(name, folder) for name in named if name is not None}
+    return {name: digest for name, digest in hashed.items() if digest is not None}
+
+
+def _hash(name: str, folder: int) -> str | None:
+    try:
+        descriptor = os.open(name, _READ, dir_fd=folder)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_SCRIPT_BYTES:
+            return None
+        return hashlib.sha256(read_up_to(descriptor, _MAX_SCRIPT_BYTES, found.st_size)).hexdigest()
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def repository_objection(grounds: Sequence[Segment], folder: int, environment: Mapping[str, str]) -> str | None:
+    """Return why a read-only git command needs approval in the repository of an open folder, or None.
+
+    The repository's settings can name programs to run or another working folder. They are untrusted: they may come from
+    an unpacked archive or a sandboxed command. Settings of the user's own configuration are trusted.
+    """
+    read_only = (segment.layers[-1] for segment in grounds if segment.ground is AllowReason.READ_ONLY)
+    if not any(argv[0] == "git" and argv[1] in _COMPARES_FILES for argv in read_only):
+        return None
+    ask = ("git", "-c", "safe.bareRepository=explicit", "config", "-z", "--show-scope", "--name-only", "--get-regexp")
+    try:
+        answer = subprocess.run(
+            [*ask, _RISKY_SETTINGS],
+            cwd=f"/proc/self/fd/{folder}",
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "the repository's settings could not be read"
+    fields = answer.stdout.decode("utf-8", "replace").split("\0")
+    pairs = zip(fields[::2], fields[1::2], strict=False)
+    found = next((name for scope, name in pairs if scope in _REPOSITORY_SCOPES), None)
+    return None if found is None else f"the repository's setting `{found}` changes what git runs or reads"

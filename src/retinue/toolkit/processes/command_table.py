@@ -1,0 +1,290 @@
+"""The command table, which owns all running commands."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+
+import anyio
+from anyio.abc import Process, TaskGroup
+from msgspec import Struct, field
+
+from retinue.core.clock import Clock, IdFactory
+from retinue.core.errors import ToolFailed
+from retinue.core.keys import AgentId, SessionKey
+from retinue.security.content import sanitise
+from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch
+from retinue.toolkit.processes.start import kill_session, start_supervised
+
+
+class BoundedOutput:
+    """Output of a command with a size limit; beyond it the middle is dropped and counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._room = max(2, limit) // 2
+        self._head = ""
+        self._tail = ""
+        self._dropped = 0
+
+    def add(self, text: str) -> None:
+        free = self._room - len(self._head)
+        self._head += text[:free]
+        rest = self._tail + text[free:]
+        self._tail = rest[-self._room :]
+        self._dropped += len(rest) - len(self._tail)
+
+    @property
+    def text(self) -> str:
+        """The kept text, without forged markers and model control tokens."""
+        if not self._dropped:
+            return sanitise(self._head + self._tail)
+        return sanitise(f"{self._head}\n[… {self._dropped:,} characters left out …]\n{self._tail}")
+
+    def take(self) -> str:
+        """Return the text so far and clear it."""
+        text = self.text
+        self._head = self._tail = ""
+        self._dropped = 0
+        return text
+
+    def last(self, characters: int) -> str:
+        """Return the last characters of the text."""
+        return (self._head + self._tail)[-characters:]
+
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 2.0
+PENDING_CHARS = 30_000
+NOTICE_CHARS = 2_000
+KEEP_FINISHED = 50
+MAX_RUNNING = 32
+_DRAIN_SECONDS = 2.0
+_SUPERVISOR_SECONDS = 20.0
+_CHUNK = 65_536
+
+
+OnExit = Callable[[CommandEnd], Awaitable[None]]
+
+
+async def ignore_exit(end: CommandEnd) -> None:
+    """Ignore the end of a command: the default `OnExit`."""
+
+
+class RunningCommand(Struct, eq=False):
+    """A command that was started; `end` is set when it has ended."""
+
+    id: str
+    launch: Launch
+    started: datetime
+    began: float
+    process: Process
+    output: BoundedOutput
+    pending: BoundedOutput
+    done: anyio.Event = field(default_factory=anyio.Event)
+    stopping: CommandOutcome | None = None
+    in_background: bool = False
+    waiters: int = 0
+    end: CommandEnd | None = None
+    ended: datetime | None = None
+
+    def stop(self, outcome: CommandOutcome) -> None:
+        """Ask the command and its child processes to end; the supervisor kills those that do not."""
+        if self.process.returncode is None:
+            self.stopping = self.stopping or outcome
+            with suppress(ProcessLookupError):
+                self.process.terminate()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait at most `seconds` for the end; returns whether the command has ended."""
+        self.waiters += 1
+        try:
+            with anyio.move_on_after(seconds):
+                await self.done.wait()
+        finally:
+            self.waiters -= 1
+        return self.end is not None
+
+    async def write(self, text: str, *, close: bool) -> None:
+        """Write to the command's input; `close` ends it."""
+        stream = self.process.stdin
+        if stream is None:
+            raise ToolFailed("This command does not accept input. Start it with `background: true` to write to it.")
+        try:
+            if text:
+                await stream.send(text.encode())
+            if close:
+                await stream.aclose()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+            raise ToolFailed("The command no longer reads its input.") from None
+
+
+class CommandTable:
+    """All running and recently finished commands; an async context manager that kills running commands on exit.
+
+    `on_exit` is called once for each command that ended in the background while no call was waiting for it.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        new_id: IdFactory,
+        *,
+        on_exit: OnExit = ignore_exit,
+        max_output: int = 200_000,
+        grace: float = GRACE_SECONDS,
+    ) -> None:
+        self._clock = clock
+        self._new_id = new_id
+        self._on_exit = on_exit
+        self._max_output = max_output
+        self._grace = grace
+        self._commands: dict[str, RunningCommand] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> CommandTable:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        tasks, self._tasks = self._tasks, None
+        assert tasks is not None
+        for command in self._commands.values():
+            command.stop(CommandOutcome.KILLED)
+        try:
+            return await tasks.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if group.exceptions == (error,):
+                return False  # the caller's own error is raised as it is, not in a group
+            raise
+
+    def supervisor_pids(self) -> frozenset[int]:
+        """Return the process ids of the supervisors, whose descendants are all programs of running commands."""
+        return frozenset(command.process.pid for command in self._commands.values() if command.end is None)
+
+    async def start(self, launch: Launch, folder: int) -> RunningCommand:
+        """Start a command in the folder of a descriptor; the table owns it from now on."""
+        if self._tasks is None:
+            raise ToolFailed("Commands cannot be started: Retinue is shutting down.")
+        if sum(command.end is None for command in self._commands.values()) >= MAX_RUNNING:
+            raise ToolFailed(f"{MAX_RUNNING} commands are already running. End one with the process tool first.")
+        # A call that is cancelled during the start must find its command in the table to end it.
+        with anyio.CancelScope(shield=True):
+            try:
+                process = await start_supervised(launch, folder, self._grace, self._tasks)
+            except OSError as error:
+                raise ToolFailed(f"The command could not be started: {error.strerror or error}.") from error
+        command = RunningCommand(
+            id=self._new_id()[:8],
+            launch=launch,
+            started=self._clock.now(),
+            began=self._clock.monotonic(),
+            process=process,
+            output=BoundedOutput(self._max_output),
+            pending=BoundedOutput(PENDING_CHARS),
+        )
+        self._commands[command.id] = command
+        self._tasks.start_soon(self._supervise, command)
+        return command
+
+    def of_agent(self, agent: AgentId, session: SessionKey | None = None) -> list[RunningCommand]:
+        """Return an agent's commands, oldest first; with `session` only those started in it."""
+        self._forget_old()
+        mine = [command for command in self._commands.values() if command.launch.agent == agent]
+        return mine if session is None else [command for command in mine if command.launch.session == session]
+
+    def forget(self, command: RunningCommand) -> None:
+        """Remove a finished command."""
+        if command.end is not None:
+            self._commands.pop(command.id, None)
+
+    def _forget_old(self) -> None:
+        now = self._clock.now()
+        finished = [(command.ended, command) for command in self._commands.values() if command.ended is not None]
+        finished.sort(key=lambda item: item[0])
+        for position, (ended, command) in enumerate(finished):
+            if now - ended > command.launch.keep or position < len(finished) - KEEP_FINISHED:
+                self.forget(command)
+
+    async def _supervise(self, command: RunningCommand) -> None:
+        """Supervise a command from its start to its end."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_collect, command)
+                with anyio.move_on_after(command.launch.timeout):
+                    await command.process.wait()
+                command.stop(CommandOutcome.TIMED_OUT)
+                await self._wait_for_exit(command)
+                # all processes have ended, unless one escaped the supervisor and still holds the pipe
+                tasks.cancel_scope.deadline = anyio.current_time() + _DRAIN_SECONDS
+        finally:
+            with anyio.CancelScope(shield=True):
+                command.stop(CommandOutcome.KILLED)
+                await self._wait_for_exit(command)
+                await command.process.aclose()
+                end = self._close(command)
+        if (
+            command.in_background
+            and not command.waiters
+            and self._tasks is not None
+            and command.launch.should_notify(end)
+        ):
+            await self._announce(end)
+
+    async def _wait_for_exit(self, command: RunningCommand) -> None:
+        """Wait until the supervisor has ended, and kill it if that takes longer than its grace period."""
+        process = command.process
+        with anyio.move_on_after(self._grace + _SUPERVISOR_SECONDS):
+            await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        if process.returncode is not None and process.returncode < 0:
+            kill_session(process.pid)
+
+    def _close(self, command: RunningCommand) -> CommandEnd:
+        launch = command.launch
+        end = CommandEnd(
+            id=command.id,
+            agent=launch.agent,
+            session=launch.session,
+            command=launch.text,
+            outcome=command.stopping or CommandOutcome.EXITED,
+            code=command.process.returncode or 0,
+            seconds=self._clock.monotonic() - command.began,
+            output=command.output.last(NOTICE_CHARS),
+            owner=launch.owner,
+        )
+        command.end, command.ended = end, self._clock.now()
+        command.done.set()
+        self._forget_old()
+        return end
+
+    async def _announce(self, end: CommandEnd) -> None:
+        try:
+            await self._on_exit(end)
+        except Exception:  # border: a failing listener must not end other commands
+            log.exception("the end of command %s could not be announced", end.id)
+
+
+async def _collect(command: RunningCommand) -> None:
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    stream = command.process.stdout
+    assert stream is not None
+    try:
+        while True:
+            _keep(command, decode(await stream.receive(_CHUNK)))
+    except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        _keep(command, decode(b"", True))
+
+
+def _keep(command: RunningCommand, text: str) -> None:
+    command.output.add(text)
+    command.pending.add(text)

@@ -1,0 +1,228 @@
+"""The exec tool: commands that the rules allow run without a shell; others need approval."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, assert_never
+
+import anyio
+from anyio import to_thread
+from msgspec.structs import replace
+from pydantic import Field
+
+from retinue.core.clock import IdFactory
+from retinue.core.errors import ToolFailed
+from retinue.core.messages import text_of
+from retinue.core.trust import Trust
+from retinue.sandbox.confinement import Confinement, Part, SandboxUnavailable
+from retinue.sandbox.sandboxes import Enclosure, Sandboxes
+from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.storage.files.errors import explained
+from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath
+from retinue.toolkit.files.paths import locate_in_workspace, storage_errors_explained
+from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.processes.approval import LaunchRequest, approve_launch
+from retinue.toolkit.processes.command_table import CommandTable, RunningCommand
+from retinue.toolkit.processes.environment import ProgramFolders, base_environment, check_variables
+from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, NotifyWhen
+from retinue.toolkit.settings import ExecSettings
+from retinue.tools.allowlist import CommandRuleStore, FixedCommandRules
+from retinue.tools.elevated import Elevation
+from retinue.tools.shell.allowlist import CommandRules, CommandRuleStore, FixedCommandRules
+from retinue.tools.shell.explanation import loads_from_network
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+
+MAX_TIMEOUT_SECONDS = 86_400
+
+
+class ExecArguments(Arguments):
+    command: str
+    workdir: str = Field(default=".", description="folder in the workspace")
+    env: dict[str, str] = Field(default_factory=dict)
+    timeout_seconds: int | None = Field(default=None, alias="timeoutSeconds", gt=0, le=MAX_TIMEOUT_SECONDS)
+    yield_ms: int | None = Field(default=None, alias="yieldMs", ge=0, description="wait before it goes to background")
+    background: bool = Field(default=False, description="return at once; accepts input through process")
+
+
+def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """Make the exec tool."""
+    return (
+        exec_tool(
+            parts.commands, parts.settings.exec, parts.new_id, parts.environment, parts.rulebook, parts.sandboxes
+        ),
+    )
+
+
+def exec_tool(
+    table: CommandTable,
+    settings: ExecSettings,
+    new_id: IdFactory,
+    inherited: Mapping[str, str],
+    rulebook: CommandRuleStore | None = None,
+    sandboxes: Sandboxes | None = None,
+) -> Tool[ExecArguments]:
+    """Make the exec tool; `inherited` is the environment of this process, of which commands get a few variables."""
+    base = base_environment(inherited, settings.path_prepend)
+    book = rulebook or FixedCommandRules()
+
+    async def run(arguments: ExecArguments, context: ToolContext) -> ToolOutput:
+        check_variables(arguments.env)
+        enclosure = None
+        if sandboxes is not None and must_confine(sandboxes, context):
+            enclosure = await to_thread.run_sync(enclose, sandboxes, context, arguments.workdir)
+        with open_workdir(context, arguments.workdir) as folder:
+            wish = make_launch_request(arguments, context, folder, settings, base, book.rules(context.agent), enclosure)
+            launch = await approve_launch(wish, context, book, new_id)
+            if sandboxes is not None and enclosure is not None:
+                sandboxes.open(enclosure.confinement, context.session)
+            command = await table.start(launch, folder)
+        wait_ms = arguments.yield_ms if arguments.yield_ms is not None else _wait_milliseconds(settings)
+        output = await _report(command, 0 if arguments.background else wait_ms / 1000)
+        return mark_untrusted_output(output, command.launch, new_id)
+
+    return Tool(
+        name="exec",
+        summary="Run shell commands",
+        description="Run a command in the workspace; all but simple read-only ones need the user's approval. "
+        "A long one goes on in the background and you are told when it ends.",
+        arguments=ExecArguments,
+        run=run,
+        parallel=False,
+        asks=True,
+    )
+
+
+def must_confine(sandboxes: Sandboxes, context: ToolContext) -> bool:
+    """Return whether a call's command must run in a sandbox: the session is sandboxed and not elevated."""
+    return context.elevated is Elevation.OFF and sandboxes.standing(context.session).confined
+
+
+def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosure:
+    """Return the sandbox that a call's command must run in; selects a backend on first use."""
+    try:
+        confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
+        inside = context.root.path / locate_in_workspace(context.root, workdir)
+        below = locate_in_workspace(context.workspace, str(inside))
+        return sandboxes.enclose(confinement, context.session, below, _part_of(context, confinement))
+    except SandboxUnavailable as error:
+        raise ToolFailed(str(error)) from error
+
+
+def _part_of(context: ToolContext, confinement: Confinement) -> Part | None:
+    """Return the folder that the session is restricted to, or None if it has the whole workspace."""
+    if context.root is context.workspace:
+        return None
+    return Part(confinement.folder / locate_in_workspace(context.workspace, str(context.root.path)), context.root.place)
+
+
+def make_launch_request(
+    arguments: ExecArguments,
+    context: ToolContext,
+    folder: int,
+    settings: ExecSettings,
+    base: Mapping[str, str],
+    rules: CommandRules,
+    enclosure: Enclosure | None = None,
+) -> LaunchRequest:
+    """Make the launch request of a call; `folder` is open and `base` are the variables of every command."""
+    return LaunchRequest(
+        draft=replace(_draft(arguments, context, settings, base), enclosure=enclosure),
+        variables=arguments.env,
+        folder=folder,
+        shown_folder=str(context.root.path / arguments.workdir),
+        programs=ProgramFolders(context.workspace.path, tuple(settings.path_prepend), rules.trusted_dirs),
+    )
+
+
+def _draft(arguments: ExecArguments, context: ToolContext, settings: ExecSettings, base: Mapping[str, str]) -> Launch:
+    return Launch(
+        agent=context.agent,
+        session=context.session,
+        text=arguments.command,
+        steps=(),
+        environment=base,
+        timeout=arguments.timeout_seconds or settings.timeout_sec or settings.timeout_seconds,
+        takes_input=arguments.background,
+        owner=context.owner,
+        keep=timedelta(milliseconds=settings.cleanup_ms),
+        notify=_when_to_notify(settings),
+    )
+
+
+def _wait_milliseconds(settings: ExecSettings) -> int:
+    """Return how many milliseconds a call waits; `backgroundMs` is OpenClaw's name for `yieldMs`."""
+    return settings.yield_ms if settings.background_ms is None else settings.background_ms
+
+
+def _when_to_notify(settings: ExecSettings) -> NotifyWhen:
+    if not settings.notify_on_exit:
+        return NotifyWhen.NEVER
+    return NotifyWhen.ALWAYS if settings.notify_on_exit_empty_success else NotifyWhen.UNLESS_EMPTY_SUCCESS
+
+
+_NOTIFICATION_NOTES = {
+    NotifyWhen.NEVER: "You will not be notified when it ends; poll it with the process tool.",
+    NotifyWhen.UNLESS_EMPTY_SUCCESS: (
+        "You will be notified when it ends, unless it succeeds without output; do not wait for it."
+    ),
+    NotifyWhen.ALWAYS: "You will be notified when it ends; do not wait for it.",
+}
+
+
+@contextmanager
+def open_workdir(context: ToolContext, workdir: str) -> Iterator[int]:
+    """Open the working folder. A descriptor makes sure that the command runs in the folder that was approved."""
+    relative = locate_in_workspace(context.root, workdir)
+    with storage_errors_explained(), explained(workdir, context.root.path):
+        root = os.open(context.root.path, FOLDER)
+        try:
+            found = os.fstat(root)
+            if (found.st_dev, found.st_ino) != (context.root.place.device, context.root.place.inode):
+                raise ToolFailed(f"The workspace {context.root.path} was replaced by another folder.")
+            folder = open_beneath(root, context.root.split(relative), FOLDER, resolver=best_resolver())
+        finally:
+            os.close(root)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+async def _report(command: RunningCommand, seconds: float) -> ToolOutput:
+    try:
+        over = await command.wait(seconds)
+    except anyio.get_cancelled_exc_class():
+        command.stop(CommandOutcome.KILLED)
+        raise
+    if over and command.end is not None:
+        return format_end(command.end, command.output.text)
+    command.in_background = True
+    so_far = command.pending.take()
+    note = f"Command {command.id} is still running in the background. {_NOTIFICATION_NOTES[command.launch.notify]}"
+    return ToolOutput.of(f"{so_far.rstrip()}\n\n{note}" if so_far.strip() else note)
+
+
+def mark_untrusted_output(output: ToolOutput, launch: Launch, new_id: IdFactory) -> ToolOutput:
+    """Mark the output of a command as untrusted if it may contain downloaded text."""
+    if not loads_from_network(launch.text):
+        return output
+    wrapped = wrap_untrusted(text_of(output.content), Source.COMMAND, new_id=new_id)
+    return ToolOutput.of(wrapped, trust=Trust.UNTRUSTED, is_error=output.is_error)
+
+
+def format_end(end: CommandEnd, output: str) -> ToolOutput:
+    """Format the output of a finished command and how it ended."""
+    match end.outcome:
+        case CommandOutcome.EXITED:
+            note = "" if end.code == 0 else f"(exit code {end.code})"
+        case CommandOutcome.TIMED_OUT:
+            note = f"(killed after its time limit of {end.seconds:.0f} s)"
+        case CommandOutcome.KILLED:
+            note = "(killed)"
+        case unknown:
+            assert_never(unknown)
+    text = "\n".join(part for part in (output.rstrip("\n"), note) if part)
+    return ToolOutput.of(text or "(no output)", is_error=bool(note))

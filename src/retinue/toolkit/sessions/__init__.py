@@ -1,0 +1,1 @@
+"""Tools about the session itself and about other sessions and agents."""

@@ -1,0 +1,165 @@
+"""Tools for working with others: sub-agents, and the sessions and agents of the same home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+from pydantic import AliasChoices, Field
+
+from retinue.core.errors import ToolFailed, UsageError
+from retinue.core.keys import SessionKey
+from retinue.core.trust import Trust
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+
+
+class Asker(Struct, frozen=True):
+    """The session that uses a tool, whether its turn has the owner's rights, and whether it read text from outside."""
+
+    session: SessionKey
+    owner: bool
+    tainted: bool = False
+
+
+class SpawnArguments(Arguments):
+    task: str
+    label: str = ""
+    agent_id: str | None = Field(default=None, alias="agentId")
+    model: str | None = None
+    thinking: str | None = None
+    run_timeout_seconds: int = Field(default=0, alias="runTimeoutSeconds", ge=0, le=86_400)
+    context: Literal["isolated", "fork"] = Field(default="isolated", description="fork: it knows this conversation")
+    cleanup: Literal["keep", "delete"] = "keep"
+    sandbox: Literal["inherit", "require"] = "inherit"
+    task_name: str = Field(default="", alias="taskName", pattern=r"^([a-z][a-z0-9_-]{0,63})?$")
+    workspace: str = Field(
+        default="", validation_alias=AliasChoices("workspace", "cwd"), description="folder of the workspace to stay in"
+    )
+
+
+class SubagentsArguments(Arguments):
+    action: Literal["list", "cancel", "steer", "log"] = "list"
+    run: str = Field(default="", description="run id or taskName")
+    message: str = Field(default="", description="for steer")
+
+
+class SessionsListArguments(Arguments):
+    limit: int = Field(default=20, gt=0, le=200)
+
+
+class SessionsHistoryArguments(Arguments):
+    session: str
+    limit: int = Field(default=20, gt=0, le=200)
+
+
+class SessionsSendArguments(Arguments):
+    session: str
+    message: str
+    timeout_seconds: int = Field(
+        default=30, alias="timeoutSeconds", ge=0, le=600, description="how long to wait for the answer; 0 is not at all"
+    )
+
+
+class AgentsListArguments(Arguments):
+    pass
+
+
+class Told(Struct, frozen=True):
+    """What an agent is told, and whether any of it rests on text from outside."""
+
+    facts: dict[str, Any] | list[dict[str, Any]]
+    foreign: bool = False
+
+
+class Company(Protocol):
+    """The others of a home, as one session may see them; every method raises `UsageError` for what may not be."""
+
+    async def spawn(self, asker: Asker, wish: SpawnArguments) -> Told: ...
+
+    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> Told: ...
+
+    async def sessions(self, asker: Asker, limit: int) -> Told: ...
+
+    async def history(self, asker: Asker, session: str, limit: int) -> Told: ...
+
+    async def send(self, asker: Asker, wish: SessionsSendArguments) -> Told: ...
+
+    async def agents(self, asker: Asker) -> Told: ...
+
+
+OpenCompany = Callable[[], Company]
+"""The company, once the runtime is open."""
+
+
+def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
+    """All tools of this family."""
+
+    async def tell(asked: Awaitable[Told]) -> ToolOutput:
+        try:
+            told = await asked
+        except UsageError as error:
+            raise ToolFailed(str(error)) from error
+        trust = Trust.UNTRUSTED if told.foreign else Trust.AGENT
+        return ToolOutput.of(json.dumps(told.facts, ensure_ascii=False, indent=1), trust=trust)
+
+    def asker(context: ToolContext) -> Asker:
+        return Asker(context.session, context.owner, context.tainted)
+
+    async def spawn(arguments: SpawnArguments, context: ToolContext) -> ToolOutput:
+        return await tell(company().spawn(asker(context), arguments))
+
+    async def subagents(arguments: SubagentsArguments, context: ToolContext) -> ToolOutput:
+        return await tell(company().look_after(asker(context), arguments))
+
+    async def listed(arguments: SessionsListArguments, context: ToolContext) -> ToolOutput:
+        return await tell(company().sessions(asker(context), arguments.limit))
+
+    async def history(arguments: SessionsHistoryArguments, context: ToolContext) -> ToolOutput:
+        return await tell(company().history(asker(context), arguments.session, arguments.limit))
+
+    async def send(arguments: SessionsSendArguments, context: ToolContext) -> ToolOutput:
+        return await tell(company().send(asker(context), arguments))
+
+    async def agents(arguments: AgentsListArguments, context: ToolContext) -> ToolOutput:
+        return await tell(company().agents(asker(context)))
+
+    return (
+        Tool(
+            "sessions_spawn",
+            "Start a sub-agent",
+            "Let a sub-agent do a task in a session of its own. Returns at once; you are told when it ends.",
+            SpawnArguments,
+            spawn,
+            deferred=True,
+        ),
+        Tool(
+            "subagents",
+            "Look after sub-agents",
+            "List, cancel, steer or read your sub-agents.",
+            SubagentsArguments,
+            subagents,
+            deferred=True,
+        ),
+        Tool(
+            "sessions_list", "List sessions", "Sessions that you may see.", SessionsListArguments, listed, deferred=True
+        ),
+        Tool(
+            "sessions_history",
+            "Read a session",
+            "The last messages of a session that you may see.",
+            SessionsHistoryArguments,
+            history,
+            deferred=True,
+        ),
+        Tool(
+            "sessions_send",
+            "Write to a session",
+            "Say something in another session and wait for its answer.",
+            SessionsSendArguments,
+            send,
+            deferred=True,
+        ),
+        Tool("agents_list", "List agents", "Agents that you may start.", AgentsListArguments, agents, deferred=True),
+    )

@@ -1,0 +1,81 @@
+"""The session_status tool: the time, the model and what the session has used."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field
+
+from retinue.core.clock import Clock
+from retinue.core.errors import ToolFailed, UsageError
+from retinue.core.keys import SessionKey
+from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.sessions.board import SessionBoard, SessionStatus
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+
+
+class StatusArguments(Arguments):
+    model: str | None = Field(default=None, description="switch to it; `default` switches back")
+
+
+def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """The session_status tool."""
+    return (status_tool(parts.board, parts.clock),)
+
+
+def status_tool(board: SessionBoard, clock: Clock) -> Tool[StatusArguments]:
+    """The tool that tells how the session stands and sets its model."""
+
+    async def run(arguments: StatusArguments, context: ToolContext) -> ToolOutput:
+        lines: list[str] = []
+        if arguments.model is not None:
+            lines.append(f"Model set to {await _switch(board, context.session, arguments.model.strip())}.")
+        status = await board.status(context.session)
+        return ToolOutput.of(
+            "\n".join([*lines, *describe_status(status, context.session, _format_time(board, clock.now()))])
+        )
+
+    return Tool(
+        name="session_status",
+        summary="Show time, model and usage",
+        description="Current date and time, model, tokens and cost of this session; can set its model.",
+        arguments=StatusArguments,
+        run=run,
+        parallel=False,
+    )
+
+
+async def _switch(board: SessionBoard, session: SessionKey, model: str) -> str:
+    try:
+        return await board.set_model(session, None if model.lower() in ("default", "") else model)
+    except UsageError as error:
+        raise ToolFailed(str(error)) from error
+
+
+def describe_status(status: SessionStatus, session: SessionKey, time: str) -> list[str]:
+    """A session's state, one fact a line."""
+    usage = status.usage
+    share = f" ({status.context / status.window:.0%})" if status.window else ""
+    read = f"{usage.prompt:,} tokens read ({usage.cache_read:,} cached)"
+    return [
+        f"Time: {time}",
+        f"Session: {session}",
+        f"Model: {status.model}",
+        f"Context: {status.context:,} of {status.window:,} tokens{share}",
+        f"Used: {read}, {usage.output:,} written, ${usage.cost:.4f}",
+        *status.notes,
+    ]
+
+
+def _format_time(board: SessionBoard, now: datetime) -> str:
+    local = _local(now, board.timezone)
+    return f"{local:%A %Y-%m-%d} {local.strftime(board.clock_style)} {board.timezone}"
+
+
+def _local(now: datetime, timezone: str) -> datetime:
+    try:
+        return now.astimezone(ZoneInfo(timezone))
+    except (ZoneInfoNotFoundError, ValueError):
+        return now

@@ -1,0 +1,82 @@
+"""Tainted requests: model requests that contain untrusted text.
+
+Before such a request acts beyond its own conversation, a person must approve it. Lines that it writes to notes are
+recorded, so that they are still untrusted when a later request reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from retinue.core.approval import ApprovalRequest
+from retinue.core.errors import ToolFailed
+from retinue.core.trust import Trust
+from retinue.storage.files import Root
+from retinue.storage.provenance import added_lines, lines_of
+from retinue.tools.tool import ToolContext
+
+TAINTED_REASON = "the conversation contains untrusted text, which may have suggested it"
+
+
+async def require_approval_if_tainted(tool: str, title: str, facts: Mapping[str, Any], context: ToolContext) -> None:
+    """Ask for approval if the request is tainted; raises `ToolFailed` if it is not given."""
+    if not context.is_wary:
+        return
+    detail = f"Asked because {TAINTED_REASON}.\n\n{json.dumps(facts, ensure_ascii=True, indent=2)}"
+    request = ApprovalRequest(context.call_id or context.run, tool, title, detail, context.agent, context.session)
+    answer = await context.ask(request)
+    if not answer.allowed:
+        raise ToolFailed(f"`{tool}` was not run: {answer.because}. (It needs approval: {TAINTED_REASON}.)")
+
+
+async def require_approval_outside(tool: str, root: Root, path: str, context: ToolContext) -> None:
+    """Ask for approval before a tainted request writes a file outside the workspace."""
+    if root is context.outside:
+        place = str(root.path / path)
+        await require_approval_if_tainted(tool, f"Write {place}, outside the workspace", {"path": place}, context)
+
+
+def record_write(context: ToolContext, root: Root, path: str, *, before: str, after: str) -> None:
+    """Record the lines that a tainted request is about to add to a note."""
+    if context.tainted and context.writes is not None and _is_note(path):
+        added = added_lines(before, after)
+        context.writes.record(_recorded_path(context, root, path), added, str(context.session))
+
+
+def record_move(context: ToolContext, root: Root, old: str, new: str) -> None:
+    """Record that a note is about to be renamed, whether or not the request is tainted."""
+    if context.writes is not None and _is_note(old):
+        context.writes.carry(_recorded_path(context, root, old), _recorded_path(context, root, new))
+
+
+def trust_of_text(context: ToolContext, root: Root, path: str, text: str) -> Trust:
+    """Return the trust level of a file's text."""
+    if context.writes is None or not _is_note(path):
+        return Trust.AGENT
+    return context.writes.origin(_recorded_path(context, root, path), lines_of(text))
+
+
+def trust_of_files(context: ToolContext, root: Root, paths: Iterable[str]) -> Trust:
+    """Return the trust level of lines found in these files.
+
+    Whole files are judged: shortened lines cannot be compared with the recorded hashes of lines.
+    """
+    if context.writes is None:
+        return Trust.AGENT
+    written = set(context.writes.paths())
+    return Trust.UNTRUSTED if any(_recorded_path(context, root, path) in written for path in paths) else Trust.AGENT
+
+
+def _recorded_path(context: ToolContext, root: Root, path: str) -> str:
+    """Return the path under which writes are recorded: relative to the workspace if it is inside."""
+    workspace = context.workspace
+    if root is workspace:
+        return path
+    place = root.path / path
+    return str(place.relative_to(workspace.path) if root is context.root else place)
+
+
+def _is_note(path: str) -> bool:
+    return path.lower().endswith(".md")

@@ -1,0 +1,1 @@
+"""Approval requests: stored, answered by a person, and displayed."""

@@ -1,0 +1,264 @@
+"""Storage of approvals in `state.sqlite`: one row per approval request, from the request to its outcome."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
+from retinue.core.clock import format_moment, parse_moment
+from retinue.core.errors import StorageError, UsageError
+from retinue.core.keys import AgentId, SessionKey
+from retinue.storage.database import Database
+from retinue.storage.presence import Presence
+
+log = logging.getLogger(__name__)
+
+CODE_DIGITS = "23456789"
+CODE_CHARACTERS = "abcdefghjkmnpqrstuvwxyz" + CODE_DIGITS
+_CODE_LENGTH = 4
+
+_INSERT = """
+INSERT INTO approvals (
+    id, agent, session, tool, title, detail, remember, binding, explanation, holder, asked_at, expires_at, state
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending')
+"""
+
+_FIND = "SELECT * FROM approvals WHERE id = ?"
+
+_PENDING = "SELECT * FROM approvals WHERE state = 'pending' ORDER BY asked_at, rowid"
+
+_RECENT = "SELECT * FROM approvals ORDER BY asked_at DESC, rowid DESC LIMIT ?"
+
+# The first decision changes the row from pending; later ones match no row.
+_SETTLE = """
+UPDATE approvals SET state = ?, decided_at = ?, decided_by = ?, because = ? WHERE id = ? AND state = 'pending'
+"""
+
+_PRUNE = "DELETE FROM approvals WHERE state <> 'pending' AND asked_at < ?"
+
+_WATCH = "INSERT OR IGNORE INTO approvers (holder, agent, session) VALUES (?, ?, ?)"
+
+_UNWATCH = "DELETE FROM approvers WHERE holder = ? AND agent = ? AND session = ?"
+
+_FORGET = "DELETE FROM approvers WHERE holder = ?"
+
+_ALL_WATCHERS = "SELECT DISTINCT holder FROM approvers"
+
+_WATCHERS = "SELECT holder FROM approvers WHERE agent = ? AND session = ?"
+
+
+class ApprovalState(StrEnum):
+    """The state of an approval request."""
+
+    PENDING = "pending"
+    ALLOWED_ONCE = "allowed-once"
+    ALLOWED_ALWAYS = "allowed-always"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+
+    @property
+    def allows(self) -> bool:
+        return self in (ApprovalState.ALLOWED_ONCE, ApprovalState.ALLOWED_ALWAYS)
+
+
+STATE_BY_VERDICT = {
+    Verdict.ALLOW_ONCE: ApprovalState.ALLOWED_ONCE,
+    Verdict.ALLOW_ALWAYS: ApprovalState.ALLOWED_ALWAYS,
+    Verdict.DENY: ApprovalState.DENIED,
+}
+
+
+class Approval(Struct, frozen=True):
+    """An approval request and its state. `holder` is the presence of the process whose tool call waits."""
+
+    request: ApprovalRequest
+    holder: str
+    asked_at: datetime
+    expires_at: datetime
+    state: ApprovalState = ApprovalState.PENDING
+    decided_at: datetime | None = None
+    decided_by: str = ""
+    because: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state is ApprovalState.PENDING
+
+    @property
+    def decision(self) -> ApprovalDecision:
+        """The decision for the waiting call; a request without an answer is denied."""
+        verdict = next((verdict for verdict, state in STATE_BY_VERDICT.items() if state is self.state), Verdict.DENY)
+        return ApprovalDecision(verdict, self.because or "no decision was made", self.decided_by)
+
+
+class ApprovalStore:
+    """The rows; every change is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, approval: Approval, base: sqlite3.Connection) -> Approval:
+        """Store a request within a transaction; returns it with a unique id that is easy to type."""
+        request = approval.request
+        code = generate_code()
+        while base.execute(_FIND, (code,)).fetchone() is not None:
+            code = generate_code(len(code) + 1)
+        values = (
+            code,
+            request.agent,
+            request.session.text,
+            request.tool,
+            _storable(request.title),
+            _storable(request.detail),
+            json.dumps(request.remember),
+            request.binding,
+            json.dumps(request.explanation),
+            approval.holder,
+            format_moment(approval.asked_at),
+            format_moment(approval.expires_at),
+        )
+        base.execute(_INSERT, values)
+        return replace(approval, request=replace(request, id=code))
+
+    def find(self, code: str) -> Approval | None:
+        return next(_read(self._database.read(_FIND, (code,))), None)
+
+    def pending(self) -> tuple[Approval, ...]:
+        """Return the pending requests, the oldest first."""
+        return tuple(_read(self._database.read(_PENDING)))
+
+    def recent(self, most: int) -> tuple[Approval, ...]:
+        """Return the newest requests in any state."""
+        return tuple(_read(self._database.read(_RECENT, (most,))))
+
+    def settle(self, ended: Approval, base: sqlite3.Connection) -> bool:
+        """Set the outcome of a pending request within a transaction; returns false if it was not pending."""
+        decided = format_moment(ended.decided_at) if ended.decided_at else None
+        values = (ended.state, decided, _storable(ended.decided_by), _storable(ended.because), ended.id)
+        return base.execute(_SETTLE, values).rowcount == 1
+
+    def prune(self, older_than: datetime) -> int:
+        """Delete settled requests that were made before a time; returns their number."""
+        with self._database.change() as base:
+            return base.execute(_PRUNE, (format_moment(older_than),)).rowcount
+
+    def watch(self, holder: str, session: SessionKey) -> None:
+        with self._database.change() as base:
+            base.execute(_WATCH, (holder, session.agent, session.text))
+
+    def unwatch(self, holder: str, session: SessionKey) -> None:
+        with self._database.change() as base:
+            base.execute(_UNWATCH, (holder, session.agent, session.text))
+
+    def forget_watcher(self, holder: str) -> None:
+        with self._database.change() as base:
+            base.execute(_FORGET, (holder,))
+
+    def watchers(self, session: SessionKey | None = None) -> Sequence[str]:
+        """Return the presences of processes that display the requests of a session, or of any session."""
+        if session is None:
+            rows = self._database.read(_ALL_WATCHERS)
+        else:
+            rows = self._database.read(_WATCHERS, (session.agent, session.text))
+        return [row["holder"] for row in rows]
+
+
+def generate_code(length: int = _CODE_LENGTH) -> str:
+    """Generate an id without characters that look alike; it starts with a digit so that it is not a word."""
+    rest = (secrets.choice(CODE_CHARACTERS) for _ in range(length - 1))
+    return secrets.choice(CODE_DIGITS) + "".join(rest)
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _read(rows: Iterable[sqlite3.Row]) -> Iterator[Approval]:
+    """Decode rows; a damaged row is logged and skipped, because it can no longer be answered."""
+    for row in rows:
+        try:
+            yield _read_row(row)
+        except (ValueError, TypeError, UsageError) as error:
+            log.warning("approval %s cannot be decoded: %s", row["id"], error)
+
+
+def _read_row(row: sqlite3.Row) -> Approval:
+    agent = AgentId(row["agent"])
+    remember: Any = json.loads(row["remember"])
+    request = ApprovalRequest(
+        id=row["id"],
+        tool=row["tool"],
+        title=row["title"],
+        detail=row["detail"],
+        agent=agent,
+        session=SessionKey.parse(row["session"], default_agent=agent),
+        remember=tuple(tuple(map(str, words)) for words in remember),
+        binding=row["binding"],
+        explanation=tuple(map(str, json.loads(row["explanation"]))),
+    )
+    return Approval(
+        request,
+        row["holder"],
+        parse_moment(row["asked_at"]),
+        parse_moment(row["expires_at"]),
+        ApprovalState(row["state"]),
+        parse_moment(row["decided_at"]) if row["decided_at"] else None,
+        row["decided_by"] or "",
+        row["because"] or "",
+    )
+
+
+class Watchers:
+    """The processes that display the approval requests of sessions; dead processes do not count."""
+
+    def __init__(self, store: ApprovalStore, presence: Presence) -> None:
+        self._store = store
+        self._presence = presence
+        self._watched: Counter[SessionKey] = Counter()
+
+    @contextmanager
+    def watch(self, session: SessionKey) -> Iterator[None]:
+        """Announce to other processes, while inside, that a person here sees the requests of a session."""
+        self._presence.show()
+        self._store.watch(self._presence.name, session)
+        self._watched[session] += 1
+        try:
+            yield
+        finally:
+            self._watched[session] -= 1
+            if not self._watched[session]:
+                with suppress(StorageError):
+                    self._store.unwatch(self._presence.name, session)
+
+    def is_watched_elsewhere(self, session: SessionKey) -> bool:
+        """Return whether another process displays the requests of a session."""
+        for holder in self._store.watchers(session):
+            if holder == self._presence.name:
+                continue
+            if self._presence.is_present(holder):
+                return True
+            self._store.forget_watcher(holder)
+        return False
+
+    def forget_dead(self) -> None:
+        """Remove watchers whose process has ended."""
+        for holder in self._store.watchers():
+            if not self._presence.is_present(holder):
+                self._store.forget_watcher(holder)

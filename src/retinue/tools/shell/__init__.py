@@ -1,0 +1,1 @@
+"""Reading shell command lines and deciding whether they may run."""
