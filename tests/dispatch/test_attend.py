@@ -22,7 +22,6 @@ from retinue.storage.database import Database
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from retinue.testing.clock import FrozenClock
-from retinue.tools.approvals import ApprovalBroker
 from retinue.tools.approvals.broker import ApprovalBroker
 
 pytestmark = pytest.mark.anyio

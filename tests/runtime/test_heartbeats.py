@@ -16,7 +16,7 @@ import pytest
 from retinue.automation.heartbeat import SkipReason, WakeReason
 from retinue.automation.jobs import Job
 from retinue.automation.schedule import At
-from retinue.automation.wake_log import Beat, WakeRecord
+from retinue.automation.wake_log import WakeRecord
 from retinue.core.envelope import Inbound
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import UserMessage

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
-from retinue.core.events import Spoken
+from retinue.core.events import TextDelta
 from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
 from retinue.dispatch.subagent_store import SubagentStore
 from retinue.dispatch.subagents import (
@@ -107,7 +107,7 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(
         await scene.until(lambda: scene.runtime.conversation(child.session).running)
         await scene.until(lambda: bool(model.requests))
         if partial:
-            await scene.until(lambda: Spoken(partial) in scene.events)
+            await scene.until(lambda: TextDelta(partial) in scene.events)
     gate.set()
     for _ in range(2):
         async with serving(tmp_path, model) as scene:

@@ -16,7 +16,15 @@ from retinue.core.keys import AgentId, SessionId, SessionKey
 from retinue.sessions.session import Session
 from retinue.sessions.settings import MaintenanceSettings
 from retinue.sessions.store import SessionStore
-from retinue.sessions.upkeep.maintenance import Archive, MaintenancePlan, RECENT, apply_plan, find_archives, plan_maintenance, run_maintenance
+from retinue.sessions.upkeep.maintenance import (
+    RECENT,
+    Archive,
+    MaintenancePlan,
+    apply_plan,
+    find_archives,
+    plan_maintenance,
+    run_maintenance,
+)
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from tests.sessions.builders import TickingClock, counting, texts, user

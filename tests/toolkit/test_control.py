@@ -16,7 +16,6 @@ from retinue.toolkit.files import read_write as files
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes import exec_tool as shell
 from retinue.toolkit.settings import ApplyPatchSettings, ExecSettings, ToolsSettings
-from retinue.tools.allowlist import FixedCommandRules
 from retinue.tools.elevated import Elevation
 from retinue.tools.shell.allowlist import ArgvPattern, AskWhen, CommandRules, FixedCommandRules, Security
 from retinue.tools.tool import Tool, ToolContext

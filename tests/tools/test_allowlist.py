@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from retinue.core.errors import ConfigError
 from retinue.core.keys import AgentId
-from retinue.tools.allowlist import FixedCommandRules
 from retinue.tools.shell.allowlist import ArgvPattern, CommandRules, FixedCommandRules
 
 argvs = st.lists(st.text("ab*?\\/.- '\"\n\tü", max_size=6), min_size=1, max_size=4).filter(lambda words: words[0] != "")

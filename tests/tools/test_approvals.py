@@ -25,9 +25,8 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.testing.clock import FrozenClock
-from retinue.tools.approvals import ApprovalBroker
 from retinue.tools.approvals.broker import AlreadySettled, ApprovalBroker, Approver, NotAnApprover, UnknownApproval
-from retinue.tools.approvals.store import Approval, ApprovalState, CODE_CHARACTERS, CODE_DIGITS
+from retinue.tools.approvals.store import CODE_CHARACTERS, CODE_DIGITS, Approval, ApprovalState
 
 pytestmark = pytest.mark.anyio
 

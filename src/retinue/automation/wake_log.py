@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
-from retinue.automation.heartbeat import DeliveredText, REPEATS_WITHIN, WakeReason
+
+from retinue.automation.heartbeat import REPEATS_WITHIN, DeliveredText, WakeReason
 from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.keys import AgentId
 from retinue.storage.database import Database

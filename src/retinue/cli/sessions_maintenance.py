@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from retinue.core.keys import AgentId, SessionKey
     from retinue.runtime.home import Home
     from retinue.sessions.openclaw.importer import ImportResult
-    from retinue.sessions.upkeep.check import CheckReport, CheckedTranscript, TranscriptFinding
+    from retinue.sessions.upkeep.check import CheckedTranscript, CheckReport, TranscriptFinding
     from retinue.sessions.upkeep.maintenance import MaintenancePlan, MaintenanceResult
     from retinue.storage.lease import SessionLease
 

@@ -145,22 +145,22 @@ def trust(invocation: Invocation, agent: str | None, revoke: bool) -> None:
 @pass_invocation
 def init(invocation: Invocation, yes: bool, agent: str | None) -> None:
     """Existing files are not changed, so it is safe to repeat."""
-    from retinue.runtime.foundation import lay_foundation
-    from retinue.runtime.rooms import NOT_OURS, is_trusted, locate_workspace, seed_agent
+    from retinue.runtime.agents.agent import NOT_OURS, is_trusted, locate_workspace, seed_agent
+    from retinue.runtime.home import load_home
     from retinue.storage.files import make_private_dir
 
-    foundation = lay_foundation(invocation.home)
-    chosen = foundation.agent_id(agent)
-    path = locate_workspace(foundation, chosen)
+    home = load_home(invocation.home)
+    chosen = home.agent_id(agent)
+    path = locate_workspace(home, chosen)
     if not yes and not invocation.as_json and not path.exists() and ask_is_possible():
         click.confirm(f"Create a workspace for agent '{chosen}' at {path}?", default=True, abort=True, err=True)
-    make_private_dir(foundation.home.path)
-    report = seed_agent(foundation, chosen)
-    for note in (*report.notes, *([] if is_trusted(foundation, chosen) else [NOT_OURS])):
+    make_private_dir(home.paths.path)
+    report = seed_agent(home, chosen)
+    for note in (*report.notes, *([] if is_trusted(home, chosen) else [NOT_OURS])):
         invocation.note(note)
     invocation.show(
         {
-            "home": str(foundation.home.path),
+            "home": str(home.paths.path),
             "agent": chosen,
             "workspace": str(path),
             "created": report.created,

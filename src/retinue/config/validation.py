@@ -15,7 +15,7 @@ from retinue.config.keys import Key, find_key, step_into, suggest_key
 from retinue.config.problems import Problem
 from retinue.config.schema import Config
 from retinue.config.secrecy import is_secret
-from retinue.config.sections.tools import CommandRuleStore
+from retinue.config.sections.tools import AllowRules
 from retinue.config.shape import shape_of
 from retinue.config.sources import Located
 from retinue.config.variables import REFUSED, refused_variables
@@ -70,7 +70,7 @@ def _unknown_keys(tree: Located) -> Iterator[Problem]:
 def _unknown_groups(tree: Located) -> Iterator[Problem]:
     """Groups of tools that are none: a misspelled one in `deny` would silently deny nothing."""
     for path, key, node in _known_keys(tree):
-        if key.model is None or not issubclass(key.model, (CommandRuleStore, ToolsSettings)) or not key.shape.is_leaf:
+        if key.model is None or not issubclass(key.model, (AllowRules, ToolsSettings)) or not key.shape.is_leaf:
             continue
         for index, item in _children(node):
             name = str(item.value).strip().lower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+
 from msgspec import Struct
 
 from retinue.context.settings import CompactionSettings
@@ -22,8 +23,7 @@ class RefusalReason(StrEnum):
     AUDIT = "audit"
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionRefused:
+class CompactionRefused(Struct, frozen=True):
     """The history stays as it is. `reason` is a sentence for the user; `problems` are what the check found."""
 
     reason: str
@@ -31,8 +31,7 @@ class CompactionRefused:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryLimits:
+class SummaryLimits(Struct, frozen=True):
     """What a summary must fit: the window of the model that writes it, and the tokens it may take itself."""
 
     window: int

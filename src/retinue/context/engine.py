@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from msgspec import Struct
+
 from retinue.context.compaction import CompactionRefused, RefusalReason, Summarise, summary_limits, tokens_to_keep
 from retinue.context.cutpoints import plan_cut, summary_message, trust_of
 from retinue.context.measure import estimate

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
+
 from retinue.context.measure import tokens_of
 from retinue.context.pruning import trim_text
 from retinue.context.settings import SoftTrim

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from retinue.memory.notes import NoteProblem
 from retinue.memory.search.ranking import MemoryHit
@@ -22,8 +23,7 @@ MatchMode = Literal["hybrid", "text", "vector"]
 Backend = Literal["builtin", "qmd"]
 
 
-@dataclass(frozen=True, slots=True)
-class SyncReport:
+class SyncReport(Struct, frozen=True):
     """What bringing an index up to date came to. `reason` says why texts have no vectors, where that is so.
 
     `waiting` texts are in batches under way, and `notes` tell what went otherwise than asked for.
@@ -42,8 +42,7 @@ class SyncReport:
     instead_of: Backend | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """Hits, who found them, and what was not possible; `instead_of` is who should have found them."""
 
     hits: tuple[MemoryHit, ...]
@@ -55,8 +54,7 @@ class SearchResult:
     instead_of: Backend | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexStatus:
+class IndexStatus(Struct, frozen=True):
     """An index at a glance."""
 
     totals: IndexTotals

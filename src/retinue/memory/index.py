@@ -9,8 +9,6 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError

@@ -242,8 +242,7 @@ def no_derived_notes() -> Sequence[NoteProblem]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
+class Corpus(Struct, frozen=True):
     """The notes, how they are cut into chunks, and who wrote what in them.
 
     `prepare` runs before files are looked at, to write those that are derived, such as exported sessions; what it could

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
-from retinue.sandbox.confinement import Confinement, ETC_FILES, ETC_FOLDERS, Network, SYSTEM_FOLDERS
+
+from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
 from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
 from retinue.sandbox.seccomp import IN_NAMESPACES, build_filter, this_machine

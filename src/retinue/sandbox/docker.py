@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct, field
+
 from retinue.sandbox.confinement import Confinement, Network
 from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
 from retinue.sandbox.settings import DockerSettings

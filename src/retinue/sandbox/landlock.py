@@ -11,7 +11,8 @@ import sys
 from functools import cached_property
 
 from msgspec import Struct
-from retinue.sandbox.confinement import Confinement, ETC_FILES, ETC_FOLDERS, Network, SYSTEM_FOLDERS
+
+from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
 from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
 from retinue.sandbox.process_restrictions import NEEDED_VERSION, SCOPES_VERSION, landlock_version
 from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from msgspec import Struct, field
+
 from retinue.sandbox.confinement import Confinement, Limits, Part
 
 

@@ -6,7 +6,17 @@ from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
-from retinue.core.messages import AssistantMessage, Message, StopReason, Text, Thinking, ToolCall, ToolResult, UserMessage
+
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 from retinue.sessions.entries import Interrupted, MessageAdded, TranscriptEntry
 from retinue.sessions.transcript import Transcript
 
@@ -23,11 +33,11 @@ OUTCOME_UNKNOWN = (
 def repair(
     messages: Sequence[Message], started: Collection[str] | None = None
 ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """The messages in an order that providers accept, and what was changed.
+    """Return the messages in an order that providers accept, and what was changed.
 
     A call without a result gets one that says so: `started` are the calls known to have been about to take effect, None
-    where nobody knows. Results without a call, and answers that say nothing, are left out. So is an answer at the end
-    that was cut off: the turn goes on by answering again, and many models refuse a request that ends with their own words.
+    if that is unknown. Results without a call and empty answers are omitted. So is a truncated answer at the end: the
+    turn continues by answering again, and many models refuse a request that ends with their own message.
     """
     tidy = [_tidy(message) for message in messages]
     notes = [f"message {at} says nothing and was left out" for at, message in enumerate(tidy) if message is None]

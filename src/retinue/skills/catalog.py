@@ -7,6 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from msgspec import Struct
+
 from retinue.security.escaping import literal, xml
 from retinue.skills.skill import Skill
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache, partial
+
 from msgspec import Struct
 
 from retinue.skills.settings import SkillEntry

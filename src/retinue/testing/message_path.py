@@ -15,10 +15,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from retinue.testing.modelserver import running_server
 
@@ -37,16 +38,14 @@ main()
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A function on the stack, and its file relative to the package."""
 
     file: str
     function: str
 
 
-@dataclass(frozen=True, slots=True)
-class MessagePath:
+class MessagePath(Struct, frozen=True):
     """The package's own functions on the stack at the first request to a model, the outermost first."""
 
     steps: tuple[Step, ...]

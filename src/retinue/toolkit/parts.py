@@ -16,7 +16,6 @@ from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.sessions.board import SessionBoard
 from retinue.toolkit.sessions.delegation import OpenCompany
 from retinue.toolkit.settings import ToolsSettings
-from retinue.tools.allowlist import CommandRuleStore, FixedCommandRules
 from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
 
 if TYPE_CHECKING:

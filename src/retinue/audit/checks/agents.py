@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from retinue.audit.facts import AgentFacts, Facts, SkillFacts
 from retinue.audit.finding import CreateWorkspace, Finding, FixSessions, Severity
 from retinue.sandbox.sandboxes import INSTALL
-from retinue.sessions.checking import Fault
+from retinue.sessions.upkeep.check import TranscriptFault
 
 AUTH = "`retinue models auth list` shows the credentials, `retinue models auth add` stores another."
 
@@ -208,7 +208,7 @@ def check_sessions(facts: Facts) -> Iterator[Finding]:
     """Report what `retinue sessions check` finds, except files that were set aside earlier."""
     for agent in facts.agents:
         for found in agent.sessions.findings:
-            if found.fault is Fault.LEFTOVER:
+            if found.fault is TranscriptFault.LEFTOVER:
                 continue
             yield Finding(
                 "sessions",

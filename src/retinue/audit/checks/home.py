@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from retinue.audit.facts import Facts, StateFile
 from retinue.audit.finding import Discard, Finding, Restrict, Severity, SweepPresence
-from retinue.storage.descriptors import PRIVATE_DIR, PRIVATE_FILE
+from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
 
 
 def check_config(facts: Facts) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from retinue.toolkit.settings import ExecSettings, Profile, ToolsSettings
 T = TypeVar("T")
 
 
-class CommandRuleStore(Settings):
+class AllowRules(Settings):
     """Which tools there are, as one layer of the policy."""
 
     allow: list[str] = key([])
@@ -35,7 +35,7 @@ def refuse_both(rules: T, allow: list[str], also_allow: list[str]) -> T:
     return rules
 
 
-class ProviderRules(CommandRuleStore):
+class ProviderRules(AllowRules):
     """Other rules for one provider or model."""
 
     profile: Profile | None = key(None)
@@ -138,7 +138,7 @@ class ElevatedSettings(Settings):
 class LayerTools(Settings):
     """The tools of one kind of session."""
 
-    tools: CommandRuleStore = key(CommandRuleStore)
+    tools: AllowRules = key(AllowRules)
     """Which tools there are."""
 
 
@@ -195,7 +195,7 @@ class AgentExec(ExecPolicy):
     """Which commands one agent may run; where nothing is set, `tools.exec` holds."""
 
 
-class AgentTools(CommandRuleStore):
+class AgentTools(AllowRules):
     """The tools of one agent."""
 
     profile: Profile | None = key(None)

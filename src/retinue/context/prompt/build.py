@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from msgspec import Struct
+
 from retinue.context.prompt.inputs import ContextFile, Contribution, PromptMode, SessionInputs, StableInputs, TurnInputs
 from retinue.context.prompt.sections import SESSION, STABLE, TURN, I, Section
 from retinue.core.tokens import estimate_tokens

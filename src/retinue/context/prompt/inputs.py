@@ -6,13 +6,14 @@ section. All values are frozen and hashable: equal inputs are the same prompt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 import hashlib
 import hmac
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
+
 from retinue.core.errors import ConfigError
 
 

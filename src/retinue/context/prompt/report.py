@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
+
 from retinue.context.prompt.build import PromptPart, SectionRecord, SystemPrompt, TurnBlock
 from retinue.core.model import ToolSpec
 from retinue.core.tokens import estimate_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from retinue.memory.search.fusion import (
     ScoreParts,

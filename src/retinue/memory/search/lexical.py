@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
+
 from retinue.memory.search.query import MemoryQuery
 from retinue.memory.search.words import Stemmer, character_pairs
 from retinue.memory.store.protocol import IndexTotals, StoredChunk

@@ -8,6 +8,7 @@ from datetime import date
 from typing import TypeVar
 
 from msgspec import Struct
+
 from retinue.memory.search.words import STOP_WORDS, character_pairs, without_spaceless
 
 T = TypeVar("T")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
+
+from msgspec import Struct, field
 
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
@@ -42,8 +44,7 @@ def remembers_sessions(settings: MemorySearchSettings) -> bool:
     return "sessions" in settings.sources or settings.experimental.session_memory
 
 
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
+class SearchLimits(Struct, frozen=True):
     """How much a search gives back."""
 
     max_results: int = 6
@@ -52,8 +53,7 @@ class SearchLimits:
     total_chars: int = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class SearchWeights:
+class SearchWeights(Struct, frozen=True):
     """How much meaning and words count; together 1."""
 
     vector: float
@@ -71,8 +71,7 @@ EVERY_ORIGIN = frozenset(Trust)
 EVERY_SOURCE: frozenset[Source] = frozenset({"memory", "sessions"})
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRules:
+class SearchRules(Struct, frozen=True):
     """How candidates are found and scored."""
 
     limits: SearchLimits = field(default_factory=SearchLimits)

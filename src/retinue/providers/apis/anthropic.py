@@ -23,7 +23,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort
-from retinue.providers.apis.http_adapter import HttpAdapter, NO_TEXT, check_status, read_to_end, sampling
+from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, check_status, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused
 from retinue.providers.stream import Delta, Draft, to_body, to_json, whole_number

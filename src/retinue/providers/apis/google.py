@@ -20,7 +20,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import Failure, ModelRequest, ReasoningEffort
-from retinue.providers.apis.http_adapter import HttpAdapter, NO_TEXT, sampling
+from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import CallFailed, refused
 from retinue.providers.http_client import open_client

@@ -19,7 +19,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import ModelRequest, ReasoningEffort
-from retinue.providers.apis.http_adapter import HttpAdapter, NO_TEXT, sampling
+from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, open_stream
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import refused

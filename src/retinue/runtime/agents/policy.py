@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from retinue.config.schema import Config
 from retinue.config.sections.agents import AgentSettings
-from retinue.config.sections.tools import CommandRuleStore, ElevatedSettings, ProviderRules, ToolsSection
+from retinue.config.sections.tools import AllowRules, ElevatedSettings, ProviderRules, ToolsSection
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelRef
@@ -127,7 +127,7 @@ def _subagent(config: Config, settings: AgentSettings, session: SessionKey) -> S
     )
 
 
-def _scope(name: str, rules: CommandRuleStore | ToolsSection, profile: str | None) -> Scope:
+def _scope(name: str, rules: AllowRules | ToolsSection, profile: str | None) -> Scope:
     return Scope(name, profile, tuple(rules.allow), tuple(rules.also_allow), tuple(rules.deny))
 
 

@@ -19,7 +19,6 @@ from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.tool_search import search_tools
-from retinue.tools.allowlist import CommandRuleStore
 from retinue.tools.policy import Layers, decide_tool
 from retinue.tools.shell.allowlist import CommandRuleStore
 from retinue.tools.tool import Tool
@@ -30,7 +29,7 @@ class SessionTools:
     """All tools there are, and what each session gets of them."""
 
     def __init__(self, home: Home, toolset: Toolset, commands: CommandTable, secrets: Secrets) -> None:
-        self.foundation = foundation
+        self.home = home
         self.toolset = toolset
         self.commands = commands
         self.secrets = secrets

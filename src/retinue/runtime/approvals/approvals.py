@@ -15,7 +15,6 @@ from retinue.core.events import Emit
 from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
 from retinue.runtime.home import Home
 from retinue.storage.database import DATABASE_NAME, Database
-from retinue.tools.approvals import ApprovalBroker
 from retinue.tools.approvals.broker import ApprovalBroker, Approver
 
 

@@ -25,7 +25,7 @@ from retinue.automation.heartbeat import (
 )
 from retinue.automation.pending_notes import PendingNote, PendingNoteStore
 from retinue.automation.schedule import find_zone
-from retinue.automation.wake_log import Beat, WakeLog, WakeRecord
+from retinue.automation.wake_log import WakeLog, WakeRecord
 from retinue.config.sections.agents import AgentSettings
 from retinue.config.sections.automation import HeartbeatSettings
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -130,9 +130,7 @@ class Heart:
         """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
         plan = self._plan(agent)
         skip = find_skip(self._situation(plan, wake))
-        beat = WakeRecord(
-            agent, self.runtime.home.clock.now(), wake, "failed", "it broke off; the log has the details"
-        )
+        beat = WakeRecord(agent, self.runtime.home.clock.now(), wake, "failed", "it broke off; the log has the details")
         if skip is not None:
             beat = replace(beat, outcome="skipped", detail=skip)
             if skip is SkipReason.NO_ROUTE:

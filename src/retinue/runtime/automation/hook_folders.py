@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+
 import retinue
 from retinue.agent.hook_points import TURN_END, TurnEnded
 from retinue.automation.hook_folders import (

@@ -67,9 +67,7 @@ def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
         agent = inbound.session.agent
         require_heartbeat(home, agent)
         # A heartbeat has the owner's rights, which a job that an agent planned has not.
-        PendingNoteStore(runtime.database, home.clock).put(
-            agent, inbound.text, foreign=not inbound.owner, token=token
-        )
+        PendingNoteStore(runtime.database, home.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
 
     return JobRunner(
         JobStore(runtime.job_database, home.clock, random_id),

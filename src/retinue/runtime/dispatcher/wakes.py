@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.automation.heartbeat import WakeReason
-from retinue.automation.wake_log import Beat, WOKEN, WakeLog, WakeRecord
+from retinue.automation.wake_log import WOKEN, WakeLog, WakeRecord
 from retinue.core.envelope import Inbound, Source
 from retinue.runtime.open import Runtime
 

@@ -16,7 +16,7 @@ from retinue.runtime.open import Runtime
 from retinue.sandbox.confinement import SandboxUnavailable
 from retinue.security.escaping import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
-from retinue.sessions.session import SPAWNED_BY, Session, WORKS_IN, working_folder
+from retinue.sessions.session import SPAWNED_BY, WORKS_IN, Session, working_folder
 from retinue.sessions.tree import fork_entries, messages_in
 from retinue.toolkit.files.paths import is_control_path, locate_in_workspace
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
+
 from retinue.sessions.jsonl.lines import BLOCK, open_regular
 
 MAX_LINE_BYTES = 32 * 1024 * 1024

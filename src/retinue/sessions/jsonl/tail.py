@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import assert_never
 
 from msgspec import Struct
+
 from retinue.sessions.entries import Header, TranscriptEntry
 from retinue.sessions.jsonl.codec import UnreadableLine, decode_line
 from retinue.sessions.jsonl.lines import BLOCK, FilePosition, position_of, read_forward

@@ -12,7 +12,7 @@ from retinue.sessions.index import INDEX_NAME, move_aside
 from retinue.sessions.jsonl.lines import fix_torn_end, open_regular
 from retinue.sessions.repair import close_interrupted_turn
 from retinue.sessions.store import SessionStore
-from retinue.sessions.upkeep.check import CheckReport, CheckedTranscript, Remedy, TranscriptFinding
+from retinue.sessions.upkeep.check import CheckedTranscript, CheckReport, Remedy, TranscriptFinding
 from retinue.storage.files.descriptors import PRIVATE_DIR, PRIVATE_FILE
 from retinue.storage.files.errors import explained
 from retinue.storage.lease import SessionLease

@@ -8,7 +8,7 @@ import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from retinue.storage.descriptors import read_up_to
+from retinue.storage.files.descriptors import read_up_to
 from retinue.tools.shell.analysis import AnalysedCommand, NotAnalysable
 from retinue.tools.shell.code_execution_flags import find_script
 from retinue.tools.shell.decision import AllowReason, Segment

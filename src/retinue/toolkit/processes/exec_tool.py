@@ -29,7 +29,6 @@ from retinue.toolkit.processes.command_table import CommandTable, RunningCommand
 from retinue.toolkit.processes.environment import ProgramFolders, base_environment, check_variables
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, NotifyWhen
 from retinue.toolkit.settings import ExecSettings
-from retinue.tools.allowlist import CommandRuleStore, FixedCommandRules
 from retinue.tools.elevated import Elevation
 from retinue.tools.shell.allowlist import CommandRules, CommandRuleStore, FixedCommandRules
 from retinue.tools.shell.explanation import loads_from_network

@@ -15,7 +15,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from retinue.core.errors import RetinueError
-from retinue.storage.beneath import FOLDER, best_resolver, open_beneath, split_path
+from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath, split_path
 from retinue.tools.shell.lexer import UnsupportedSyntax, Word
 from retinue.tools.shell.wildcards import AnyOf, PatternElement, has_wildcard, matches
 
