@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
