@@ -24,6 +24,7 @@ from retinue.sessions.repair import repair
 from retinue.sessions.store import SessionStore
 from retinue.sessions.tail import read_whole
 from retinue.sessions.transcript import Transcript
+from tests.examples import examples
 from tests.sessions.builders import OBJECTS, TickingClock, stamps, texts
 
 AGENT = AgentId("main")
@@ -526,7 +527,7 @@ JSON_LINES = st.lists(
 
 @pytest.mark.slow
 @given(JSON_LINES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150), deadline=None)
 def test_nothing_is_fatal(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
     desk = Desk(tmp_path_factory.mktemp("d"))
     desk.write(HEADER, *lines)
