@@ -11,11 +11,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 RESULTS = Path(__file__).parent / "results"
 PYTHON = sys.executable
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is not compiled at every start
-RETINUE = str(Path(PYTHON).parent / "retinue")
+RETINUE = (os.environ.get("RETINUE") or str(Path(PYTHON).parent / "retinue")).split(os.pathsep)[0]
+"""The program to measure; several in the variable are for benchmarks that compare them."""
+
+
+def programs() -> dict[str, str]:
+    """The programs that the variable `RETINUE` names, by a label; the label of a single one is empty."""
+    found = (os.environ.get("RETINUE") or RETINUE).split(os.pathsep)
+    if len(found) == 1:
+        return {"": found[0]}
+    return {Path(program).absolute().parents[2].name: program for program in found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +90,32 @@ def yardstick() -> float:
 
 @dataclass(slots=True)
 class Sheet:
-    """The rows of one benchmark."""
+    """The rows of one benchmark, printed as they come, or all together as JSON at the end."""
 
     name: str
     rows: list[dict[str, object]] = field(default_factory=list)
+    as_json: ClassVar[bool] = False
+    printed: ClassVar[list[dict[str, object]]] = []
+    """The rows of all benchmarks so far, for JSON."""
 
-    def row(self, what: str, value: float, unit: str, note: str = "") -> None:
-        """Keep and print one measurement."""
-        self.rows.append({"what": what, "value": round(value, 4), "unit": unit, "note": note})
-        print(f"  {what:<58} {value:>10.3f} {unit:<6} {note}")
+    def row(self, what: str, value: float, unit: str, note: str = "", *, goal: float | None = None) -> None:
+        """Keep and print one measurement; a goal stands beside it and is not enforced."""
+        kept: dict[str, object] = {"what": what, "value": round(value, 4), "unit": unit}
+        kept |= {"note": note} if note else {}
+        kept |= {"goal": goal} if goal is not None else {}
+        self.rows.append(kept)
+        self.printed.append({"bench": self.name, **kept})
+        aim = f"(goal {goal:g}) " if goal is not None else ""
+        print(
+            f"  {what:<58} {value:>10.3f} {unit:<6} {aim}{note}",
+            file=sys.stderr if self.as_json else sys.stdout,
+            flush=True,
+        )
+
+    def cost(self, what: str, cost: Cost, *, cpu_goal: float | None = None, memory_goal: float | None = None) -> None:
+        """Keep and print what a process used."""
+        self.row(f"{what}, CPU", cost.cpu, "s", goal=cpu_goal)
+        self.row(f"{what}, peak memory", cost.peak_mb, "MB", goal=memory_goal)
 
     def save(self) -> None:
         RESULTS.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -41,7 +42,7 @@ def run(*, full: bool) -> None:
             problem = backend.find_problem(sandboxes.draw(SESSION))
             tried = (time.perf_counter() - began) * 1000
             if problem is not None:
-                print(f"  {backend.name} is left out: {problem}")
+                print(f"  {backend.name} is left out: {problem}", file=sys.stderr)
                 continue
             sheet.row(f"{backend.name}: found out to work, once per process", tried, "ms")
             _measure(sheet, home, backend.name, plain, runs)

@@ -7,13 +7,15 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The same examples in every run of a tree: whether a change passes must not depend on luck. New ones are looked for
 # with `--hypothesis-profile=search`; the fast tier takes the quick profile.
-settings.register_profile("steady", derandomize=True)
+# No example has a deadline: how long one takes depends on what else the machine does. Work that grows too fast is found
+# by `tests.stopwatch`.
+settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", parent=settings.get_profile("steady"), max_examples=25)
-settings.register_profile("search", derandomize=False, max_examples=1_000)
+settings.register_profile("search", parent=settings.get_profile("steady"), derandomize=False, max_examples=1_000)
 settings.load_profile("steady")
 
 

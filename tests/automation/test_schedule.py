@@ -21,6 +21,7 @@ from retinue.automation.schedule import (
     parse_every,
 )
 from retinue.core.errors import UsageError
+from tests.examples import examples
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BERLIN = "Europe/Berlin"
@@ -92,7 +93,7 @@ EXPRESSIONS = ["*/7 * * * *", "30 2 * * *", "15 1-3 * * *", "0 0 1 * *", "*/20 2
 ZONES = [BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     expression=st.sampled_from(EXPRESSIONS),
     zone=st.sampled_from(ZONES),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from retinue.config.json5 import MAX_DEPTH, Json5Error, is_blank, parse
 from retinue.config.json5_tree import Object
+from tests.examples import examples
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
@@ -79,7 +80,7 @@ def test_json_round_trips(value: Any) -> None:
 
 @given(VALUES)
 @example({"\0¹": None})
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_agrees_with_another_parser(value: Any) -> None:
     text = json5.dumps(value, trailing_commas=True, indent=1, ensure_ascii=False)
     assume(not re.search(r"\\0[0-9]", text))  # a NUL before a digit, which the other one may not write so
@@ -87,7 +88,7 @@ def test_agrees_with_another_parser(value: Any) -> None:
 
 
 @given(st.text(alphabet="{}[]:,'\"\\/*ab01.+-eEx \n\r\u2028", max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_accepts_and_refuses_the_same_texts_as_another_parser(text: str) -> None:
     try:
         expected = json5.loads(text)

@@ -16,6 +16,7 @@ from retinue.config.json5_edit import set_in, unset_in
 from retinue.config.json5_tree import Array, Node, Object
 from retinue.config.keypath import Step
 from retinue.core.errors import ConfigError
+from tests.examples import examples
 
 SAMPLE = """\
 // Retinue
@@ -219,7 +220,7 @@ def comments_outside(text: str, path: list[Step]) -> list[str]:
 
 
 @given(st.data(), texts(), VALUES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_setting_changes_one_value_and_keeps_the_comments(data: st.DataObject, text: str, new: Any) -> None:
     value = parse(text).value
     path = data.draw(paths(value))
@@ -230,7 +231,7 @@ def test_setting_changes_one_value_and_keeps_the_comments(data: st.DataObject, t
 
 
 @given(st.data(), texts())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_unsetting_removes_one_value_and_keeps_the_comments(data: st.DataObject, text: str) -> None:
     value = parse(text).value
     path = data.draw(paths(value))

@@ -13,8 +13,9 @@ from retinue.core.trust import Trust
 from retinue.sessions.entries import Compacted
 from retinue.sessions.repair import repair
 from tests.context.builders import answers, calls, entries_of, gives, histories, words
+from tests.examples import examples
 
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=examples(60), deadline=None)
 
 
 @few

@@ -34,6 +34,7 @@ from retinue.core.trust import Trust
 from retinue.sessions.entries import Compacted, EntryId, Header, MessageAdded
 from retinue.sessions.transcript import EntryStamps, Transcript
 from tests.context.builders import START, answers, calls, entries_of, gives, histories, words
+from tests.examples import examples
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ def compact_request(messages: list[Message], **changes: object) -> CompactReques
     return replace(request, **changes)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(histories())
 async def test_every_call_that_is_sent_has_its_result(messages: tuple[Message, ...]) -> None:
     assembled = await default().assemble(request_for(messages, overhead=7))

@@ -11,6 +11,7 @@ from retinue.context.measure import authored_text
 from retinue.core.messages import Message, ToolResult, UserMessage, said
 from retinue.core.trust import Trust
 from tests.context.builders import answers, calls, gives, histories
+from tests.examples import examples
 
 SENTENCES = st.sampled_from(
     [
@@ -39,7 +40,7 @@ def texts(extract: ExtractedNotes, topic: Topic) -> list[str]:
     return [line.text for line in extract.lines if line.topic is topic]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(TALK)
 def test_every_line_is_a_passage_of_the_conversation(messages: list[Message]) -> None:
     extract = extract_notes(messages)
@@ -53,7 +54,7 @@ def test_every_line_is_a_passage_of_the_conversation(messages: list[Message]) ->
     assert written == [f"- {line.text}" for topic in Topic for line in extract.lines if line.topic is topic]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(TALK, histories())
 def test_there_are_notes_whenever_something_was_said(messages: list[Message], work: tuple[Message, ...]) -> None:
     talk = [*messages, *work]

@@ -13,10 +13,11 @@ from retinue.context.pruning import Pruned, prune, trim_text
 from retinue.context.settings import ContextPruningSettings, HardClear, PruningTools, SoftTrim
 from retinue.core.messages import AssistantMessage, Image, Message, Text, ToolResult, UserMessage, said
 from tests.context.builders import START, answers, calls, gives, histories, words
+from tests.examples import examples
 
 ON = ContextPruningSettings(mode="cache-ttl")
 EAGER = ON.model_copy(update={"soft_trim_ratio": 0.0, "hard_clear_ratio": 0.0, "min_prunable_tool_chars": 0})
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(40), deadline=None)
 
 
 def prune_cold(messages: tuple[Message, ...], pruning: ContextPruningSettings, window: int = 1_000) -> Pruned:

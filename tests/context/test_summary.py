@@ -20,6 +20,7 @@ from retinue.core.messages import Message, said
 from retinue.core.trust import Trust
 from retinue.sessions.entries import Compacted
 from tests.context.builders import answers, calls, entries_of, gives, histories, words
+from tests.examples import examples
 
 pytestmark = pytest.mark.anyio
 
@@ -242,7 +243,7 @@ def rambling(length: int) -> Callable[[], Summarise]:
     return make
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     histories(),
     st.integers(0, 3_000),

@@ -12,6 +12,7 @@ from retinue.context.identifiers import MAX_IDENTIFIERS, contains_identifier, fi
 from retinue.context.summary_check import HEADINGS, check_summary, required_identifiers
 from retinue.core.messages import Message, said
 from tests.context.builders import answers, calls, gives, words
+from tests.examples import examples
 
 IDENTIFIERS = st.one_of(
     st.builds("/srv/{}/{}.toml".format, st.from_regex(r"[a-z]{3,8}", fullmatch=True), st.integers(0, 999)),
@@ -34,7 +35,7 @@ def conversation(*facts: str, ask: str = "please deploy the service") -> list[Me
     return [said(words(400)), answers(f"Noted: {' ; '.join(facts)} ."), said(ask), answers("On it.")]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(IDENTIFIERS, min_size=1, max_size=MAX_IDENTIFIERS, unique=True), st.data())
 def test_a_removed_identifier_is_found(names: list[str], data: st.DataObject) -> None:
     messages = conversation(*names)
@@ -48,7 +49,7 @@ def test_a_removed_identifier_is_found(names: list[str], data: st.DataObject) ->
         assert check_summary(without, messages) == (f"'{gone}' does not appear, spelt exactly so.",)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(IDENTIFIERS)
 def test_every_kind_of_identifier_is_seen(name: str) -> None:
     assert find_identifiers([f"we use {name}, as agreed."]) == (name.strip("`"),)

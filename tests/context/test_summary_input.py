@@ -10,9 +10,10 @@ from retinue.context.summary_input import SAFETY, render_messages, split_for_sum
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, UserMessage, said
 from retinue.core.trust import Trust
 from tests.context.builders import answers, calls, gives, histories, words
+from tests.examples import examples
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(histories(), st.sampled_from([2_000, 8_000, 32_000, 200_000]))
 def test_every_piece_fits_the_window_and_nothing_is_lost_or_moved(messages: tuple[Message, ...], window: int) -> None:
     pieces = split_for_summary(messages, window)

@@ -29,10 +29,11 @@ from retinue.context.prompt.inputs import (
     ToolLine,
     TurnInputs,
 )
+from tests.examples import examples
 from tests.prompt.scenarios import SCENARIOS, SESSION, STABLE
 
 some = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -30,6 +30,7 @@ from retinue.sessions.repair import repair
 from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
 from retinue.sessions.upkeep.check import check_folder
+from tests.examples import examples
 from tests.sessions.builders import OBJECTS, TickingClock, stamps, texts
 
 AGENT = AgentId("main")
@@ -532,7 +533,7 @@ JSON_LINES = st.lists(
 
 @pytest.mark.slow
 @given(JSON_LINES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150), deadline=None)
 def test_nothing_is_fatal(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
     desk = CommandTarget(tmp_path_factory.mktemp("d"))
     desk.write(HEADER, *lines)

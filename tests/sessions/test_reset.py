@@ -13,6 +13,7 @@ from retinue.core.keys import SessionId, SessionKey
 from retinue.sessions.reset import NEVER, ResetPolicy, ResetReason, daily_boundary, policy_for, should_reset
 from retinue.sessions.session import Session
 from retinue.sessions.settings import SessionSettings
+from tests.examples import examples
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = st.sampled_from(
@@ -29,7 +30,7 @@ def at(text: str, zone: ZoneInfo = BERLIN) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=zone)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(MOMENTS, st.integers(0, 23), ZONES)
 def test_the_boundary_is_the_latest_local_hour_that_has_passed(now: datetime, hour: int, zone: ZoneInfo) -> None:
     boundary = daily_boundary(now, hour, zone)
@@ -43,7 +44,7 @@ def test_the_boundary_is_the_latest_local_hour_that_has_passed(now: datetime, ho
     assert daily_boundary(boundary - timedelta(microseconds=1), hour, zone) < boundary
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(MOMENTS, st.timedeltas(timedelta(0), timedelta(days=3)), st.integers(0, 23), ZONES)
 def test_a_session_starts_over_exactly_when_the_hour_passed_since_it_began(
     started: datetime, age: timedelta, hour: int, zone: ZoneInfo

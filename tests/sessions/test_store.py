@@ -29,6 +29,7 @@ from retinue.sessions.entries import (
 from retinue.sessions.session import Session
 from retinue.sessions.store import SessionStore
 from retinue.sessions.usage import group_usage, sum_usage
+from tests.examples import examples
 from tests.sessions.builders import BODIES, MAIN, TickingClock, answer, counting, texts, user
 
 IDEAS = SessionKey.parse("ideas")
@@ -247,7 +248,7 @@ def test_what_was_in_a_damaged_index_is_kept(
 
 
 @given(st.lists(st.tuples(st.sampled_from([MAIN, IDEAS, GROUP]), BODIES, st.booleans()), max_size=8))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
 def test_any_index_equals_its_rebuilt_self(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[SessionKey, Body, bool]]
 ) -> None:
@@ -269,7 +270,7 @@ def test_any_index_equals_its_rebuilt_self(
 
 
 @given(st.lists(st.tuples(st.sampled_from([MAIN, IDEAS]), BODIES, st.booleans()), min_size=1, max_size=12))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
 def test_a_session_in_use_is_known_as_whoever_reads_its_file_knows_it(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[SessionKey, Body, bool]]
 ) -> None:

@@ -16,6 +16,7 @@ from retinue.sessions.entries import Compacted, EntryId, MessageAdded, ModelChan
 from retinue.sessions.summarise_transcript import SummaryLog, summarise_transcript
 from retinue.sessions.transcript import Transcript
 from retinue.sessions.upkeep.undo_compaction import RESTORED, plan_undo, undo_compactions
+from tests.examples import examples
 from tests.sessions.builders import answer, result, stamps, start, texts, user
 
 NOW = datetime(2026, 2, 5, 12, tzinfo=UTC)
@@ -142,7 +143,7 @@ STEP = st.sampled_from(["say", "answer", "compact all", "compact some", "note"])
 
 
 @given(st.lists(STEP, min_size=1, max_size=12), st.lists(STEP, max_size=6).filter(lambda s: not _compacts(s)))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60), deadline=None)
 def test_any_history_comes_back(
     tmp_path_factory: pytest.TempPathFactory, earlier: Sequence[str], later: Sequence[str]
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from retinue.storage.files import Root
 from retinue.workspace.daily_notes import daily_notes, should_quote_notes
 from retinue.workspace.settings import StartupContextSettings
+from tests.examples import examples
 
 TODAY = date(2026, 3, 1)
 DEFAULTS = StartupContextSettings()
@@ -106,7 +107,7 @@ def test_a_linked_memory_folder_is_passed_over(root: Root, tmp_path: Path) -> No
     assert daily_notes(root, TODAY, DEFAULTS) == ""
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40), deadline=None)
 @given(st.integers(1, 2000), st.integers(1, 1500), st.integers(0, 3000), st.integers(0, 3000))
 def test_the_limits_hold(root: Root, total: int, per_file: int, first: int, second: int) -> None:
     (root.path / "memory").mkdir(exist_ok=True)
