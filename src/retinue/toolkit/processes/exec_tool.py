@@ -88,7 +88,7 @@ def exec_tool(
         name="exec",
         summary="Run shell commands",
         description="Run a command in the workspace; all but simple read-only ones need the user's approval. "
-        "A long one goes on in the background and you are told when it ends.",
+        "A long command continues in the background and you are notified when it ends.",
         arguments=ExecArguments,
         run=run,
         parallel=False,
