@@ -133,7 +133,7 @@ def test_without_a_name_it_is_todays_log() -> None:
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../b", ".git/x", "", "a" * 200, "x\ny", "a/.git/b"])
 def test_a_note_stays_in_its_folder(name: str) -> None:
-    with pytest.raises(ToolFailed, match="not the name of a note"):
+    with pytest.raises(ToolFailed, match="not a valid name of a note"):
         note_path(name, datetime(2026, 1, 2, tzinfo=UTC))
 
 

@@ -23,9 +23,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import text_of
 from retinue.memory.notes import Library, NoteFolder
 from retinue.storage.files import Resolver, Root
-from retinue.toolkit.files import patch
-from retinue.toolkit.files import read_write as files
-from retinue.toolkit.files import search as lookup
+from retinue.toolkit.files import patch, read_write, search
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.exec_tool import open_workdir
@@ -128,7 +126,7 @@ async def arena(path: Path, resolver: Resolver | None = None, crowd: int = 2) ->
     inside = os.open(memory / "folder", os.O_RDONLY | os.O_DIRECTORY)
     clock, agent = SystemClock(), AgentId("main")
     parts = ToolParts(ToolsSettings(), clock, random_id, CommandTable(clock, random_id), Board())
-    tools = {tool.name: tool for module in (files, lookup, patch) for tool in module.make_tools(parts)}
+    tools = {tool.name: tool for module in (read_write, search, patch) for tool in module.make_tools(parts)}
     argv = [sys.executable, "-S", "-c", SWAPPER, str(memory), "folder", "folder-link", "leaf.md", "leaf-link"]
     with Root.open(workspace, resolver=resolver) as root:
         context = ToolContext(agent, SessionKey.main(agent), RunId("r"), "c", root)

@@ -13,13 +13,10 @@ from msgspec.structs import replace
 
 from retinue.core.clock import clock_style
 from retinue.core.messages import Image
-from retinue.toolkit.files import image, patch
-from retinue.toolkit.files import read_write as files
-from retinue.toolkit.files import search as lookup
+from retinue.toolkit.files import image, patch, read_write, search
 from retinue.toolkit.files.image import MAX_PICTURE_BYTES
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.processes import exec_tool as shell
-from retinue.toolkit.processes import process_tool as process
+from retinue.toolkit.processes import exec_tool, process_tool
 from retinue.toolkit.sessions import plan, status
 from retinue.toolkit.tool_search import search_tools
 from retinue.toolkit.web import tools as web
@@ -27,11 +24,11 @@ from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset
 from tests.core.tokenizer import count_tokens
 from tests.toolkit.conftest import Board, call, failure, text_of
-from tests.toolkit.test_files import PNG
+from tests.toolkit.test_read_write import PNG
 
 pytestmark = pytest.mark.anyio
 
-FAMILIES = (files, patch, lookup, shell, process, web, status, plan, image)
+FAMILIES = (read_write, patch, search, exec_tool, process_tool, web, status, plan, image)
 
 
 @pytest.fixture

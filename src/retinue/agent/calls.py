@@ -48,15 +48,6 @@ INTERRUPTED = "The call was interrupted before it finished; its effects may be p
 SKIPPED = "Skipped: a new message arrived before this call began."
 
 
-def _no_layers(model: str) -> Layers:
-    """Return an empty policy."""
-    return Layers()
-
-
-def _ignore_decision(call: ToolCall, decision: ToolDecision) -> None:
-    """Ignore a decision."""
-
-
 class CallEnvironment(Struct, frozen=True):
     """What tool calls need: the tools, their context, the transcript, and the receiver of events."""
 
@@ -68,9 +59,9 @@ class CallEnvironment(Struct, frozen=True):
     cap: Callable[[str], str]
     """Shortens a long result to fit the model's context window."""
     bus: HookBus = field(default_factory=HookBus)
-    layers: Callable[[str], Layers] = _no_layers
+    layers: Callable[[str], Layers] = lambda model: Layers()
     """The policy for calls of a model: a fallback model may answer, to which its own rules apply."""
-    watch: Callable[[ToolCall, ToolDecision], None] = _ignore_decision
+    watch: Callable[[ToolCall, ToolDecision], None] = lambda call, decision: None
     """Called with every decision before it takes effect."""
     hide: Callable[[str], str] = str
     """Removes secrets from tool results before they are recorded, shown or sent to the model."""
@@ -179,12 +170,17 @@ async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolRes
     await environment.emit(ToolStarted(call))
     began = environment.clock.monotonic()
     try:
-        output = await _run(prepared, context)
+        output = await _run_tool(prepared, context)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
             await environment.transcript.record(_error(call, INTERRUPTED))
         raise
-    finished = _finish(call, output, environment)
+    # Secrets are removed before the text is shortened, or half a secret could remain at the cut.
+    shortened = tuple(
+        Text(environment.cap(environment.hide(part.text))) if isinstance(part, Text) else part
+        for part in output.content
+    )
+    finished = ToolResult(call.id, call.name, shortened or (Text("(no output)"),), output.is_error, output.trust)
     done, _ = await environment.bus.fire(AFTER_TOOL, ToolCallDone(environment.context.session, call, finished))
     content = tuple(
         Text(_escape_surrogates(environment.hide(part.text))) if isinstance(part, Text) else part
@@ -197,7 +193,7 @@ async def _execute(prepared: _Prepared, environment: CallEnvironment) -> ToolRes
     return result
 
 
-async def _run(prepared: _Prepared, context: ToolContext) -> ToolOutput:
+async def _run_tool(prepared: _Prepared, context: ToolContext) -> ToolOutput:
     try:
         return await prepared.tool.run(prepared.arguments, context)
     except ToolFailed as failure:
@@ -205,15 +201,6 @@ async def _run(prepared: _Prepared, context: ToolContext) -> ToolOutput:
     except Exception:  # border: a tool is foreign code
         log.exception("tool crashed: %s", prepared.tool.name)
         return ToolOutput.of(f"`{prepared.tool.name}` crashed; the error was logged.", is_error=True)
-
-
-def _finish(call: ToolCall, output: ToolOutput, environment: CallEnvironment) -> ToolResult:
-    # Secrets are removed before the text is shortened, or half a secret could remain at the cut.
-    content = tuple(
-        Text(environment.cap(environment.hide(part.text))) if isinstance(part, Text) else part
-        for part in output.content
-    )
-    return ToolResult(call.id, call.name, content or (Text("(no output)"),), output.is_error, output.trust)
 
 
 def _escape_surrogates(text: str) -> str:

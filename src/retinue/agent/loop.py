@@ -51,11 +51,6 @@ def unlimited_room(messages: Sequence[Message]) -> bool:
     return True
 
 
-def _no_budget(used: Usage) -> str | None:
-    """Never exceed the budget."""
-    return None
-
-
 class LoopParts(Struct, frozen=True):
     """What the loop needs. `steering` returns messages that arrived during the turn, each once."""
 
@@ -67,7 +62,7 @@ class LoopParts(Struct, frozen=True):
     limits: LoopLimits
     client_tools: frozenset[str] = frozenset()
     """Tools that the client runs itself: a call of one ends the turn."""
-    exceeds_budget: Callable[[Usage], str | None] = _no_budget
+    exceeds_budget: Callable[[Usage], str | None] = lambda usage: None
     """Returns why the turn must end after this usage, or None."""
     has_room: Callable[[Sequence[Message]], bool] = unlimited_room
     """Returns whether another request with these messages fits into the context window."""
@@ -151,16 +146,18 @@ async def _ask_model(request: ModelRequest, parts: LoopParts) -> ModelFinished |
     try:
         ending = await _stream_events(request, parts, spoken)
     except anyio.get_cancelled_exc_class():
+        text = parts.calls.cap("".join(spoken))
+        aborted = AssistantMessage((Text(text),) if text else (), str(request.model), stop=StopReason.ABORTED)
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
-            await parts.calls.transcript.record(_aborted(request, parts.calls.cap("".join(spoken))))
+            await parts.calls.transcript.record(aborted)
         raise
     match ending:
         case ModelFinished(message):
             await parts.calls.transcript.record(message)
             await parts.emit(MessageFinished(message))
         case ModelFailed(partial=AssistantMessage() as partial) if partial.text:
-            heard = (Text(parts.calls.cap(partial.text)),)
-            failed = replace(partial, content=heard, stop=StopReason.ERROR, error=ending.detail)
+            partial_text = (Text(parts.calls.cap(partial.text)),)
+            failed = replace(partial, content=partial_text, stop=StopReason.ERROR, error=ending.detail)
             await parts.calls.transcript.record(failed)
         case ModelFailed():
             pass
@@ -187,7 +184,3 @@ async def _stream_events(request: ModelRequest, parts: LoopParts, spoken: list[s
         return ending
     await parts.emit(Notice("The model's stream ended without a final event."))
     return ModelFailed(Failure.EMPTY, "the stream ended without a final event")
-
-
-def _aborted(request: ModelRequest, text: str) -> AssistantMessage:
-    return AssistantMessage((Text(text),) if text else (), str(request.model), stop=StopReason.ABORTED)

@@ -1,4 +1,4 @@
-"""The cron tool: jobs that the agent does at set times."""
+"""The cron tool: jobs that the agent runs at scheduled times."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ class CronArguments(Arguments):
     mode: Literal["now", "next-heartbeat"] = Field(default="now", description="for wake")
 
 
-_SPEAKING = frozenset({"add", "update", "resume", "run", "wake"})
-"""What lets the agent be asked something later, as if its owner had."""
+_SENDS_LATER = frozenset({"add", "update", "resume", "run", "wake"})
+"""Actions that send a message to the agent later, as if it came from the owner."""
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The cron tool, where there are jobs at all."""
+    """Make the cron tool if jobs are available."""
     return (cron_tool(parts.jobs),) if parts.jobs is not None else ()
 
 
 def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
-    """The tool on an agent's jobs."""
+    """Make the tool for an agent's jobs."""
 
     async def run(arguments: CronArguments, context: ToolContext) -> ToolOutput:
-        if arguments.action in _SPEAKING:
-            # by the time it is said nobody knows any more where it came from
+        if arguments.action in _SENDS_LATER:
+            # when the job runs, its message no longer shows that untrusted text suggested it
             facts = arguments.model_dump(exclude_defaults=True)
             await require_approval_if_tainted(
-                "cron", f"Plan what the agent is asked later ({arguments.action})", facts, context
+                "cron", f"Schedule a message to the agent ({arguments.action})", facts, context
             )
         try:
-            found = _act(desk(), arguments, context.agent)
+            found = _run_action(desk(), arguments, context.agent)
         except UsageError as error:
             raise ToolFailed(str(error)) from error
         return ToolOutput.of(json.dumps(found, ensure_ascii=False, indent=1))
 
     return Tool(
         name="cron",
-        summary="Do things at set times",
-        description="Plan what you will be asked later: once (`at`), again and again (`every`) or by a cron "
+        summary="Schedule jobs",
+        description="Schedule messages to yourself: once (`at`), repeatedly (`every`) or by a cron "
         "expression. Use it instead of waiting.",
         arguments=CronArguments,
         run=run,
@@ -65,7 +65,7 @@ def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
     )
 
 
-def _act(desk: JobDesk, arguments: CronArguments, agent: AgentId) -> Listed | dict[str, Any]:
+def _run_action(desk: JobDesk, arguments: CronArguments, agent: AgentId) -> Listed | dict[str, Any]:
     if arguments.action == "list":
         return desk.list(agent)
     if arguments.action == "add":

@@ -1,4 +1,4 @@
-"""The gateway tool: reading the configuration, changing the harmless part of it, and restarting."""
+"""The gateway tool: reads the configuration, changes the part that agents may edit, and restarts the gateway."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ OpenSteward = Callable[[], Steward]
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The gateway tool."""
+    """Make the gateway tool if a configuration service is available."""
     return (gateway_tool(parts.steward),) if parts.steward is not None else ()
 
 
 def gateway_tool(steward: OpenSteward) -> Tool[GatewayArguments]:
-    """The tool on the configuration and the process."""
+    """Make the tool for the configuration and the gateway process."""
 
     async def run(arguments: GatewayArguments, context: ToolContext) -> ToolOutput:
         try:
-            found = await _act(steward(), arguments, context)
+            found = await _run_action(steward(), arguments, context)
         except ToolFailed:
             raise
         except RetinueError as error:
@@ -67,8 +67,8 @@ def gateway_tool(steward: OpenSteward) -> Tool[GatewayArguments]:
     return Tool(
         name="gateway",
         summary="Read or change settings",
-        description="Look at the configuration (`get`, `schema`), change it (`patch` with the hash that `get` gave), "
-        "take over a changed file (`apply`), `restart`. Rights, secrets, plugins and hooks are the owner's alone.",
+        description="Read the configuration (`get`, `schema`), change it (`patch` with the hash from `get`), "
+        "reload a changed file (`apply`), `restart`. Only the owner changes permissions, secrets, plugins and hooks.",
         arguments=GatewayArguments,
         run=run,
         deferred=True,
@@ -77,7 +77,7 @@ def gateway_tool(steward: OpenSteward) -> Tool[GatewayArguments]:
     )
 
 
-async def _act(steward: Steward, arguments: GatewayArguments, context: ToolContext) -> dict[str, Any]:
+async def _run_action(steward: Steward, arguments: GatewayArguments, context: ToolContext) -> dict[str, Any]:
     match arguments.action:
         case "get":
             return steward.get(arguments.key)

@@ -67,12 +67,12 @@ class MemoryWriteArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The memory tools of a runtime whose agents have one."""
+    """Make the memory tools if memory is available."""
     return memory_tools(parts.notebooks, parts.clock, parts.new_id) if parts.notebooks else ()
 
 
 def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -> tuple[Tool[Any], ...]:
-    """The three memory tools."""
+    """Make the three memory tools."""
 
     async def notebook_of(context: ToolContext) -> Notebook:
         notebook = await open_notebook(context.agent, context.session)
@@ -141,18 +141,20 @@ def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -
 
 
 def note_path(note: str | None, now: datetime) -> str:
-    """Where a note stands: today's log, or the named file beneath `memory/`."""
+    """Return the path of a note: today's log, or the named file below `memory/`."""
     if note is None:
         return f"memory/{now:%Y-%m-%d}.md"
     name = note.strip().removeprefix("memory/").removesuffix(".md")
     path = f"memory/{name}.md"
     if not _NOTE_NAME.fullmatch(name) or ".." in name or is_control_path(path):
-        raise ToolFailed(f"'{note}' is not the name of a note. Use letters, digits, '-' and '/', as in projects/acme.")
+        raise ToolFailed(
+            f"'{note}' is not a valid name of a note. Use letters, digits, '-' and '/', as in projects/acme."
+        )
     return path
 
 
 def _read_note(context: ToolContext, path: str) -> str:
-    """What a note says before something is appended to it."""
+    """Return the text of a note before something is appended to it."""
     try:
         data = context.workspace.read(path, max_bytes=16 * 1024 * 1024).data
     except NotThere:
@@ -161,7 +163,7 @@ def _read_note(context: ToolContext, path: str) -> str:
 
 
 def describe_hit(hit: MemoryHit, *, cites: bool = False) -> dict[str, Any]:
-    """A hit in the shape that people and programs know."""
+    """Return a hit in the format of the memory_search result."""
     shown = f"{hit.snippet}\n\nSource: {hit.citation}" if cites else hit.snippet
     return {
         "path": hit.path,
@@ -176,10 +178,10 @@ def describe_hit(hit: MemoryHit, *, cites: bool = False) -> dict[str, Any]:
 def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> ToolOutput:
     results = []
     for hit in result.hits:
-        told_hit = describe_hit(hit, cites=cites)
+        shown_hit = describe_hit(hit, cites=cites)
         if hit.origin is Trust.UNTRUSTED:
-            told_hit["snippet"] = wrap_untrusted(told_hit["snippet"], Source.MEMORY, new_id=new_id, warn=False)
-        results.append(told_hit)
+            shown_hit["snippet"] = wrap_untrusted(shown_hit["snippet"], Source.MEMORY, new_id=new_id, warn=False)
+        results.append(shown_hit)
     answer: dict[str, Any] = {
         "results": results,
         "provider": result.provider,

@@ -1,4 +1,4 @@
-"""The message tool: saying something in a chat, this one or another, or reacting to what was said."""
+"""The message tool: sends a message to this or another chat, or reacts to a message."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ OpenMessenger = Callable[[], Messenger]
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The message tool, where there are chats to reach."""
+    """Make the message tool if channels are available."""
     return (message_tool(parts.messenger),) if parts.messenger is not None else ()
 
 
 def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:
-    """The tool that sends to chats."""
+    """Make the tool that sends messages to chats."""
 
     async def run(arguments: MessageArguments, context: ToolContext) -> ToolOutput:
         try:
             order, elsewhere = _make_order(arguments, context, messenger())
             if elsewhere and not context.owner:
-                raise ToolFailed("Only the owner's messages may set off messages to other chats.")
+                raise ToolFailed("Messages to other chats are allowed only in a turn of the owner.")
             if elsewhere:
                 facts = {"to": order.to.peer, "channel": order.to.channel, "text": order.text, "media": order.media}
                 await require_approval_if_tainted("message", f"Send a message to {order.to.peer}", facts, context)
@@ -87,8 +87,8 @@ def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:
     return Tool(
         name="message",
         summary="Send to a chat, or react",
-        description="Say something in another chat, or react in this one. Your plain reply reaches this chat by "
-        "itself; do not send it twice.",
+        description="Send a message to another chat, or react in this one. Your reply is delivered to this chat "
+        "automatically; do not send it twice.",
         arguments=MessageArguments,
         run=run,
         deferred=True,
@@ -97,11 +97,11 @@ def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:
 
 
 def _make_order(arguments: MessageArguments, context: ToolContext, messenger: Messenger) -> tuple[Order, bool]:
-    """What a call asks for, and whether it leaves the chat it was made in."""
+    """Return what to send, and whether it goes to another chat than the one of this session."""
     here = messenger.here(context.session, context.run)
     if arguments.to is None:
         if here is None:
-            raise ToolFailed("This session belongs to no chat. Name one with `to`.")
+            raise ToolFailed("This session has no chat. Give a recipient with `to`.")
         target = here
     else:
         channel, account = messenger.address(arguments.channel, arguments.account)

@@ -7,7 +7,7 @@ list of tools. The owner-only and elevated layers are added when a tool is calle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -108,22 +108,20 @@ class ToolDecision(Struct, frozen=True):
 def decide_tool(tool: str, layers: Layers, *, owner_only: bool = False) -> ToolDecision:
     """Decide whether a tool may be used. The strictest layer decides, and the first of equally strict ones."""
     name = canonical_name(tool)
-    findings = tuple(_judge_layers(name, layers, owner_only=owner_only or name in OWNER_TOOLS))
+    findings = (
+        LayerFinding(Layer.PROFILE, *_judge_profile(name, layers.general)),
+        LayerFinding(Layer.ALLOW, *_judge_allow(name, layers.general)),
+        LayerFinding(Layer.DENY, *_judge_deny(name, layers.general)),
+        LayerFinding(Layer.OWNER, *_judge_owner(layers.caller, owner_only=owner_only or name in OWNER_TOOLS)),
+        LayerFinding(Layer.PROVIDER, *_judge_provider(name, layers.provider)),
+        LayerFinding(Layer.ELEVATED, *_judge_elevated(name, layers.caller)),
+        LayerFinding(Layer.CONFINEMENT, *_judge_confinement(name, layers)),
+    )
     strictest = max(findings, key=lambda finding: _STRICTNESS.index(finding.effect))
     return ToolDecision(strictest.effect, strictest.because, strictest.layer, findings)
 
 
 _Verdict = tuple[Effect, str]
-
-
-def _judge_layers(tool: str, layers: Layers, *, owner_only: bool) -> Iterator[LayerFinding]:
-    yield LayerFinding(Layer.PROFILE, *_judge_profile(tool, layers.general))
-    yield LayerFinding(Layer.ALLOW, *_judge_allow(tool, layers.general))
-    yield LayerFinding(Layer.DENY, *_judge_deny(tool, layers.general))
-    yield LayerFinding(Layer.OWNER, *_judge_owner(layers.caller, owner_only=owner_only))
-    yield LayerFinding(Layer.PROVIDER, *_judge_provider(tool, layers.provider))
-    yield LayerFinding(Layer.ELEVATED, *_judge_elevated(tool, layers.caller))
-    yield LayerFinding(Layer.CONFINEMENT, *_judge_confinement(tool, layers))
 
 
 def _judge_profile(tool: str, scopes: Scopes) -> _Verdict:

@@ -49,18 +49,15 @@ class ImageArguments(Arguments):
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the image tool."""
-    return (image_tool(),)
-
-
-def image_tool() -> Tool[ImageArguments]:
-    """Make the tool that shows a picture."""
-    return Tool(
-        name="image",
-        summary="Look at a picture",
-        description="Look at a picture file (png, jpeg, gif, webp).",
-        arguments=ImageArguments,
-        run=show_image,
-        deferred=True,
+    return (
+        Tool(
+            name="image",
+            summary="Look at a picture",
+            description="Look at a picture file (png, jpeg, gif, webp).",
+            arguments=ImageArguments,
+            run=show_image,
+            deferred=True,
+        ),
     )
 
 

@@ -153,7 +153,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
     out: list[str] = []
     position = 0
     for number, hunk in enumerate(hunks, 1):
-        start = _find(lines, hunk, position, f"Hunk {number} of '{name}'")
+        start = _find_hunk(lines, hunk, position, f"Hunk {number} of '{name}'")
         out += lines[position:start]
         position = start
         for line in hunk.lines:
@@ -168,7 +168,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], name: str) -> str:
     return "\n".join(out) + ("" if ends_plainly or not out else "\n")
 
 
-def _find(lines: Sequence[str], hunk: Hunk, position: int, what: str) -> int:
+def _find_hunk(lines: Sequence[str], hunk: Hunk, position: int, what: str) -> int:
     if hunk.anchor:
         position = _find_anchor(lines, hunk.anchor, position, what) + 1
     old = hunk.old
@@ -178,8 +178,9 @@ def _find(lines: Sequence[str], hunk: Hunk, position: int, what: str) -> int:
         places = [len(lines) - len(old)] if len(lines) - len(old) >= position else []
     else:
         places = list(range(position, len(lines) - len(old) + 1))
-    for same in (_is_equal, _is_equal_but_for_trailing_space):
-        found = [start for start in places if same(lines[start : start + len(old)], old)]
+    for normalise in (str, str.rstrip):  # exactly first, then ignoring trailing white space
+        have, wanted = [normalise(line) for line in lines], [normalise(line) for line in old]
+        found = [start for start in places if have[start : start + len(wanted)] == wanted]
         if len(found) > 1 and not hunk.anchor:
             shown = ", ".join(str(start + 1) for start in found[:5])
             raise ToolFailed(f"{what} matches at several places (lines {shown}). Add an `@@` line or more context.")
@@ -193,11 +194,3 @@ def _find_anchor(lines: Sequence[str], anchor: str, position: int, what: str) ->
         if lines[number].strip() == anchor:
             return number
     raise ToolFailed(f"{what}: there is no line `{anchor}` after this point.{describe_nearest(lines, [anchor])}")
-
-
-def _is_equal(lines: Sequence[str], wanted: Sequence[str]) -> bool:
-    return tuple(lines) == tuple(wanted)
-
-
-def _is_equal_but_for_trailing_space(lines: Sequence[str], wanted: Sequence[str]) -> bool:
-    return all(line.rstrip() == want.rstrip() for line, want in zip(lines, wanted, strict=True))

@@ -79,7 +79,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
         Tool(
             name="write",
             summary="Create or replace a file",
-            description="Create a file or replace it whole.",
+            description="Create a file or replace all of it.",
             arguments=WriteArguments,
             run=write_file,
             parallel=False,

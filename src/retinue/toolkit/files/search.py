@@ -107,10 +107,10 @@ class Matches(Struct, frozen=True):
 
 def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) -> Matches:
     """Return the matching lines of the files below a path; the search process is killed at the time limit."""
-    files = _files(root, relative, Glob(arguments.glob) if arguments.glob else None)
+    files = _list_files(root, relative, Glob(arguments.glob) if arguments.glob else None)
     header = arguments.model_dump(by_alias=True, include={"pattern", "ignore_case", "context", "limit"})
     searched: list[str] = []
-    printed, status = _search(header, _readable(root, files, searched), seconds)
+    printed, status = _run_grep(header, _read_text_files(root, files, searched), seconds)
     if status < 0:
         raise ToolFailed(
             f"The search took more than {seconds:g} seconds and was stopped. Use a simpler pattern or a smaller folder."
@@ -123,7 +123,7 @@ def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) ->
     return Matches(text, tuple(searched[number] for number in json.loads(numbers or "[]")))
 
 
-def _search(header: dict[str, Any], files: Iterator[tuple[str, bytes]], seconds: float) -> tuple[str, int]:
+def _run_grep(header: dict[str, Any], files: Iterator[tuple[str, bytes]], seconds: float) -> tuple[str, int]:
     """Run the grep process on files; returns its output and exit status."""
     command = [sys.executable, "-I", "-S", "-X", "utf8", searcher.__file__]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as child:
@@ -142,7 +142,7 @@ def _search(header: dict[str, Any], files: Iterator[tuple[str, bytes]], seconds:
             child.kill()
 
 
-def _readable(root: Root, files: Iterator[str], searched: list[str]) -> Iterator[tuple[str, bytes]]:
+def _read_text_files(root: Root, files: Iterator[str], searched: list[str]) -> Iterator[tuple[str, bytes]]:
     """Yield text files with their content, and add the path of each to `searched`."""
     for path in files:
         try:
@@ -154,7 +154,7 @@ def _readable(root: Root, files: Iterator[str], searched: list[str]) -> Iterator
             yield path, data
 
 
-def _files(root: Root, relative: str, glob: Glob | None) -> Iterator[str]:
+def _list_files(root: Root, relative: str, glob: Glob | None) -> Iterator[str]:
     if _is_file(root, relative):
         yield relative
         return
@@ -179,7 +179,8 @@ def _below(path: str, folder: str) -> str:
 
 def _walk(root: Root, relative: str) -> Iterator[tuple[str, Entry]]:
     """Yield everything below a folder except the content of `SKIPPED_FOLDERS`."""
-    waiting = [(_prefix(relative), entry) for entry in reversed(_entries(root, relative))]
+    prefix = "" if relative == "." else f"{relative}/"
+    waiting = [(prefix, entry) for entry in reversed(_entries(root, relative))]
     seen = 0
     while waiting:
         prefix, entry = waiting.pop()
@@ -193,10 +194,6 @@ def _walk(root: Root, relative: str) -> Iterator[tuple[str, Entry]]:
             with suppress(StorageError):
                 waiting += [(f"{path}/", below) for below in reversed(root.entries(path))]
         yield path, entry
-
-
-def _prefix(relative: str) -> str:
-    return "" if relative == "." else f"{relative}/"
 
 
 def _entries(root: Root, relative: str) -> list[Entry]:
@@ -218,26 +215,28 @@ async def find_paths(arguments: FindArguments, context: ToolContext) -> ToolOutp
         found: list[str] = []
         for path, entry in _walk(root, relative):
             if glob.matches(_below(path, relative)):
-                found.append(_marked(path, entry))
+                found.append(_format_entry(path, entry))
                 if len(found) > arguments.limit:
                     break
         return found
 
-    return _listing(await to_thread.run_sync(find), arguments.limit, "No matches.")
+    return _format_listing(await to_thread.run_sync(find), arguments.limit, "No matches.")
 
 
 async def list_folder(arguments: ListArguments, context: ToolContext) -> ToolOutput:
     """List the names in a folder."""
     root, relative = locate_readable(context, arguments.path)
     entries = await to_thread.run_sync(_entries, root, relative)
-    return _listing([_marked(entry.name, entry) for entry in entries], arguments.limit, "(the folder is empty)")
+    return _format_listing(
+        [_format_entry(entry.name, entry) for entry in entries], arguments.limit, "(the folder is empty)"
+    )
 
 
-def _marked(path: str, entry: Entry) -> str:
+def _format_entry(path: str, entry: Entry) -> str:
     return display_name(path) + {EntryKind.DIR: "/", EntryKind.LINK: "@"}.get(entry.kind, "")
 
 
-def _listing(names: list[str], limit: int, nothing: str) -> ToolOutput:
+def _format_listing(names: list[str], limit: int, nothing: str) -> ToolOutput:
     if len(names) <= limit:
         return ToolOutput.of("\n".join(names) or nothing)
     return ToolOutput.of("\n".join([*names[:limit], f"(more than {limit}; narrow the search or raise limit)"]))

@@ -10,7 +10,6 @@ from typing import Any, assert_never
 
 import anyio
 from anyio import to_thread
-from msgspec.structs import replace
 from pydantic import Field
 
 from retinue.core.clock import IdFactory
@@ -65,7 +64,8 @@ def exec_tool(
 ) -> Tool[ExecArguments]:
     """Make the exec tool; `inherited` is the environment of this process, of which commands get a few variables."""
     base = base_environment(inherited, settings.path_prepend)
-    book = rulebook or FixedCommandRules()
+    rules = rulebook or FixedCommandRules()
+    default_wait_ms = settings.yield_ms if settings.background_ms is None else settings.background_ms
 
     async def run(arguments: ExecArguments, context: ToolContext) -> ToolOutput:
         check_variables(arguments.env)
@@ -73,20 +73,22 @@ def exec_tool(
         if sandboxes is not None and must_confine(sandboxes, context):
             enclosure = await to_thread.run_sync(enclose, sandboxes, context, arguments.workdir)
         with open_workdir(context, arguments.workdir) as folder:
-            wish = make_launch_request(arguments, context, folder, settings, base, book.rules(context.agent), enclosure)
-            launch = await approve_launch(wish, context, book, new_id)
+            request = make_launch_request(
+                arguments, context, folder, settings, base, rules.rules(context.agent), enclosure
+            )
+            launch = await approve_launch(request, context, rules, new_id)
             if sandboxes is not None and enclosure is not None:
                 sandboxes.open(enclosure.confinement, context.session)
             command = await table.start(launch, folder)
-        wait_ms = arguments.yield_ms if arguments.yield_ms is not None else _wait_milliseconds(settings)
-        output = await _report(command, 0 if arguments.background else wait_ms / 1000)
+        wait_ms = default_wait_ms if arguments.yield_ms is None else arguments.yield_ms
+        output = await _wait_and_report(command, 0 if arguments.background else wait_ms / 1000)
         return mark_untrusted_output(output, command.launch, new_id)
 
     return Tool(
         name="exec",
         summary="Run shell commands",
         description="Run a command in the workspace; all but simple read-only ones need the user's approval. "
-        "A long one goes on in the background and you are told when it ends.",
+        "A long command continues in the background and you are notified when it ends.",
         arguments=ExecArguments,
         run=run,
         parallel=False,
@@ -105,12 +107,12 @@ def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosu
         confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
         inside = context.root.path / locate_in_workspace(context.root, workdir)
         below = locate_in_workspace(context.workspace, str(inside))
-        return sandboxes.enclose(confinement, context.session, below, _part_of(context, confinement))
+        return sandboxes.enclose(confinement, context.session, below, _restricted_folder(context, confinement))
     except SandboxUnavailable as error:
         raise ToolFailed(str(error)) from error
 
 
-def _part_of(context: ToolContext, confinement: Confinement) -> Part | None:
+def _restricted_folder(context: ToolContext, confinement: Confinement) -> Part | None:
     """Return the folder that the session is restricted to, or None if it has the whole workspace."""
     if context.root is context.workspace:
         return None
@@ -127,17 +129,7 @@ def make_launch_request(
     enclosure: Enclosure | None = None,
 ) -> LaunchRequest:
     """Make the launch request of a call; `folder` is open and `base` are the variables of every command."""
-    return LaunchRequest(
-        draft=replace(_draft(arguments, context, settings, base), enclosure=enclosure),
-        variables=arguments.env,
-        folder=folder,
-        shown_folder=str(context.root.path / arguments.workdir),
-        programs=ProgramFolders(context.workspace.path, tuple(settings.path_prepend), rules.trusted_dirs),
-    )
-
-
-def _draft(arguments: ExecArguments, context: ToolContext, settings: ExecSettings, base: Mapping[str, str]) -> Launch:
-    return Launch(
+    draft = Launch(
         agent=context.agent,
         session=context.session,
         text=arguments.command,
@@ -148,12 +140,15 @@ def _draft(arguments: ExecArguments, context: ToolContext, settings: ExecSetting
         owner=context.owner,
         keep=timedelta(milliseconds=settings.cleanup_ms),
         notify=_when_to_notify(settings),
+        enclosure=enclosure,
     )
-
-
-def _wait_milliseconds(settings: ExecSettings) -> int:
-    """Return how many milliseconds a call waits; `backgroundMs` is OpenClaw's name for `yieldMs`."""
-    return settings.yield_ms if settings.background_ms is None else settings.background_ms
+    return LaunchRequest(
+        draft=draft,
+        variables=arguments.env,
+        folder=folder,
+        shown_folder=str(context.root.path / arguments.workdir),
+        programs=ProgramFolders(context.workspace.path, tuple(settings.path_prepend), rules.trusted_dirs),
+    )
 
 
 def _when_to_notify(settings: ExecSettings) -> NotifyWhen:
@@ -190,7 +185,7 @@ def open_workdir(context: ToolContext, workdir: str) -> Iterator[int]:
         os.close(folder)
 
 
-async def _report(command: RunningCommand, seconds: float) -> ToolOutput:
+async def _wait_and_report(command: RunningCommand, seconds: float) -> ToolOutput:
     try:
         over = await command.wait(seconds)
     except anyio.get_cancelled_exc_class():

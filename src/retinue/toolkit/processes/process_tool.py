@@ -45,7 +45,7 @@ def process_tool(
     async def run(arguments: ProcessArguments, context: ToolContext) -> ToolOutput:
         commands = table.of_agent(context.agent, None if _sees_all(context, sandboxes) else context.session)
         if arguments.action == "list":
-            return ToolOutput.of("\n".join(map(_line, commands)) or "No commands.")
+            return ToolOutput.of("\n".join(map(_format_command, commands)) or "No commands.")
         if arguments.id is None:
             raise ToolFailed(f"The action `{arguments.action}` needs the `id` of a command.")
         command = next((command for command in commands if command.id == arguments.id), None)
@@ -90,7 +90,7 @@ def _sees_all(context: ToolContext, sandboxes: Sandboxes | None) -> bool:
     return context.owner and context.root is context.workspace and not confined
 
 
-def _line(command: RunningCommand) -> str:
+def _format_command(command: RunningCommand) -> str:
     state = "running" if command.end is None else f"{command.end.outcome.value}, code {command.end.code}"
     first = command.launch.text.strip().splitlines()[0]
     shown = first if len(first) <= _SHOWN_COMMAND else f"{first[:_SHOWN_COMMAND]}…"

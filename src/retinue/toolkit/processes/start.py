@@ -22,7 +22,6 @@ from retinue.sandbox.launch_plan import Wrapping
 from retinue.sandbox.sandboxes import Enclosure
 from retinue.toolkit.processes import supervisor
 from retinue.toolkit.processes.launch import Launch
-from retinue.tools.shell.analysis import PipelineStep
 
 
 async def start_supervised(launch: Launch, folder: int, grace: float, tasks: TaskGroup) -> Process:
@@ -30,7 +29,14 @@ async def start_supervised(launch: Launch, folder: int, grace: float, tasks: Tas
 
     Processes that are still running at the end are asked to terminate, and killed after `grace` seconds.
     """
-    steps = [[step.joiner.value, step.pipeline, _redirections(step)] for step in launch.steps]
+    steps = [
+        [
+            step.joiner.value,
+            step.pipeline,
+            [[(move.stream, move.target) for move in moves] for moves in step.redirections],
+        ]
+        for step in launch.steps
+    ]
     wrapping = launch.enclosure.wrap(launch.environment) if launch.enclosure else None
     with tempfile.TemporaryFile("w+") as plan, _open_proxy_socket(launch.enclosure, wrapping, tasks) as door:
         sandbox = _describe_sandbox(wrapping, door)
@@ -75,11 +81,6 @@ def _describe_sandbox(wrapping: Wrapping | None, door: socket.socket | None) -> 
     package = Path(retinue.__file__).parent.parent
     number = None if door is None else door.fileno()
     return {"package": str(package), "wrapping": wrapping.plan(), "door": number}
-
-
-def _redirections(step: PipelineStep) -> list[list[tuple[int, int | None]]]:
-    """Return for each program the streams to redirect, in order."""
-    return [[(move.stream, move.target) for move in moves] for moves in step.redirections]
 
 
 def kill_session(leader: int) -> None:

@@ -1,4 +1,4 @@
-"""Tools for working with others: sub-agents, and the sessions and agents of the same home."""
+"""Tools for sub-agents and for the sessions and agents of the same home."""
 
 from __future__ import annotations
 
@@ -129,14 +129,14 @@ def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
         Tool(
             "sessions_spawn",
             "Start a sub-agent",
-            "Let a sub-agent do a task in a session of its own. Returns at once; you are told when it ends.",
+            "Start a sub-agent for a task in its own session. Returns at once; you are notified when it ends.",
             SpawnArguments,
             spawn,
             deferred=True,
         ),
         Tool(
             "subagents",
-            "Look after sub-agents",
+            "Manage sub-agents",
             "List, cancel, steer or read your sub-agents.",
             SubagentsArguments,
             subagents,
@@ -156,7 +156,7 @@ def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
         Tool(
             "sessions_send",
             "Write to a session",
-            "Say something in another session and wait for its answer.",
+            "Send a message to another session and wait for its answer.",
             SessionsSendArguments,
             send,
             deferred=True,

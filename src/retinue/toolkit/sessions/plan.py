@@ -26,18 +26,16 @@ class PlanArguments(Arguments):
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the update_plan tool."""
-    return (plan_tool(),)
-
-
-def plan_tool() -> Tool[PlanArguments]:
-    """Make the tool that replaces the plan."""
-    return Tool(
-        name="update_plan",
-        summary="Track the steps of a task",
-        description="State the whole plan of a longer task; exactly one step is in_progress until all are completed.",
-        arguments=PlanArguments,
-        run=update_plan,
-        parallel=False,
+    return (
+        Tool(
+            name="update_plan",
+            summary="Track the steps of a task",
+            description="State the whole plan of a longer task; exactly one step is in_progress until all are "
+            "completed.",
+            arguments=PlanArguments,
+            run=update_plan,
+            parallel=False,
+        ),
     )
 
 

@@ -21,17 +21,17 @@ class StatusArguments(Arguments):
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The session_status tool."""
+    """Make the session_status tool."""
     return (status_tool(parts.board, parts.clock),)
 
 
 def status_tool(board: SessionBoard, clock: Clock) -> Tool[StatusArguments]:
-    """The tool that tells how the session stands and sets its model."""
+    """Make the tool that shows the state of the session and sets its model."""
 
     async def run(arguments: StatusArguments, context: ToolContext) -> ToolOutput:
         lines: list[str] = []
         if arguments.model is not None:
-            lines.append(f"Model set to {await _switch(board, context.session, arguments.model.strip())}.")
+            lines.append(f"Model set to {await _set_model(board, context.session, arguments.model.strip())}.")
         status = await board.status(context.session)
         return ToolOutput.of(
             "\n".join([*lines, *describe_status(status, context.session, _format_time(board, clock.now()))])
@@ -47,7 +47,7 @@ def status_tool(board: SessionBoard, clock: Clock) -> Tool[StatusArguments]:
     )
 
 
-async def _switch(board: SessionBoard, session: SessionKey, model: str) -> str:
+async def _set_model(board: SessionBoard, session: SessionKey, model: str) -> str:
     try:
         return await board.set_model(session, None if model.lower() in ("default", "") else model)
     except UsageError as error:
@@ -55,7 +55,7 @@ async def _switch(board: SessionBoard, session: SessionKey, model: str) -> str:
 
 
 def describe_status(status: SessionStatus, session: SessionKey, time: str) -> list[str]:
-    """A session's state, one fact a line."""
+    """Return the state of a session, one fact per line."""
     usage = status.usage
     share = f" ({status.context / status.window:.0%})" if status.window else ""
     read = f"{usage.prompt:,} tokens read ({usage.cache_read:,} cached)"
@@ -70,12 +70,8 @@ def describe_status(status: SessionStatus, session: SessionKey, time: str) -> li
 
 
 def _format_time(board: SessionBoard, now: datetime) -> str:
-    local = _local(now, board.timezone)
-    return f"{local:%A %Y-%m-%d} {local.strftime(board.clock_style)} {board.timezone}"
-
-
-def _local(now: datetime, timezone: str) -> datetime:
     try:
-        return now.astimezone(ZoneInfo(timezone))
+        local = now.astimezone(ZoneInfo(board.timezone))
     except (ZoneInfoNotFoundError, ValueError):
-        return now
+        local = now
+    return f"{local:%A %Y-%m-%d} {local.strftime(board.clock_style)} {board.timezone}"

@@ -117,7 +117,7 @@ def fetch_tool(
         except NetworkFailed as error:
             raise ToolFailed(sanitise_line(str(error))) from error
         read = partial(
-            _read_answer, answer, markdown=arguments.extract_mode == "markdown", whole=not settings.readability
+            _read_response, answer, markdown=arguments.extract_mode == "markdown", whole=not settings.readability
         )
         page = await to_thread.run_sync(read, abandon_on_cancel=True)
         return _Read(answer.url, page, answer.truncated)
@@ -129,7 +129,7 @@ def fetch_tool(
             read.page.text[:room],
             Source.WEB_FETCH,
             new_id=new_id,
-            sender=_shown(read.url),
+            sender=_display_url(read.url),
             subject=read.page.title,
         )
         cut = read.is_cut or len(read.page.text) > room
@@ -145,14 +145,14 @@ def fetch_tool(
     )
 
 
-def _read_answer(answer: Fetched, *, markdown: bool, whole: bool) -> Page:
+def _read_response(answer: Fetched, *, markdown: bool, whole: bool) -> Page:
     if answer.status >= 400:
-        raise ToolFailed(f"{_shown(answer.url)} returned status {answer.status}.")
+        raise ToolFailed(f"{_display_url(answer.url)} returned status {answer.status}.")
     kind = answer.media_type
     is_page = kind in ("text/html", "application/xhtml+xml")
     if not is_page and (b"\0" in answer.body[:_SNIFF_BYTES] or kind.startswith(_BINARY_TYPES)):
         name = sanitise_line(kind) or "of an unknown kind"
-        raise ToolFailed(f"{_shown(answer.url)} is {name}, which cannot be read as text.")
+        raise ToolFailed(f"{_display_url(answer.url)} is {name}, which cannot be read as text.")
     text = _decode(answer)
     if is_page or (not kind and text.lstrip()[:200].lower().startswith(("<!doctype html", "<html"))):
         return read_page(text, answer.url, markdown=markdown, whole=whole, seconds=READING_SECONDS)
@@ -161,7 +161,7 @@ def _read_answer(answer: Fetched, *, markdown: bool, whole: bool) -> Page:
     return Page("", text)
 
 
-def _shown(url: str) -> str:
+def _display_url(url: str) -> str:
     return sanitise_line(url[:_ADDRESS_CHARS])
 
 
@@ -216,7 +216,7 @@ def search_tool(
         hits = await cache.get((arguments.query, count), lambda: load(arguments.query, count))
         if not hits:
             return ToolOutput.of("No results.")
-        listed = "\n\n".join(_describe(number, hit) for number, hit in enumerate(hits, 1))
+        listed = "\n\n".join(_format_result(number, hit) for number, hit in enumerate(hits, 1))
         return ToolOutput.of(wrap_untrusted(listed, Source.WEB_SEARCH, new_id=new_id), trust=Trust.UNTRUSTED)
 
     return Tool(
@@ -240,6 +240,6 @@ def _find_key(settings: SearchSettings, secrets: Secrets) -> str:
         raise ToolFailed(f"The key of {settings.provider} cannot be read: {error}") from error
 
 
-def _describe(number: int, hit: WebResult) -> str:
+def _format_result(number: int, hit: WebResult) -> str:
     title, snippet = (sanitise_line(text[:_SNIPPET_CHARS]) for text in (hit.title, hit.snippet))
-    return f"{number}. {title}\n{_shown(hit.url)}\n{snippet}".rstrip()
+    return f"{number}. {title}\n{_display_url(hit.url)}\n{snippet}".rstrip()

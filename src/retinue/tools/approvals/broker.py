@@ -118,7 +118,7 @@ class ApprovalBroker:
             return ApprovalDecision(Verdict.DENY, f"the request could not be stored: {error}", ITSELF)
         await show(ApprovalAsked(approval.request))
         try:
-            decision = (await self._answer_to(approval, here, within)).decision
+            decision = (await self._wait_for_decision(approval, here, within)).decision
         except StorageError as error:
             self._abandon(approval)
             decision = ApprovalDecision(Verdict.DENY, f"the decision could not be stored: {error}", ITSELF)
@@ -197,7 +197,7 @@ class ApprovalBroker:
                 try:
                     for approval in self.pending(session):
                         if approval.holder != self._presence.name and approval.id not in self._shown:
-                            await self._ask_for_another(approval, here, show)
+                            await self._show_request_of_other_process(approval, here, show)
                 except StorageError as error:
                     log.warning("cannot read the approval requests of other processes in %s: %s", session, error)
                     await anyio.sleep(PAUSE_SECONDS)
@@ -215,25 +215,25 @@ class ApprovalBroker:
         self._notify(approval)
         return approval
 
-    async def _answer_to(self, approval: Approval, here: Ask, within: timedelta) -> Approval:
+    async def _wait_for_decision(self, approval: Approval, here: Ask, within: timedelta) -> Approval:
+        async def ask_here() -> None:
+            decision = await self._ask_person(here, approval)
+            self._end(approval, STATE_BY_VERDICT[decision.verdict], decision.because, decision.by)
+
         try:
             async with anyio.create_task_group() as tasks:
                 if here is not nobody_to_ask:
-                    tasks.start_soon(self._ask_here, approval, here)
-                settled = await self._settled(approval, within, watched=here is nobody_to_ask)
+                    tasks.start_soon(ask_here)
+                settled = await self._wait_until_settled(approval, within, watched=here is nobody_to_ask)
                 tasks.cancel_scope.cancel()
         except ExceptionGroup as errors:
             raise first_cause(errors) from errors
         return settled
 
-    async def _ask_here(self, approval: Approval, here: Ask) -> None:
-        decision = await self._put_to(here, approval)
-        self._end(approval, STATE_BY_VERDICT[decision.verdict], decision.because, decision.by)
-
-    async def _settled(self, approval: Approval, within: timedelta, *, watched: bool) -> Approval:
+    async def _wait_until_settled(self, approval: Approval, within: timedelta, *, watched: bool) -> Approval:
         """Wait until a request is settled. With `watched` it is denied if no other process displays it."""
         deadline = self._clock.monotonic() + within.total_seconds()
-        with self._woken_by(approval.id) as wake:
+        with self._settled_event(approval.id) as wake:
             while True:
                 found = self._store.find(approval.id)
                 if found is None or found.request.binding != approval.request.binding:
@@ -249,12 +249,12 @@ class ApprovalBroker:
                     with anyio.move_on_after(POLL_SECONDS):
                         await wake.wait()
 
-    async def _ask_for_another(self, approval: Approval, here: Ask, show: Emit) -> None:
+    async def _show_request_of_other_process(self, approval: Approval, here: Ask, show: Emit) -> None:
         """Show a request of another process; withdraw it when it is settled elsewhere."""
         await show(ApprovalAsked(approval.request))
 
         async def answer() -> None:
-            decision = await self._put_to(here, approval)
+            decision = await self._ask_person(here, approval)
             if decision.by:
                 with suppress(AlreadySettled, UnknownApproval):  # the outcome is shown below
                     self.decide(approval.id, decision.verdict, Approver(decision.by, owner=True))
@@ -269,7 +269,7 @@ class ApprovalBroker:
             raise first_cause(errors) from errors
         await show(ApprovalGiven(approval.request, (found or replace(approval, because=LOST)).decision))
 
-    async def _put_to(self, here: Ask, approval: Approval) -> ApprovalDecision:
+    async def _ask_person(self, here: Ask, approval: Approval) -> ApprovalDecision:
         self._shown.add(approval.id)
         try:
             decision = await here(approval.request)
@@ -325,7 +325,7 @@ class ApprovalBroker:
             listener(approval)
 
     @contextmanager
-    def _woken_by(self, code: str) -> Iterator[anyio.Event]:
+    def _settled_event(self, code: str) -> Iterator[anyio.Event]:
         """Return an event that is set when the request is settled in this process."""
         event = anyio.Event()
 

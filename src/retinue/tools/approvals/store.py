@@ -138,15 +138,15 @@ class ApprovalStore:
         return replace(approval, request=replace(request, id=code))
 
     def find(self, code: str) -> Approval | None:
-        return next(_read(self._database.read(_FIND, (code,))), None)
+        return next(_decode(self._database.read(_FIND, (code,))), None)
 
     def pending(self) -> tuple[Approval, ...]:
         """Return the pending requests, the oldest first."""
-        return tuple(_read(self._database.read(_PENDING)))
+        return tuple(_decode(self._database.read(_PENDING)))
 
     def recent(self, most: int) -> tuple[Approval, ...]:
         """Return the newest requests in any state."""
-        return tuple(_read(self._database.read(_RECENT, (most,))))
+        return tuple(_decode(self._database.read(_RECENT, (most,))))
 
     def settle(self, ended: Approval, base: sqlite3.Connection) -> bool:
         """Set the outcome of a pending request within a transaction; returns false if it was not pending."""
@@ -190,16 +190,16 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _read(rows: Iterable[sqlite3.Row]) -> Iterator[Approval]:
+def _decode(rows: Iterable[sqlite3.Row]) -> Iterator[Approval]:
     """Decode rows; a damaged row is logged and skipped, because it can no longer be answered."""
     for row in rows:
         try:
-            yield _read_row(row)
+            yield _decode_row(row)
         except (ValueError, TypeError, UsageError) as error:
             log.warning("approval %s cannot be decoded: %s", row["id"], error)
 
 
-def _read_row(row: sqlite3.Row) -> Approval:
+def _decode_row(row: sqlite3.Row) -> Approval:
     agent = AgentId(row["agent"])
     remember: Any = json.loads(row["remember"])
     request = ApprovalRequest(

@@ -80,12 +80,12 @@ _RESERVED = frozenset(
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\+?=", re.DOTALL)
 
 
-def analyse(text: str, place: CommandLocation = UNKNOWN_LOCATION) -> AnalysedCommand | NotAnalysable:
+def analyse(text: str, location: CommandLocation = UNKNOWN_LOCATION) -> AnalysedCommand | NotAnalysable:
     """Analyse a command line. The result is exact or `NotAnalysable`, never a guess."""
     if len(text) > MAX_CHARACTERS:
         return NotAnalysable(f"it is longer than {MAX_CHARACTERS:,} characters")
     try:
-        steps = _parse(lex(text, place.home), place.listing)
+        steps = _parse(lex(text, location.home), location.listing)
     except UnsupportedSyntax as reason:
         return NotAnalysable(str(reason))
     return AnalysedCommand(steps) if steps else NotAnalysable("it is empty")
@@ -105,20 +105,18 @@ def _parse(lexemes: list[Lexeme], listing: DirectoryListing | None) -> tuple[Pip
         words = [part for part in current if isinstance(part, Word)]
         if not words:
             raise UnsupportedSyntax(f"a command is missing before `{lexeme.text}`")
-        pipeline.append((_command(words, listing), tuple(part for part in current if isinstance(part, Redirection))))
+        pipeline.append(
+            (_expand_command(words, listing), tuple(part for part in current if isinstance(part, Redirection)))
+        )
         current = []
         if lexeme.text != "|":
-            steps.append(_step(joiner, pipeline))
+            moves = tuple(redirections for _, redirections in pipeline)
+            steps.append(PipelineStep(joiner, tuple(argv for argv, _ in pipeline), moves if any(moves) else ()))
             pipeline, joiner = [], Joiner(lexeme.text)
     return tuple(steps)
 
 
-def _step(joiner: Joiner, pipeline: list[tuple[Argv, tuple[Redirection, ...]]]) -> PipelineStep:
-    redirections = tuple(redirections for _, redirections in pipeline)
-    return PipelineStep(joiner, tuple(argv for argv, _ in pipeline), redirections if any(redirections) else ())
-
-
-def _command(words: list[Word], listing: DirectoryListing | None) -> Argv:
+def _expand_command(words: list[Word], listing: DirectoryListing | None) -> Argv:
     first = words[0]
     if not first.text:
         raise UnsupportedSyntax("a command has an empty name")

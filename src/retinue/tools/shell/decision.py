@@ -79,11 +79,11 @@ CommandDecision = Allow | NeedsApproval | Deny
 
 
 def decide_command_line(
-    text: str, rules: CommandRules | None = None, place: CommandLocation = UNKNOWN_LOCATION
+    text: str, rules: CommandRules | None = None, location: CommandLocation = UNKNOWN_LOCATION
 ) -> CommandDecision:
     """Decide whether a command line may run under these rules in this location."""
     impossible = find_text_problem(text)
-    return Deny(impossible) if impossible else decide_command(analyse(text, place), rules or CommandRules())
+    return Deny(impossible) if impossible else decide_command(analyse(text, location), rules or CommandRules())
 
 
 def find_text_problem(text: str) -> str | None:
@@ -125,13 +125,13 @@ def decide_command(reading: AnalysedCommand | NotAnalysable, rules: CommandRules
         case unknown:
             assert_never(unknown)
     if miss is None and rules.ask is not AskWhen.ALWAYS:
-        return Allow(segments, _reasons(grounds), command, grounds)
+        return Allow(segments, _format_reasons(grounds), command, grounds)
     if miss is not None and rules.ask is AskWhen.OFF:
         return Deny(
             f"The command was not run: {miss.because}. Approval is disabled (`tools.exec.ask` is `off`).", segments
         )
     because = miss.because if miss is not None else "every command needs approval"
-    remember = () if isinstance(reading, NotAnalysable) or miss is None else _to_remember(segments, findings)
+    remember = () if isinstance(reading, NotAnalysable) or miss is None else _patterns_to_remember(segments, findings)
     return NeedsApproval(
         segments, because, command, remember, listed=miss is None, grounds=grounds if miss is None else ()
     )
@@ -163,7 +163,7 @@ def _find_ground(argv: Argv, rules: CommandRules) -> Segment | _Miss:
         refused = code
     if refused is not None:
         return _Miss(refused.because, refused.inline_code)
-    pattern = _matching(argv, inner, rules)
+    pattern = _matching_pattern(argv, inner, rules)
     if pattern is not None:
         return Segment(layers, AllowReason.PATTERN, pattern)
     if inner[0] in rules.skill_bins:
@@ -172,7 +172,7 @@ def _find_ground(argv: Argv, rules: CommandRules) -> Segment | _Miss:
     return _Miss(complaint or f"`{inner[0]}` is not allowed", storable=storable)
 
 
-def _matching(argv: Argv, inner: Argv, rules: CommandRules) -> ArgvPattern | None:
+def _matching_pattern(argv: Argv, inner: Argv, rules: CommandRules) -> ArgvPattern | None:
     """Return the pattern that allows a command. A pattern for the wrapped command counts only if it is exact."""
     whole = ArgvPattern.exactly(argv)
     return next((pattern for pattern in rules.patterns if pattern.matches(inner) or pattern == whole), None)
@@ -184,14 +184,14 @@ def _hardened(segment: Segment) -> Argv:
     return tuple(word for layer in (*segment.layers[:-1], harden(segment.layers[-1])) for word in layer)
 
 
-def _to_remember(segments: tuple[Argv, ...], findings: list[Segment | _Miss]) -> tuple[ArgvPattern, ...]:
+def _patterns_to_remember(segments: tuple[Argv, ...], findings: list[Segment | _Miss]) -> tuple[ArgvPattern, ...]:
     misses = [(argv, found) for argv, found in zip(segments, findings, strict=True) if isinstance(found, _Miss)]
     if not all(found.storable for _, found in misses):
         return ()
     return tuple(dict.fromkeys(ArgvPattern.exactly(argv) for argv, _ in misses))
 
 
-def _reasons(grounds: tuple[Segment, ...]) -> str:
+def _format_reasons(grounds: tuple[Segment, ...]) -> str:
     reasons = dict.fromkeys(
         f"`{segment.layers[-1][0]}` {segment.ground.value}" + (f" as `{segment.pattern}`" if segment.pattern else "")
         for segment in grounds

@@ -8,12 +8,12 @@ from retinue.tools.shell.allowlist import Argv
 from retinue.tools.shell.argument_spec import ANYTHING, COUNT, ArgumentSpec, any_operand, flags
 
 
-def _inside(operand: str) -> bool:
+def _is_inside(operand: str) -> bool:
     """Return whether an operand is a path below the working folder, or a git revision."""
     return not operand.startswith(("/", "~")) and ".." not in operand.split("/")
 
 
-def _time_format(operand: str) -> bool:
+def _is_date_format(operand: str) -> bool:
     return operand.startswith("+")
 
 
@@ -25,7 +25,7 @@ _READ_ONLY: dict[str, ArgumentSpec] = {
     "whoami": ArgumentSpec(),
     "uname": ArgumentSpec(flags("-a -s -n -r -v -m -p -o"), combines_flags=True),
     "date": ArgumentSpec(
-        flags("-u --utc -R --rfc-email -I -Iseconds -Iminutes -Idate"), operand=_time_format, max_operands=1
+        flags("-u --utc -R --rfc-email -I -Iseconds -Iminutes -Idate"), operand=_is_date_format, max_operands=1
     ),
     "echo": ArgumentSpec(flags("-n -e -E"), operand=any_operand, pattern=re.compile(ANYTHING)),
     "true": ArgumentSpec(),
@@ -37,7 +37,7 @@ _READ_ONLY: dict[str, ArgumentSpec] = {
         flags("-1 -a -A -l -h -s -S -t -r -R -d -F -p -i -n -g -G -o -c -u -x --all --almost-all --full-time --reverse")
         | flags("--recursive --human-readable --directory --size --group-directories-first"),
         (("--color", "never|auto|always"), ("--sort", "none|size|time|version|extension")),
-        operand=_inside,
+        operand=_is_inside,
         combines_flags=True,
     ),
     "sort": ArgumentSpec(
@@ -78,7 +78,7 @@ _GIT: dict[str, ArgumentSpec] = {
     "status": ArgumentSpec(
         flags("-s -b -v -uno -unormal -uall --short --branch --long --show-stash --ignored --porcelain --no-renames"),
         (("--porcelain", "v1|v2|1|2"), ("--untracked-files", "no|normal|all")),
-        operand=_inside,
+        operand=_is_inside,
         combines_flags=True,
     ),
     "log": ArgumentSpec(
@@ -91,17 +91,17 @@ _GIT: dict[str, ArgumentSpec] = {
             ("--skip", COUNT),
             ("--decorate", "short|full|no"),
         ),
-        operand=_inside,
+        operand=_is_inside,
         pattern=_SHORT_COUNT,
     ),
     "diff": ArgumentSpec(
-        _DIFF_FLAGS, (("--unified", COUNT), ("--diff-filter", "[A-Za-z]+")), _inside, pattern=_SHORT_COUNT
+        _DIFF_FLAGS, (("--unified", COUNT), ("--diff-filter", "[A-Za-z]+")), _is_inside, pattern=_SHORT_COUNT
     ),
     "show": ArgumentSpec(
-        _LOG_FLAGS | _DIFF_FLAGS, (*_OUTPUT_FORMAT, ("--unified", COUNT)), _inside, pattern=_SHORT_COUNT
+        _LOG_FLAGS | _DIFF_FLAGS, (*_OUTPUT_FORMAT, ("--unified", COUNT)), _is_inside, pattern=_SHORT_COUNT
     ),
     "rev-parse": ArgumentSpec(
-        flags("--short --abbrev-ref --show-toplevel --is-inside-work-tree --verify --show-prefix"), operand=_inside
+        flags("--short --abbrev-ref --show-toplevel --is-inside-work-tree --verify --show-prefix"), operand=_is_inside
     ),
     "branch": ArgumentSpec(flags("--list -l -a -r -v -vv --all --remotes --show-current --no-color")),
 }

@@ -26,7 +26,7 @@ from retinue.tools.shell.analysis import AnalysedCommand, Joiner, PipelineStep
 from retinue.tools.shell.decision import AllowReason, Segment
 from retinue.tools.tool import Tool, ToolContext
 from tests.toolkit.conftest import Person, call, failure, text_of
-from tests.toolkit.test_shell import background_id, until
+from tests.toolkit.test_exec_tool import background_id, until
 
 pytestmark = pytest.mark.anyio
 

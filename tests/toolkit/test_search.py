@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.core.globs import Glob
-from retinue.toolkit.files import search as lookup
+from retinue.toolkit.files import search
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def tools(parts: ToolParts) -> Toolset:
-    return Toolset(lookup.make_tools(parts))
+    return Toolset(search.make_tools(parts))
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def test_grep_shortens_long_lines_and_skips_large_files(
     grep: Tool[Any], context: ToolContext, workspace: Path
 ) -> None:
     (workspace / "long").write_text("x" * 10_000)
-    (workspace / "large").write_text("x" * (lookup.MAX_FILE_BYTES + 1))
+    (workspace / "large").write_text("x" * (search.MAX_FILE_BYTES + 1))
     assert text_of(await call(grep, context, pattern="x")) == f"long:1:{'x' * 400}…"
 
 
@@ -89,9 +89,9 @@ async def test_a_bad_pattern_is_explained(grep: Tool[Any], context: ToolContext,
 
 async def test_a_catastrophic_pattern_is_stopped(context: ToolContext, workspace: Path) -> None:
     (workspace / "a").write_text("a" * 60 + "b\n")
-    impatient = lookup.grep_tool(0.5)
+    impatient = search.grep_tool(0.5)
     assert "was stopped" in await failure(impatient, context, pattern="(a+)+$")
-    assert text_of(await call(lookup.grep_tool(30), context, pattern="a+b")) == f"a:1:{'a' * 60}b"
+    assert text_of(await call(search.grep_tool(30), context, pattern="a+b")) == f"a:1:{'a' * 60}b"
 
 
 async def test_searching_stays_inside(tools: Toolset, context: ToolContext, tree: Path) -> None:

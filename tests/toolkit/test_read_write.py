@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from retinue.core.messages import Image
 from retinue.storage.files import Root
-from retinue.toolkit.files import read_write as files
+from retinue.toolkit.files import read_write
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Tool, ToolContext
 from retinue.tools.toolset import Toolset
@@ -27,7 +27,7 @@ PNG = base64.b64decode(
 
 @pytest.fixture
 def tools(parts: ToolParts) -> Toolset:
-    return Toolset(files.make_tools(parts))
+    return Toolset(read_write.make_tools(parts))
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_a_long_line_is_cut(read: Tool[Any], context: ToolContext, workspa
 
 async def test_a_file_beyond_all_bounds_is_refused(read: Tool[Any], context: ToolContext, workspace: Path) -> None:
     with (workspace / "sparse").open("wb") as stream:
-        stream.truncate(files.MAX_READ_BYTES + 1)
+        stream.truncate(read_write.MAX_READ_BYTES + 1)
     assert "Use grep" in await failure(read, context, path="sparse")
 
 

@@ -13,9 +13,7 @@ from retinue.core.clock import SystemClock
 from retinue.core.trust import Trust
 from retinue.storage.database import Database
 from retinue.storage.provenance import AgentWrites
-from retinue.toolkit.files import patch
-from retinue.toolkit.files import read_write as files
-from retinue.toolkit.files import search as lookup
+from retinue.toolkit.files import patch, read_write, search
 from retinue.toolkit.memory import memory_tools
 from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import ToolContext
@@ -52,9 +50,9 @@ def tools(parts: ToolParts) -> Toolset:
 
     return Toolset(
         [
-            *files.make_tools(parts),
+            *read_write.make_tools(parts),
             *patch.make_tools(parts),
-            *lookup.make_tools(parts),
+            *search.make_tools(parts),
             *memory_tools(no_notebook, SystemClock(), parts.new_id),
         ]
     )
