@@ -15,6 +15,7 @@ from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.security.network import MODEL_CHOSEN, Policy
 from retinue.storage.files import Root
+from retinue.structs.decode import decode
 from retinue.toolkit.running import CommandTable
 from retinue.toolkit.settings import ExecSettings
 from retinue.toolkit.shell import exec_tool
@@ -40,7 +41,7 @@ class Bench:
 
     @property
     def sandboxes(self) -> Sandboxes:
-        chosen = SandboxSettings.model_validate({"mode": "all", "workspaceAccess": "rw", **self.settings})
+        chosen = decode(SandboxSettings, {"mode": "all", "workspaceAccess": "rw", **self.settings})
         clock = SystemClock()
         return Sandboxes(self.home, lambda agent: chosen, lambda agent: self.workspace, clock.now, policy=self.policy)
 

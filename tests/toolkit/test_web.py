@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from pydantic import ValidationError
 
 from retinue.core.trust import Trust
 from retinue.security.content import TOKEN_REMOVED, WARNING
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
+from retinue.structs.decode import DecodeError, decode
 from retinue.toolkit import web as web_tools
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.readable import _Reader, parse_page, read_page
@@ -197,8 +197,8 @@ async def test_servers_are_told_the_configured_name(context: ToolContext, web: W
 
 @pytest.mark.parametrize("name", ["two\r\nlines", "grüße", " "])
 def test_a_name_that_cannot_be_sent_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match="a line of ASCII characters"):
-        FetchSettings(user_agent=name)
+    with pytest.raises(DecodeError, match="a line of ASCII characters"):
+        decode(FetchSettings, {"userAgent": name})
 
 
 async def test_the_whole_page_is_read_where_the_article_is_not_wanted(
@@ -353,7 +353,7 @@ async def test_a_missing_setting_is_named(
 
 
 async def test_switched_off_tools_do_not_exist(parts: ToolParts) -> None:
-    off = ToolsSettings.model_validate({"web": {"fetch": {"enabled": False}, "search": {"enabled": False}}})
+    off = decode(ToolsSettings, {"web": {"fetch": {"enabled": False}, "search": {"enabled": False}}})
     assert web_tools.make_tools(replace(parts, settings=off)) == ()
 
 

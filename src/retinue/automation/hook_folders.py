@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from retinue.automation.programs import Program, ask_program
 from retinue.core.errors import RetinueError
 from retinue.security.content import sanitise
 from retinue.skills.declaration import Extras
 from retinue.skills.skill import Requirements
 from retinue.storage.frontmatter import FrontMatterError, parse_yaml, split_front_matter
+from retinue.structs.decode import DecodeError, decode
 
 DECLARATION = "HOOK.md"
 HANDLERS = ("handler", "handler.py", "handler.sh")
@@ -107,8 +106,8 @@ def read_folder(folder: Path, *, bundled: bool = False) -> HookFolder:
     if handler is None and not bundled:
         raise HookFolderError(f"{folder} has no program to run: put an executable file `handler` beside {DECLARATION}.")
     try:
-        extras = Extras.model_validate(dict(ours))
-    except ValidationError as error:
+        extras = decode(Extras, dict(ours))
+    except DecodeError as error:
         raise HookFolderError(f"{folder / DECLARATION}: metadata.retinue cannot be read: {error}") from error
     wanted = extras.requires
     needs = Requirements(extras.os, wanted.bins, wanted.any_bins, wanted.env, wanted.config)

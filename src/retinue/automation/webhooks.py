@@ -6,15 +6,14 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from typing import Any, ClassVar, Literal
 
 from retinue.core.errors import RetinueError
 from retinue.core.model import Thought
 from retinue.security.content import Source, wrap_untrusted
 from retinue.security.literals import literal
+from retinue.structs.declare import Declared, declare
+from retinue.structs.decode import DecodeError, decode
 
 LONGEST_NAME = 80
 LONGEST_SESSION_PART = 64
@@ -112,37 +111,37 @@ class HookTask:
     """The caller's idempotency key."""
 
 
-Line = Field(default=None, min_length=1, max_length=500)
+_LINE = declare(None, min_length=1, max_length=500)
 
 
-class HookFields(BaseModel):
+class HookFields(Declared, rename="camel"):
     """What can be said about a task: by a request to `/hooks/agent` or `/hooks/wake`, or by a transform."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True)
+    accepts_attribute_names: ClassVar[bool] = True
 
     action: Action | None = None
     message: str | None = None
     text: str | None = None
-    name: str | None = Line
+    name: str | None = _LINE
     mode: WakeMode | None = None
     wake_mode: WakeMode | None = None
-    agent_id: str | None = Line
-    session_key: str | None = Line
-    model: str | None = Line
+    agent_id: str | None = _LINE
+    session_key: str | None = _LINE
+    model: str | None = _LINE
     thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    timeout_seconds: int | None = Field(default=None, ge=1, le=86_400)
+    timeout_seconds: int | None = declare(None, ge=1, le=86_400)
     deliver: bool | None = None
-    channel: str | None = Line
-    to: str | None = Line
-    idempotency_key: str | None = Line
+    channel: str | None = _LINE
+    to: str | None = _LINE
+    idempotency_key: str | None = _LINE
 
 
 def read_fields(body: Mapping[str, Any]) -> HookFields:
     """Fields of a request or a transform; raises `HookRefused` that names what is wrong."""
     try:
-        return HookFields.model_validate(dict(body))
-    except ValidationError as error:
-        problems = "; ".join(f"'{'.'.join(map(str, e['loc']))}': {e['msg']}" for e in error.errors()[:5])
+        return decode(HookFields, dict(body), strict=True)
+    except DecodeError as error:
+        problems = "; ".join(f"'{'.'.join(map(str, each.path))}': {each.message}" for each in error.faults[:5])
         raise HookRefused(f"The request cannot be read: {problems}.") from None
 
 

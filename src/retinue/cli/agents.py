@@ -64,6 +64,7 @@ def bindings(invocation: Invocation) -> None:
     """List the bindings, the most specific first, as they are tried."""
     from retinue.dispatch.router import tier_of
     from retinue.runtime.foundation import lay_foundation
+    from retinue.structs.plain import to_plain
 
     config = lay_foundation(invocation.home).config
     rows: list[dict[str, Any]] = [
@@ -71,7 +72,7 @@ def bindings(invocation: Invocation) -> None:
             "index": index,
             "agent": binding.agent_id,
             "tier": tier_of(binding.match).name.lower(),
-            "match": binding.match.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True),
+            "match": to_plain(binding.match, omit_none=True, omit_defaults=True),
             "comment": binding.comment,
             "known": binding.agent_id.strip().lower() in config.agents.ids,
         }

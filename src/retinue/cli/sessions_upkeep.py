@@ -226,6 +226,8 @@ def _spell_check(reports: list[Report], fixed: list[str]) -> str:
 @pass_invocation
 def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     """Tidy up as `session.maintenance` says: archive old sessions, remove the oldest archives where room is short."""
+    from msgspec.structs import replace
+
     from retinue.runtime.records import open_sessions
     from retinue.sessions.maintenance import maintain
 
@@ -234,7 +236,7 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     if settings.mode == "warn" and not dry_run:
         invocation.note("session.maintenance.mode is `warn`, so nothing is done.")
     if dry_run:
-        settings = settings.model_copy(update={"mode": "warn"})
+        settings = replace(settings, mode="warn")
     keep_logs(invocation.home)
     now = foundation.clock.now()
     done = [

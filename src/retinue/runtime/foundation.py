@@ -25,6 +25,7 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home import Home
 from retinue.storage.presence import is_beneath
+from retinue.structs.plain import to_plain
 from retinue.workspace.trust import Vouched, read_vouched
 
 
@@ -87,7 +88,8 @@ class Foundation:
     @cached_property
     def plain_config(self) -> Mapping[str, Any]:
         """The configuration as plain data, for gates that name a key."""
-        return self.config.model_dump(by_alias=True, exclude_unset=True)
+        plain: dict[str, Any] = to_plain(self.config, only_set=True)
+        return plain
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -153,7 +155,7 @@ def _locate(home: Home, environment: Mapping[str, str], named: str) -> Path:
 
 def _complete(inherited: Mapping[str, str], settings: EnvSettings) -> Mapping[str, str]:
     """The environment with what the configuration adds where it is missing: its own variables, then the shell's."""
-    section = {**(settings.model_extra or {}), "vars": settings.vars}
+    section = {**settings.other_keys, "vars": settings.vars}
     found = {**declared_variables({"env": section}), **inherited}
     if not settings.shell_env.enabled:
         return found

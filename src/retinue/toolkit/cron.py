@@ -6,26 +6,25 @@ import json
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import Field
-
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId
+from retinue.structs.plain import to_plain
 from retinue.toolkit.agreement import agree_if_tainted
 from retinue.toolkit.jobdesk import JobDesk, Listed, OpenJobs
 from retinue.toolkit.parts import ToolParts
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
 class CronArguments(Arguments):
     action: Literal["list", "add", "update", "pause", "resume", "run", "remove", "runs", "wake"]
-    job: str | None = Field(default=None, description="id or name")
-    fields: dict[str, Any] = Field(
-        default_factory=dict,
+    job: str | None = argument(None, description="id or name")
+    fields: dict[str, Any] = argument(
+        {},
         description="for add and update: name, message, one of at/every/cron, tz, session (isolated|main), "
         "deliver (announce|none), timeoutSeconds, deleteAfterRun, wakeMode (now|next-heartbeat, for main)",
     )
-    text: str = Field(default="", description="for wake: what you are told in your main session")
-    mode: Literal["now", "next-heartbeat"] = Field(default="now", description="for wake")
+    text: str = argument("", description="for wake: what you are told in your main session")
+    mode: Literal["now", "next-heartbeat"] = argument("now", description="for wake")
 
 
 _SPEAKING = frozenset({"add", "update", "resume", "run", "wake"})
@@ -43,7 +42,7 @@ def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
     async def run(arguments: CronArguments, context: ToolContext) -> ToolOutput:
         if arguments.action in _SPEAKING:
             # by the time it is said nobody knows any more where it came from
-            facts = arguments.model_dump(exclude_defaults=True)
+            facts = to_plain(arguments, omit_defaults=True)
             await agree_if_tainted("cron", f"Plan what the agent is asked later ({arguments.action})", facts, context)
         try:
             found = _act(desk(), arguments, context.agent)

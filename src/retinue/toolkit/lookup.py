@@ -13,7 +13,6 @@ from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from anyio import to_thread
-from pydantic import Field
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
@@ -27,7 +26,7 @@ from retinue.toolkit.origin import origin_of_files
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate_readable, told
 from retinue.toolkit.text import looks_binary
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_FILE_BYTES = 4_000_000
 MOST_ENTRIES = 200_000
@@ -38,23 +37,23 @@ SKIPPED_FOLDERS = frozenset({".git", "node_modules", ".venv", "__pycache__", ".m
 
 
 class GrepArguments(Arguments):
-    pattern: str = Field(min_length=1, max_length=LONGEST_PATTERN, description="Python regex")
+    pattern: str = argument(min_length=1, max_length=LONGEST_PATTERN, description="Python regex")
     path: str = "."
     glob: str | None = None
-    ignore_case: bool = Field(default=False, alias="ignoreCase")
-    context: int = Field(default=0, ge=0, le=MOST_CONTEXT)
-    limit: int = Field(default=100, ge=1, le=1_000)
+    ignore_case: bool = False
+    context: int = argument(0, ge=0, le=MOST_CONTEXT)
+    limit: int = argument(100, ge=1, le=1_000)
 
 
 class FindArguments(Arguments):
-    pattern: str = Field(description="glob, e.g. *.md or src/**/*.py")
+    pattern: str = argument(description="glob, e.g. *.md or src/**/*.py")
     path: str = "."
-    limit: int = Field(default=200, ge=1, le=5_000)
+    limit: int = argument(200, ge=1, le=5_000)
 
 
 class ListArguments(Arguments):
     path: str = "."
-    limit: int = Field(default=500, ge=1, le=5_000)
+    limit: int = argument(500, ge=1, le=5_000)
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
@@ -109,7 +108,12 @@ class Matches:
 def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) -> Matches:
     """The matching lines of the files beneath a path; the search is killed when its time is up."""
     files = _files(root, relative, Glob(arguments.glob) if arguments.glob else None)
-    header = arguments.model_dump(by_alias=True, include={"pattern", "ignore_case", "context", "limit"})
+    header = {
+        "pattern": arguments.pattern,
+        "ignoreCase": arguments.ignore_case,
+        "context": arguments.context,
+        "limit": arguments.limit,
+    }
     searched: list[str] = []
     printed, status = _search(header, _readable(root, files, searched), seconds)
     if status < 0:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, assert_never
 
 from anyio import to_thread
-from pydantic import Field
 
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
@@ -20,11 +19,11 @@ from retinue.toolkit.origin import note_move, note_write
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.paths import locate_writable, told
 from retinue.toolkit.text import SourceText
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
 class PatchArguments(Arguments):
-    input: str = Field(description="*** Begin Patch … *** End Patch")
+    input: str = argument(description="*** Begin Patch … *** End Patch")
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

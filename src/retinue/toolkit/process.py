@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, assert_never
 
-from pydantic import Field
-
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed
 from retinue.sandbox.sandboxes import Sandboxes
@@ -15,7 +13,7 @@ from retinue.toolkit.output import Output
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.running import Command, CommandTable
 from retinue.toolkit.shell import describe_end, mark_source, must_confine
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 LONGEST_WAIT_MS = 120_000
 KILL_SECONDS = 30.0
@@ -26,11 +24,9 @@ _SHOWN_COMMAND = 100
 class ProcessArguments(Arguments):
     action: Literal["list", "poll", "log", "write", "kill", "remove"]
     id: str | None = None
-    timeout_ms: int = Field(
-        default=0, alias="timeoutMs", ge=0, le=LONGEST_WAIT_MS, description="poll: wait for the end"
-    )
-    offset: int | None = Field(default=None, ge=0, description="log: first line")
-    limit: int = Field(default=LOG_LINES, gt=0)
+    timeout_ms: int = argument(0, ge=0, le=LONGEST_WAIT_MS, description="poll: wait for the end")
+    offset: int | None = argument(None, ge=0, description="log: first line")
+    limit: int = argument(LOG_LINES, gt=0)
     data: str = ""
     eof: bool = False
 

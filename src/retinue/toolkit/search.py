@@ -6,23 +6,21 @@ import json
 import re
 from typing import Any
 
-from pydantic import Field
-
 from retinue.core.errors import ToolFailed
 from retinue.tools.names import CALL, SEARCH
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 from retinue.tools.toolset import Toolset
 
 MOST_FOUND = 5
 
 
 class SearchArguments(Arguments):
-    query: str = Field(min_length=1, max_length=200, description="name or words")
+    query: str = argument(min_length=1, max_length=200, description="name or words")
 
 
 class CallArguments(Arguments):
     name: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: dict[str, Any] = argument({})
 
 
 def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:

@@ -11,7 +11,6 @@ from typing import Any, assert_never
 
 import anyio
 from anyio import to_thread
-from pydantic import Field
 
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
@@ -33,18 +32,18 @@ from retinue.toolkit.settings import ExecSettings
 from retinue.tools.allowlist import CommandRules, FixedRules, Rulebook
 from retinue.tools.elevated import Elevation
 from retinue.tools.explanation import loads_from_network
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 LONGEST_SECONDS = 86_400
 
 
 class ExecArguments(Arguments):
     command: str
-    workdir: str = Field(default=".", description="folder in the workspace")
-    env: dict[str, str] = Field(default_factory=dict)
-    timeout_seconds: int | None = Field(default=None, alias="timeoutSeconds", gt=0, le=LONGEST_SECONDS)
-    yield_ms: int | None = Field(default=None, alias="yieldMs", ge=0, description="wait before it goes to background")
-    background: bool = Field(default=False, description="return at once; accepts input through process")
+    workdir: str = argument(".", description="folder in the workspace")
+    env: dict[str, str] = argument({})
+    timeout_seconds: int | None = argument(None, gt=0, le=LONGEST_SECONDS)
+    yield_ms: int | None = argument(None, ge=0, description="wait before it goes to background")
+    background: bool = argument(False, description="return at once; accepts input through process")
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Literal
 
 from anyio import to_thread
-from pydantic import Field
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ConfigError, ToolFailed
@@ -23,7 +22,7 @@ from retinue.toolkit.memo import Memo
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.readable import Page, read_page
 from retinue.toolkit.settings import FetchSettings, SearchSettings
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_RESULT_BYTES = 2_000_000
 MOST_CHARS = 100_000
@@ -45,13 +44,13 @@ _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?\s{0,5
 
 class FetchArguments(Arguments):
     url: str
-    extract_mode: Literal["markdown", "text"] = Field(default="markdown", alias="extractMode")
-    max_chars: int | None = Field(default=None, alias="maxChars", ge=100, le=MOST_CHARS)
+    extract_mode: Literal["markdown", "text"] = "markdown"
+    max_chars: int | None = argument(None, ge=100, le=MOST_CHARS)
 
 
 class SearchArguments(Arguments):
-    query: str = Field(min_length=1, max_length=500)
-    count: int | None = Field(default=None, ge=1, le=20)
+    query: str = argument(min_length=1, max_length=500)
+    count: int | None = argument(None, ge=1, le=20)
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
