@@ -17,6 +17,7 @@ from retinue.core.clock import SystemClock, random_id
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.sandbox.sandboxes import Enclosure, Sandboxes, built_in
 from retinue.sandbox.settings import SandboxSettings
+from retinue.structs.decode import decode
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.environment import base_environment
 from retinue.toolkit.processes.launch import Launch
@@ -60,7 +61,7 @@ def _measure(sheet: Sheet, home: Path, name: str, plain: float, runs: int) -> No
 
 
 def _sandboxes(home: Path, **values: Any) -> Sandboxes:
-    settings = SandboxSettings.model_validate({"mode": "all", "workspaceAccess": "rw", **values})
+    settings = decode(SandboxSettings, {"mode": "all", "workspaceAccess": "rw", **values})
     return Sandboxes(home, lambda agent: settings, lambda agent: home / "workspace", SystemClock().now)
 
 

@@ -1,4 +1,4 @@
-"""The base of every settings model: frozen, camelCase in files, each key described where it is declared.
+"""The base of every section of the configuration: frozen, camelCase in files, each key described where it is declared.
 
 Domain packages subclass `Settings`; `config` assembles them and adds positions, origins and editing.
 """
@@ -6,38 +6,82 @@ Domain packages subclass `Settings`; `config` assembles them and adds positions,
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, overload
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
-from pydantic.alias_generators import to_camel
+from msgspec import UNSET
+
+from retinue.structs.declare import Declared, FieldInfo, Parsed, UnknownKeys, declare
+from retinue.structs.plain import write_with
 
 Reload = Literal["live", "restart"]
+T = TypeVar("T")
+S = TypeVar("S", bound="Settings")
 
 
-class Settings(BaseModel):
+class Settings(Declared, rename="camel"):
     """A group of configuration keys.
 
-    The docstring under a key is its documentation; `config.documentation` reads it from the source when somebody asks,
-    because pydantic would do so for every key at every start.
+    The docstring under a key is its documentation. `config.documentation` reads it from the source when it is needed,
+    so that it costs nothing at start.
     """
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+class OpenSettings(Settings):
+    """A group that also takes keys that it does not declare."""
+
+    unknown_keys: ClassVar[UnknownKeys] = "keep"
+
+    other_keys: dict[str, Any] = declare({})
 
 
-def key(default: Any = ..., *, reload: Reload = "live", pending: bool = False, **limits: Any) -> Any:
+class KeyInfo(FieldInfo, frozen=True, kw_only=True):
+    """What a declaration says about a key besides its type."""
+
+    reload: Reload = "live"
+    pending: bool = False
+
+
+@overload
+def key(*, reload: Reload = ..., pending: bool = ..., **limits: Any) -> Any: ...
+@overload
+def key(
+    default: type[S],
+    *,
+    name: str | None = ...,
+    reload: Reload = ...,
+    pending: bool = ...,
+    check: Callable[[Any], object] | None = ...,
+    **limits: Any,
+) -> S: ...
+@overload
+def key(
+    default: T,
+    *,
+    name: str | None = ...,
+    reload: Reload = ...,
+    pending: bool = ...,
+    check: Callable[[Any], object] | None = ...,
+    **limits: Any,
+) -> T: ...
+def key(
+    default: Any = UNSET,
+    *,
+    name: str | None = None,
+    reload: Reload = "live",
+    pending: bool = False,
+    check: Callable[[Any], object] | None = None,
+    **limits: Any,
+) -> Any:
     """Declare a configuration key; its docstring is its documentation.
 
-    `reload` tells whether a change takes effect in a running gateway; `pending` marks a key that is accepted, so that
-    existing configurations validate, but changes nothing yet.
+    The default may be the class of a section. `reload` says whether a change takes effect in a running gateway or
+    needs a restart. `pending` marks a key that is accepted, so that existing configurations validate, but has no effect
+    yet. `check` raises `ValueError` for a decoded value that is not valid; `limits` are `ge`, `gt`, `le`, `lt` and
+    `pattern`.
     """
-    if isinstance(default, (list, dict, set)):
-        limits["default_factory"] = default.copy
-    elif isinstance(default, type):
-        limits["default_factory"] = default
-    else:
-        limits["default"] = default
-    return Field(json_schema_extra={"reload": reload, "pending": pending}, **limits)
+    return KeyInfo(default=default, name=name, reload=reload, pending=pending, check=check, limits=limits)
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
@@ -45,7 +89,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 60
 
 
 def parse_duration(value: object) -> timedelta:
-    """Read `30m`, `1h30m`, `500ms`; a bare number is minutes, as people write it for the heartbeat."""
+    """Parse `30m`, `1h30m` or `500ms`; a bare number is minutes, as people write it for the heartbeat."""
     if isinstance(value, timedelta):
         return value
     text = str(value).strip().lower()
@@ -56,7 +100,7 @@ def parse_duration(value: object) -> timedelta:
 
 
 def format_duration(value: timedelta) -> str:
-    """The shortest spelling of a duration that `parse_duration` reads back."""
+    """Format a duration as the shortest text that `parse_duration` reads back."""
     if not value:
         return "0m"
     left = round(value.total_seconds() * 1000)
@@ -68,7 +112,8 @@ def format_duration(value: timedelta) -> str:
     return "".join(out)
 
 
-Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)]
+write_with(timedelta, format_duration)
+Duration = Annotated[timedelta, Parsed(parse_duration)]
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|tb)?")
@@ -76,7 +121,7 @@ _BYTES = {"b": 1, "kb": 1024, "mb": 1024**2, "gb": 1024**3, "tb": 1024**4}
 
 
 def size_in_bytes(value: int | str) -> int:
-    """Read `2mb`, `500kb` or a plain number of bytes."""
+    """Parse `2mb`, `500kb` or a plain number of bytes."""
     match = _SIZE.fullmatch(str(value).strip().lower())
     if match is None:
         raise ValueError("expected a size such as 500kb, 2mb or a number of bytes")

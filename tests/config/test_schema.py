@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from retinue.config.documentation import documentation_of
 from retinue.config.explain import plain_config
@@ -14,10 +13,11 @@ from retinue.config.keypath import look_up, parse_path
 from retinue.config.keys import every_key, suggest_key
 from retinue.config.schema import Config
 from retinue.core.errors import UsageError
+from retinue.structs.decode import DecodeError, decode
 
 
 def config(data: dict[str, Any]) -> Config:
-    return Config.model_validate(data, by_alias=True, by_name=False)
+    return decode(Config, data)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_an_unknown_agent_is_refused_with_the_known_ones() -> None:
     ],
 )
 def test_contradictions_are_refused(data: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(DecodeError):
         config(data)
 
 

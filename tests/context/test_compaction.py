@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from msgspec.structs import replace
 
 from retinue.context.compaction import (
     FlushState,
@@ -18,6 +18,7 @@ from retinue.context.compaction import (
 )
 from retinue.context.settings import CompactionSettings, MemoryFlush
 from retinue.settings import size_in_bytes
+from retinue.structs.decode import DecodeError, decode
 
 SETTINGS = CompactionSettings()
 FRESH = FlushState(compactions=0)
@@ -25,7 +26,7 @@ FRESH = FlushState(compactions=0)
 
 def test_twenty_thousand_tokens_stay_free() -> None:
     assert answer_reserve(200_000, SETTINGS) == 20_000
-    assert answer_reserve(200_000, SETTINGS.model_copy(update={"reserve_tokens": 30_000})) == 30_000
+    assert answer_reserve(200_000, replace(SETTINGS, reserve_tokens=30_000)) == 30_000
     assert not should_compact(180_000, 200_000, SETTINGS)
     assert should_compact(180_001, 200_000, SETTINGS)
     assert tokens_to_keep(200_000, SETTINGS) == 20_000
@@ -44,19 +45,19 @@ def test_notes_are_written_once_between_two_compactions() -> None:
 def test_much_text_forces_notes_and_compaction() -> None:
     assert should_flush(0, 200_000, SETTINGS, FlushState(0, transcript_bytes=2 * 1024**2))
     assert not should_flush(0, 200_000, SETTINGS, FlushState(0, transcript_bytes=2 * 1024**2 - 1))
-    never = SETTINGS.model_copy(update={"memory_flush": MemoryFlush(force_flush_transcript_bytes=None)})
+    never = replace(SETTINGS, memory_flush=MemoryFlush(force_flush_transcript_bytes=None))
     assert not should_flush(0, 200_000, never, FlushState(0, transcript_bytes=10**9))
-    bounded = SETTINGS.model_copy(update={"max_active_transcript_bytes": "1kb"})
+    bounded = replace(SETTINGS, max_active_transcript_bytes="1kb")
     assert should_compact(0, 200_000, bounded, transcript_bytes=1024)
     assert not should_compact(0, 200_000, bounded, transcript_bytes=1023)
     assert not should_compact(0, 200_000, SETTINGS, transcript_bytes=10**9)
 
 
 def test_switched_off_means_off() -> None:
-    off = SETTINGS.model_copy(update={"enabled": False})
+    off = replace(SETTINGS, enabled=False)
     assert not should_compact(10**6, 200_000, off)
     assert not should_flush(10**6, 200_000, off, FRESH)
-    no_notes = SETTINGS.model_copy(update={"memory_flush": MemoryFlush(enabled=False)})
+    no_notes = replace(SETTINGS, memory_flush=MemoryFlush(enabled=False))
     assert should_compact(10**6, 200_000, no_notes)
     assert not should_flush(10**6, 200_000, no_notes, FRESH)
 
@@ -72,7 +73,7 @@ def test_in_any_window_notes_come_before_compaction_and_what_stays_is_well_below
 
 def test_sizes_are_checked_where_they_are_written() -> None:
     assert [size_in_bytes(text) for text in (7, "7", "1kb", "1.5 MB", "2gb")] == [7, 7, 1024, 1_572_864, 2 * 1024**3]
-    with pytest.raises(ValidationError, match="expected a size"):
-        MemoryFlush(force_flush_transcript_bytes="much")
-    with pytest.raises(ValidationError, match="expected a size"):
-        CompactionSettings(max_active_transcript_bytes="2 tons")
+    with pytest.raises(DecodeError, match="expected a size"):
+        decode(MemoryFlush, {"forceFlushTranscriptBytes": "much"})
+    with pytest.raises(DecodeError, match="expected a size"):
+        decode(CompactionSettings, {"maxActiveTranscriptBytes": "2 tons"})

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import replace, replace as change
 
 from retinue.context.measure import estimate
 from retinue.context.pruning import Pruned, prune, trim_text
@@ -16,7 +16,7 @@ from tests.context.builders import START, answers, calls, gives, histories, word
 from tests.examples import examples
 
 ON = ContextPruningSettings(mode="cache-ttl")
-EAGER = ON.model_copy(update={"soft_trim_ratio": 0.0, "hard_clear_ratio": 0.0, "min_prunable_tool_chars": 0})
+EAGER = change(ON, soft_trim_ratio=0.0, hard_clear_ratio=0.0, min_prunable_tool_chars=0)
 few = settings(max_examples=examples(40), deadline=None)
 
 
@@ -35,7 +35,7 @@ def long_work(results: int, chars: int = 20_000) -> tuple[Message, ...]:
 @few
 @given(histories(), st.integers(0, 4))
 def test_only_old_tool_results_without_pictures_change(messages: tuple[Message, ...], keep: int) -> None:
-    pruning = EAGER.model_copy(update={"keep_last_assistants": keep, "tools": PruningTools(deny=["web_*"])})
+    pruning = change(EAGER, keep_last_assistants=keep, tools=PruningTools(deny=["web_*"]))
     pruned = prune_cold(messages, pruning)
     assert len(pruned.messages) == len(messages)
     at_answers = [at for at, message in enumerate(messages) if isinstance(message, AssistantMessage)]
@@ -128,9 +128,9 @@ def test_the_oldest_results_are_taken_out_until_there_is_room() -> None:
 
 def test_few_characters_are_not_worth_taking_out() -> None:
     messages = long_work(10, chars=4_000)
-    assert not prune_cold(messages, ON.model_copy(update={"min_prunable_tool_chars": 40_001})).changed
-    assert prune_cold(messages, ON.model_copy(update={"min_prunable_tool_chars": 40_000})).changed
-    off = ON.model_copy(update={"min_prunable_tool_chars": 0, "hard_clear": HardClear(enabled=False)})
+    assert not prune_cold(messages, change(ON, min_prunable_tool_chars=40_001)).changed
+    assert prune_cold(messages, change(ON, min_prunable_tool_chars=40_000)).changed
+    off = change(ON, min_prunable_tool_chars=0, hard_clear=HardClear(enabled=False))
     assert not prune_cold(messages, off).changed
 
 
@@ -140,7 +140,7 @@ def test_globs_say_whose_results_are_pruned() -> None:
         for name in ("web_fetch", "web_search", "exec"):
             messages += [calls(name, tool=name), gives(name, "x" * 9_000, tool=name)]
         messages += [answers("one"), answers("two"), answers("three")]
-        pruned = prune_cold(tuple(messages), EAGER.model_copy(update={"tools": tools}))
+        pruned = prune_cold(tuple(messages), change(EAGER, tools=tools))
         return {
             before.tool
             for before, after in zip(messages, pruned.messages, strict=True)

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from retinue.context.compaction import CompactionRefused, RefusalReason, Summarise, SummaryLimits
 from retinue.context.cutpoints import CutPlan, plan_cut, summary_message
@@ -88,7 +89,7 @@ async def test_a_bad_summary_is_tried_again_with_its_problems_told() -> None:
 @pytest.mark.parametrize("retries", [0, 1, 3])
 async def test_a_summary_that_stays_bad_is_refused(retries: int) -> None:
     script = Script(*["just words"] * (retries + 1))
-    guard = SETTINGS.model_copy(update={"quality_guard": QualityGuard(max_retries=retries)})
+    guard = replace(SETTINGS, quality_guard=QualityGuard(max_retries=retries))
     refused = await summarise(plain_plan(), script, guard, LIMITS)
     assert isinstance(refused, CompactionRefused)
     assert refused.because is RefusalReason.AUDIT
@@ -99,7 +100,7 @@ async def test_a_summary_that_stays_bad_is_refused(retries: int) -> None:
 
 async def test_without_the_check_anything_shorter_is_taken_but_nothing_longer() -> None:
     for change in ({"mode": "default"}, {"quality_guard": QualityGuard(enabled=False)}):
-        loose = SETTINGS.model_copy(update=change)
+        loose = replace(SETTINGS, **change)
         assert isinstance(await summarise(plain_plan(), Script("just words"), loose, LIMITS), Summary)
         assert isinstance(await summarise(plain_plan(), Script(words(2_000)), loose, LIMITS), CompactionRefused)
         assert isinstance(await summarise(plain_plan(), Script(" "), loose, LIMITS), CompactionRefused)
@@ -107,13 +108,11 @@ async def test_without_the_check_anything_shorter_is_taken_but_nothing_longer() 
 
 async def test_identifiers_can_be_left_to_the_users_own_words() -> None:
     without = minutes("move the invoices and tell Ann")
-    off = SETTINGS.model_copy(update={"identifier_policy": "off"})
+    off = replace(SETTINGS, identifier_policy="off")
     script = Script(without)
     assert isinstance(await summarise(plain_plan(), script, off, LIMITS), Summary)
     assert "spelt exactly so" not in script.asked[0]
-    custom = SETTINGS.model_copy(
-        update={"identifier_policy": "custom", "identifier_instructions": "Keep order numbers."}
-    )
+    custom = replace(SETTINGS, identifier_policy="custom", identifier_instructions="Keep order numbers.")
     script = Script(without)
     assert isinstance(await summarise(plain_plan(), script, custom, LIMITS, focus="the money"), Summary)
     assert "Keep order numbers.\n" in script.asked[0]
@@ -144,7 +143,7 @@ async def test_a_model_that_fails_or_hangs_costs_no_history() -> None:
         await anyio.sleep_forever()
         raise AssertionError
 
-    quick = SETTINGS.model_copy(update={"timeout_seconds": 0.01})
+    quick = replace(SETTINGS, timeout_seconds=0.01)
     failed = await summarise(plain_plan(), fail, SETTINGS, LIMITS)
     hung = await summarise(plain_plan(), hang, quick, LIMITS)
     assert isinstance(failed, CompactionRefused)

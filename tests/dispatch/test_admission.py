@@ -18,13 +18,14 @@ from retinue.dispatch.admission import (
     wants_ack,
 )
 from retinue.dispatch.settings import ChatAccess, GroupChatSettings
+from retinue.structs.decode import decode
 
 DIRECT = Origin("http", "a", PeerKind.DIRECT, "42", sender="42")
 GROUP = Origin("http", "a", PeerKind.GROUP, "room", sender="42")
 
 
 def access(**settings: Any) -> ChatAccess:
-    return ChatAccess.model_validate(settings)
+    return decode(ChatAccess, settings)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from retinue.dispatch.queue import (
     refusal,
 )
 from retinue.dispatch.settings import QueueSettings
+from retinue.structs.decode import decode
 from retinue.testing.clock import START
 
 KEY = SessionKey.parse("agent:main:main")
@@ -257,7 +258,7 @@ def test_every_message_is_answered_summarised_or_refused_exactly_once(
 
 
 def settings(**data: object) -> QueueSettings:
-    return QueueSettings.model_validate(data)
+    return decode(QueueSettings, data)
 
 
 def test_rules_come_from_the_session_then_the_channel_then_the_configuration() -> None:
@@ -279,7 +280,7 @@ def test_old_names_of_modes_are_read(name: str, mode: QueueMode) -> None:
 
 def test_the_configuration_decides() -> None:
     data = {"messages": {"queue": {"mode": "followup", "drop": "old"}}}
-    config = Config.model_validate(data, by_alias=True, by_name=False)
+    config = decode(Config, data)
     assert queue_rules(config.messages.queue, "web").mode is QueueMode.FOLLOWUP
     assert queue_rules(Config().messages.queue, "web") == QueueRules()
 

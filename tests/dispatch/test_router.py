@@ -14,6 +14,7 @@ from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.router import SessionRules, Tier, choose_agent, may_send, session_of, tier_of
 from retinue.dispatch.settings import Binding
 from retinue.sessions.settings import DmScope, SendPolicySettings
+from retinue.structs.decode import decode
 
 MAIN, HOME, WORK = AgentId("main"), AgentId("home"), AgentId("work")
 AGENTS = (MAIN, HOME, WORK)
@@ -25,7 +26,7 @@ SCOPES: tuple[DmScope, ...] = ("main", "per-peer", "per-channel-peer", "per-acco
 
 
 def bind(agent: str, **match: Any) -> Binding:
-    return Binding.model_validate({"agentId": agent, "match": {"channel": "http", **match}})
+    return decode(Binding, {"agentId": agent, "match": {"channel": "http", **match}})
 
 
 @pytest.mark.parametrize(
@@ -162,14 +163,15 @@ def test_two_groups_never_share_a_session(one: str, two: str, in_one: str | None
 
 
 def test_a_rule_that_denies_sending_wins() -> None:
-    policy = SendPolicySettings.model_validate(
+    policy = decode(
+        SendPolicySettings,
         {
             "default": "allow",
             "rules": [
                 {"action": "allow", "match": {"channel": "http"}},
                 {"action": "deny", "match": {"chatType": "group", "keyPrefix": "http:group:secret"}},
             ],
-        }
+        },
     )
     secret = SessionKey.parse("agent:main:http:group:secret-room")
     assert not may_send(policy, secret, "http", PeerKind.GROUP)
@@ -178,6 +180,6 @@ def test_a_rule_that_denies_sending_wins() -> None:
 
 @pytest.mark.parametrize("match", [{"channel": "http"}, {"rawKeyPrefix": "agent:main:http"}, {"chatType": "group"}])
 def test_what_nothing_allows_follows_the_default(match: dict[str, str]) -> None:
-    policy = SendPolicySettings.model_validate({"default": "deny", "rules": [{"action": "allow", "match": match}]})
+    policy = decode(SendPolicySettings, {"default": "deny", "rules": [{"action": "allow", "match": match}]})
     assert may_send(policy, SessionKey.parse("agent:main:http:group:a"), "http", PeerKind.GROUP)
     assert not may_send(policy, SessionKey.parse("agent:work:direct:a"), "telegram", PeerKind.DIRECT)

@@ -19,6 +19,7 @@ from retinue.gateway.app import NEEDS, PUBLIC, ROUTES, GuardedRoute, make_route_
 from retinue.gateway.gate import may_be_host, may_be_origin
 from retinue.gateway.listening import choose_host
 from retinue.gateway.server import WATCH_SECONDS
+from retinue.structs.decode import decode
 from retinue.wire.methods import METHODS
 from retinue.wire.protocol import IMPLIED, Scope
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
@@ -374,7 +375,7 @@ def test_a_route_that_does_not_say_what_it_needs_cannot_be_made() -> None:
 )
 def test_what_would_let_anybody_in_from_outside_does_not_start(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        choose_host(GatewaySettings.model_validate(settings))
+        choose_host(decode(GatewaySettings, settings))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.gateway.listening import choose_host, listen
+from retinue.structs.decode import decode
 
 ASK = """
 from retinue.config.sections.gateway import GatewaySettings
@@ -17,7 +18,7 @@ from retinue.core.errors import ConfigError
 from retinue.gateway.listening import choose_host, listen
 
 try:
-    host = choose_host(GatewaySettings.model_validate({"bind": "tailnet"}))
+    host = choose_host(decode(GatewaySettings, {"bind": "tailnet"}))
     print(listen(host, 0).getsockname()[0])
 except ConfigError as error:
     print(error)
@@ -43,7 +44,7 @@ def test_without_a_tailnet_it_says_what_to_do(setup: str) -> None:
 
 def test_a_tailnet_is_no_place_for_a_gateway_that_lets_anybody_in() -> None:
     with pytest.raises(ConfigError):
-        choose_host(GatewaySettings.model_validate({"bind": "tailnet", "auth": {"mode": "none"}}))
+        choose_host(decode(GatewaySettings, {"bind": "tailnet", "auth": {"mode": "none"}}))
 
 
 def test_an_address_of_somebody_else_is_told_from_a_port_that_is_taken() -> None:

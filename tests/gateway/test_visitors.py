@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from pydantic import ValidationError
 from websockets.asyncio.client import connect
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError
 from retinue.gateway.listening import choose_host
 from retinue.gateway.visitors import Visitor, identify
+from retinue.structs.decode import DecodeError, decode
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ LOCAL: dict[str, Any] = {
 
 def visit(peer: str, settings: dict[str, Any], *headers: tuple[str, str]) -> Visitor:
     scope = {"client": (peer, 4711), "headers": [(name.encode(), value.encode()) for name, value in headers]}
-    return identify(scope, GatewaySettings.model_validate(settings))
+    return identify(scope, decode(GatewaySettings, settings))
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_a_proxy_on_this_machine_counts_only_where_that_is_wanted() -> None:
 @pytest.mark.parametrize("missing", [{"trustedProxies": []}, {"auth": {"mode": "trusted-proxy"}}])
 def test_a_gateway_that_could_believe_nobody_does_not_start(missing: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="trustedProxies"):
-        choose_host(GatewaySettings.model_validate({**SIGNED_IN, **missing}))
+        choose_host(decode(GatewaySettings, {**SIGNED_IN, **missing}))
 
 
 def test_what_is_no_address_is_no_proxy() -> None:
-    with pytest.raises(ValidationError):
-        GatewaySettings.model_validate({"trustedProxies": ["proxy.example"]})
+    with pytest.raises(DecodeError):
+        decode(GatewaySettings, {"trustedProxies": ["proxy.example"]})
 
 
 async def status(hall: Hall, **headers: str) -> int:

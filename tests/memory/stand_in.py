@@ -15,9 +15,11 @@ from retinue.memory.qmd.index import QmdIndex
 from retinue.memory.qmd.memory import QmdMemory
 from retinue.memory.qmd.program import QmdFolders, QmdProgram
 from retinue.memory.settings import QmdSettings
+from retinue.structs.decode import decode
 
 PROGRAM = """#!{python} -IS
 import json, os, pathlib, subprocess, sys, time
+from retinue.structs.decode import decode
 here = pathlib.Path(__file__).parent
 arguments = sys.argv[3:]
 command = arguments[0]
@@ -106,7 +108,7 @@ def make_memory(
     **settings: Any,
 ) -> QmdMemory:
     """A memory over the notes of a built-in index, with settings spelled as in the configuration."""
-    chosen = QmdSettings.model_validate(settings)
+    chosen = decode(QmdSettings, settings)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "OPENAI_API_KEY": "sk-secret"}
     by_words = chosen.search_mode == "search"
     runner = QmdProgram(str(program), make_folders(folder), environment, uses_models=not by_words)

@@ -20,6 +20,7 @@ from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedde
 from retinue.runtime.memory.notebook import make_embedders
 from retinue.security.secrets import Secrets
 from retinue.storage.files import Root
+from retinue.structs.decode import decode
 from retinue.testing.clock import FrozenClock
 from tests.memory.batchserver import BatchServer
 from tests.memory.conftest import WriteNote
@@ -254,7 +255,7 @@ def test_a_state_that_nobody_knows_is_still_running() -> None:
 def test_batches_are_used_only_where_they_are_asked_for_and_known() -> None:
     def bulk_of(provider: str, *, enabled: bool) -> object:
         remote = {"apiKey": "k", "batch": {"enabled": enabled, "pollIntervalMs": 500, "timeoutMinutes": 5}}
-        settings = MemorySearchSettings.model_validate({"provider": provider, "remote": remote})
+        settings = decode(MemorySearchSettings, {"provider": provider, "remote": remote})
         (embedder,) = make_embedders(settings, Secrets({}), Path("models"))
         return embedder.bulk
 

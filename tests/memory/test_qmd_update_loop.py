@@ -26,6 +26,7 @@ from retinue.runtime.memory.pool import MemoryPool
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
 from retinue.storage.home_paths import HomePaths
+from retinue.structs.decode import decode
 from tests.memory.conftest import OpenIndex, WriteNote
 from tests.memory.stand_in import StandIn, make_memory, row
 
@@ -43,7 +44,7 @@ def stand_in(tmp_path: Path) -> StandIn:
 @asynccontextmanager
 async def following(memory: QmdMemory, *, watch: bool = False, **update: Any) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
-        settings = QmdUpdate.model_validate(NEVER | update)
+        settings = decode(QmdUpdate, NEVER | update)
         tasks.start_soon(run_qmd_updates, memory, settings, SyncSettings(watch=watch, watch_debounce_ms=50))
         await anyio.sleep(0)
         yield

@@ -16,6 +16,7 @@ from retinue.memory.settings import ScopeSettings, SyncSessions
 from retinue.memory.sync.session_export import TranscriptFacts, export_sessions, is_due
 from retinue.memory.sync.watch import watch_notes
 from retinue.storage.files import Root
+from retinue.structs.decode import decode
 from tests.memory.conftest import OpenIndex, WriteNote
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
@@ -102,14 +103,15 @@ def test_only_direct_chats_may_search_unless_told_otherwise(key: str, *, allowed
 
 
 def test_the_first_rule_that_fits_decides() -> None:
-    scope = ScopeSettings.model_validate(
+    scope = decode(
+        ScopeSettings,
         {
             "default": "allow",
             "rules": [
                 {"action": "allow", "match": {"channel": "slack", "keyPrefix": "slack:channel:team"}},
                 {"action": "deny", "match": {"channel": "slack"}},
             ],
-        }
+        },
     )
     assert may_search(scope, SessionKey.parse("agent:main:slack:channel:team"))
     assert not may_search(scope, SessionKey.parse("agent:main:slack:channel:other"))

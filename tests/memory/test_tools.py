@@ -19,6 +19,7 @@ from retinue.memory.index import MemoryIndex
 from retinue.memory.settings import MemorySearchSettings, MemorySettings
 from retinue.runtime.memory.notebook import SessionNotebook, open_notebook
 from retinue.storage.files import Root
+from retinue.structs.decode import decode
 from retinue.toolkit.memory import memory_tools, note_path
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 from tests.memory.conftest import OpenIndex, WriteNote
@@ -37,7 +38,7 @@ def root(workspace: Path) -> Iterator[Root]:
 
 def tools(index: MemoryIndex, *, citations: str = "auto") -> dict[str, Tool[Any]]:
     async def open_for(agent: AgentId, session: SessionKey) -> SessionNotebook | None:
-        settings = MemorySettings.model_validate({"citations": citations})
+        settings = decode(MemorySettings, {"citations": citations})
         return open_notebook(index, settings, MemorySearchSettings(), session)
 
     made = memory_tools(open_for, SystemClock(), lambda: "id")
@@ -149,5 +150,5 @@ async def test_recall_brings_nothing_that_came_from_outside(open_index: OpenInde
     notebook = open_notebook(index, MemorySettings(), MemorySearchSettings(), MAIN)
     assert notebook is not None
     assert [hit.path for hit in await notebook.recall("how is the harbour?")] == ["memory/own.md"]
-    off = MemorySearchSettings.model_validate({"recall": {"enabled": False}})
+    off = decode(MemorySearchSettings, {"recall": {"enabled": False}})
     assert await SessionNotebook(index, off, cites=True).recall("how is the harbour?") == ()

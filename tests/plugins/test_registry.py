@@ -11,11 +11,13 @@ import pytest
 from retinue.config.sections.gateway import PluginsSettings
 from retinue.plugins import discovery
 from retinue.plugins.registry import PluginRegistry, PluginState, load_registry
+from retinue.structs.decode import decode
 
 HEAD = """
 from pathlib import Path
 from retinue.core.extension import EngineFactory, Lazy, ProviderFactory, ToolFactory
 from retinue.plugins.hookspecs import hookimpl
+from retinue.structs.decode import decode
 
 @hookimpl
 def retinue_register(register):
@@ -35,7 +37,7 @@ def fresh_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def load(*paths: Path, **settings: object) -> PluginRegistry:
-    return load_registry(PluginsSettings.model_validate(settings), paths)
+    return load_registry(decode(PluginsSettings, settings), paths)
 
 
 def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str = "weather-desk") -> None:

@@ -15,6 +15,8 @@ from retinue.providers.registry import ADAPTERS, Providers
 from retinue.providers.settings import ModelsSettings
 from retinue.providers.vendors import canonical_provider
 from retinue.security.secrets import Secrets
+from retinue.structs.decode import decode
+from retinue.structs.plain import to_plain
 from tests.providers.test_gguf import write_gguf
 
 
@@ -25,7 +27,7 @@ def ref(text: str) -> ModelRef:
 
 
 def settings(**providers: Any) -> ModelsSettings:
-    return ModelsSettings.model_validate({"providers": providers})
+    return decode(ModelsSettings, {"providers": providers})
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,6 @@ async def test_each_protocol_has_an_adapter_that_can_be_made(tmp_path: Path) -> 
 
 def test_a_key_in_the_configuration_may_be_a_reference() -> None:
     configured = settings(openai={"apiKey": {"source": "env", "id": "MY_KEY"}})
-    assert configured.model_dump(by_alias=True)["providers"]["openai"]["apiKey"] == {"source": "env", "id": "MY_KEY"}
+    assert to_plain(configured)["providers"]["openai"]["apiKey"] == {"source": "env", "id": "MY_KEY"}
     with pytest.raises(ValueError, match="moon"):
         settings(openai={"apiKey": {"source": "moon"}})

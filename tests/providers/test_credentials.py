@@ -21,6 +21,7 @@ from retinue.providers.credentials.pool import AuthRules, Credentials
 from retinue.providers.credentials.profile_file import FILE_NAME, Profile, ProfileFile
 from retinue.providers.settings import AuthSettings, CooldownSettings, ModelsSettings
 from retinue.security.secrets import EnvSecret, Secrets
+from retinue.structs.decode import decode
 from tests.providers.support import HandClock
 
 RULES = CooldownSettings()
@@ -83,7 +84,7 @@ class Household:
         self.environment: dict[str, str] = {}
 
     def credentials(self, order: dict[str, list[str]] | None = None, models: Any = None) -> Credentials:
-        rules = AuthRules(AuthSettings(order=order or {}), ModelsSettings.model_validate({"providers": models or {}}))
+        rules = AuthRules(AuthSettings(order=order or {}), decode(ModelsSettings, {"providers": models or {}}))
         return Credentials(self.agent, self.main, rules, Secrets(self.environment), self.clock)
 
 

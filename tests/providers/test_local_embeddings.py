@@ -18,6 +18,7 @@ from retinue.memory.settings import MemorySearchSettings
 from retinue.providers.embeddings.local import LocalEmbedder, load_engine
 from retinue.runtime.memory.notebook import make_embedders
 from retinue.security.secrets import Secrets
+from retinue.structs.decode import decode
 
 pytestmark = pytest.mark.anyio
 needs_llama = pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="the extra 'local' is missing")
@@ -186,7 +187,7 @@ def test_another_file_of_the_same_name_has_another_key(tmp_path: Path) -> None:
 
 def test_a_relative_path_is_looked_for_among_the_models(tmp_path: Path) -> None:
     def made(**local: str) -> object:
-        settings = MemorySearchSettings.model_validate({"local": local})
+        settings = decode(MemorySearchSettings, {"local": local})
         (embedder,) = make_embedders(settings, Secrets({}), tmp_path / "models")
         return embedder
 

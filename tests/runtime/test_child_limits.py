@@ -82,7 +82,7 @@ async def test_eight_run_and_fifty_wait_in_a_fair_order_and_each_is_told_once(tm
 @pytest.mark.slow
 async def test_a_runaway_is_stopped_by_its_time_limit_and_its_parent_hears_why(tmp_path: Path) -> None:
     async with Runaway() as model, serving(tmp_path, model) as scene:
-        wish = SpawnArguments(task="Write on and on.", runTimeoutSeconds=1)
+        wish = SpawnArguments(task="Write on and on.", run_timeout_seconds=1)
         await HomeCompany(scene.runtime).spawn(Asker(MAIN, owner=True), wish)
         child = await scene.told(scene.spawner.book.all()[0])
         assert child.state is ChildState.TIMED_OUT
@@ -132,8 +132,8 @@ async def test_waiting_for_a_place_takes_nothing_from_the_time_limit(tmp_path: P
     company_asker = Asker(MAIN, owner=True)
     async with serving(tmp_path, model, **settings) as scene:
         company = HomeCompany(scene.runtime)
-        await company.spawn(company_asker, SpawnArguments(task="Hang.", runTimeoutSeconds=2))
-        await company.spawn(company_asker, SpawnArguments(task="Be quick.", runTimeoutSeconds=1))
+        await company.spawn(company_asker, SpawnArguments(task="Hang.", run_timeout_seconds=2))
+        await company.spawn(company_asker, SpawnArguments(task="Be quick.", run_timeout_seconds=1))
         first, second = sorted(scene.spawner.book.all(), key=lambda child: child.task, reverse=True)
         await scene.until(lambda: scene.child(first).standing == "running")
         assert scene.child(second).standing == "queued"

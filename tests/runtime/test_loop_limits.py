@@ -9,14 +9,16 @@ import pytest
 from retinue.config.sections.tools import LoopDetection
 from retinue.core.events import TurnStatus
 from retinue.runtime.turns.loop_setup import loop_limits
+from retinue.structs.decode import decode
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import staged
 
 
 def test_an_agents_own_keys_win_and_the_others_stay() -> None:
-    everybody = LoopDetection.model_validate({"warningThreshold": 5, "detectors": {"pingPong": False}})
-    own = LoopDetection.model_validate(
-        {"criticalThreshold": 7, "globalCircuitBreakerThreshold": 9, "detectors": {"genericRepeat": False}}
+    everybody = decode(LoopDetection, {"warningThreshold": 5, "detectors": {"pingPong": False}})
+    own = decode(
+        LoopDetection,
+        {"criticalThreshold": 7, "globalCircuitBreakerThreshold": 9, "detectors": {"genericRepeat": False}},
     )
     limits = loop_limits(everybody, own)
     assert (limits.warn, limits.stop, limits.idle) == (5, 7, 9)

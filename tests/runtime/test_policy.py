@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from pydantic import ValidationError
+from msgspec.structs import replace
 
 from retinue.config.schema import Config
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
@@ -17,6 +17,7 @@ from retinue.core.keys import SessionKey
 from retinue.core.model import ModelRef
 from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sandboxed, session_layers
 from retinue.runtime.open import Runtime
+from retinue.structs.decode import DecodeError, decode
 from retinue.testing.replies import calls, refuses, says
 from retinue.tools.elevated import Elevation
 from retinue.tools.policy import Layer, decide_tool
@@ -32,7 +33,7 @@ TOOLS = ("read", "write", "apply_patch", "exec", "process", "web_fetch", "memory
 
 def left(config: dict[str, Any], session: SessionKey = MAIN, model: ModelRef | None = MODEL) -> set[str]:
     """The tools of a session under a configuration."""
-    read = Config.model_validate(config, by_alias=True, by_name=False)
+    read = decode(Config, config)
     layers = session_layers(read, read.agents.resolve(session.agent), session, model)
     return {tool for tool in TOOLS if not decide_tool(tool, layers).denied}
 
@@ -82,7 +83,7 @@ SANDBOXED = {"read", "write", "apply_patch", "exec", "process", "session_status"
 )
 def test_which_sessions_are_sandboxed(mode: str, session: SessionKey, expected: bool) -> None:
     config = {"agents": {"defaults": {"sandbox": {"mode": mode}}}}
-    read = Config.model_validate(config, by_alias=True, by_name=False)
+    read = decode(Config, config)
     assert is_sandboxed(read.agents.resolve("main"), session) is expected
     assert left(config, session) == (SANDBOXED if expected else set(TOOLS))
 
@@ -123,14 +124,14 @@ def test_the_tools_of_sandboxed_sessions(shared: dict[str, Any], own: dict[str, 
     ],
 )
 def test_the_tools_of_sub_agents(rules: dict[str, Any], session: str, tool: str, denied: bool) -> None:
-    read = Config.model_validate({"tools": {"subagents": {"tools": rules}}}, by_alias=True, by_name=False)
+    read = decode(Config, {"tools": {"subagents": {"tools": rules}}})
     layers = session_layers(read, read.agents.resolve("main"), SessionKey.parse(session), None)
     assert decide_tool(tool, layers).denied is denied
 
 
 def test_a_sub_agent_that_may_start_others_has_what_that_needs() -> None:
     config = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}}
-    read = Config.model_validate(config, by_alias=True, by_name=False)
+    read = decode(Config, config)
     parent = session_layers(read, read.agents.resolve("main"), SessionKey.parse("agent:main:subagent:x"), None)
     leaf = session_layers(read, read.agents.resolve("main"), SessionKey.parse("agent:main:subagent:x:subagent:y"), None)
     assert not decide_tool("sessions_spawn", parent).denied
@@ -153,8 +154,8 @@ BOTH = {"allow": ["read"], "alsoAllow": ["exec"]}
     ],
 )
 def test_two_ways_to_allow_in_one_place_are_an_error(config: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="not both"):
-        Config.model_validate(config, by_alias=True, by_name=False)
+    with pytest.raises(DecodeError, match="not both"):
+        decode(Config, config)
 
 
 async def offered(stage: Stage, session: str = "main") -> tuple[set[str], str]:
@@ -313,27 +314,24 @@ async def test_a_guests_message_does_not_join_the_owners_turn(stage: Stage) -> N
     ],
 )
 def test_what_holds_without_a_command(tools: dict[str, Any], default: str, inbound: dict[str, Any], level: str) -> None:
-    config = Config.model_validate(
-        {"tools": tools, "agents": {"defaults": {"elevatedDefault": default}}}, by_alias=True, by_name=False
-    )
+    config = decode(Config, {"tools": tools, "agents": {"defaults": {"elevatedDefault": default}}})
     message = Inbound("", MAIN, channel="telegram", **inbound)
     assert elevation_of(config, config.agents.resolve("main"), None, message) is Elevation(level)
 
 
 def test_an_agent_narrows_who_may_elevate() -> None:
-    config = Config.model_validate(
+    config = decode(
+        Config,
         {
             "tools": {"elevated": {"allowFrom": {"telegram": ["42", "43"]}}},
             "agents": agent(elevated={"allowFrom": {"telegram": ["43", "44"]}}),
         },
-        by_alias=True,
-        by_name=False,
     )
     settings = config.agents.resolve("main")
     levels = {
         sender: elevation_of(
             config,
-            settings.model_copy(update={"elevated_default": "on"}),
+            replace(settings, elevated_default="on"),
             None,
             Inbound("", MAIN, channel="telegram", sender=sender, owner=False),
         )

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
@@ -15,6 +14,7 @@ from retinue.core.trust import Trust
 from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.sessions.entries import MessageAdded
+from retinue.structs.decode import DecodeError, decode
 from retinue.testing.replies import says
 from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
 from tests.runtime.delegation import MAIN, Follower, Gated, rows, serving
@@ -122,7 +122,7 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
 async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
         company = HomeCompany(scene.runtime)
-        wish = SpawnArguments.model_validate({"task": "Look.", "taskName": "scout-1"})
+        wish = decode(SpawnArguments, {"task": "Look.", "taskName": "scout-1"})
         await company.spawn(ASKER, wish)
         with pytest.raises(UsageError, match="is called 'scout-1'"):
             await company.spawn(ASKER, wish)
@@ -142,8 +142,8 @@ async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["Scout", "1st", "a b", "a" * 65, "scout\n"])
 def test_a_name_is_short_and_plain(name: str) -> None:
-    with pytest.raises(ValidationError):
-        SpawnArguments.model_validate({"task": "x", "taskName": name})
+    with pytest.raises(DecodeError):
+        decode(SpawnArguments, {"task": "x", "taskName": name})
 
 
 async def test_a_session_that_has_nothing_to_say_to_another_ends_the_exchange(tmp_path: Path, model: Follower) -> None:

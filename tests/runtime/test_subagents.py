@@ -67,7 +67,7 @@ async def test_a_runaway_child_is_stopped_by_its_time_limit(tmp_path: Path, mode
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
         asker = Asker(MAIN, owner=True)
-        wish = SpawnArguments(task="Think forever.", runTimeoutSeconds=1)
+        wish = SpawnArguments(task="Think forever.", run_timeout_seconds=1)
         await HomeCompany(scene.runtime).spawn(asker, wish)
         await scene.until(lambda: any("timed out" in text for text in scene.said()))
         (child,) = scene.spawner.book.all()

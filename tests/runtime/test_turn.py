@@ -182,7 +182,7 @@ async def test_no_model_at_all_is_explained(tmp_path: Path) -> None:
                 return ()
 
             access.servers = replace(access.servers, ask_ollama=nothing, ask_llamacpp=nothing)
-            access.settings = access.settings.model_copy(update={"model": access.settings.image_model})
+            access.settings = replace(access.settings, model=access.settings.image_model)
             access.home.config.models.providers.clear()
             reply = await runtime.say(Inbound("hi", SessionKey.parse("agent:main:main")))
         assert reply.status is TurnStatus.FAILED

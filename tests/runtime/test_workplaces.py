@@ -14,6 +14,7 @@ from retinue.runtime.inspect.explain import take_stand
 from retinue.runtime.subagents.session_tools import HomeCompany
 from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.session import working_folder
+from retinue.structs.decode import decode
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
 from retinue.toolkit.sessions.delegation import Asker, SpawnArguments
@@ -165,7 +166,7 @@ async def test_memory_is_still_that_of_the_agent(tmp_path: Path) -> None:
     wanted = calls("memory_write", text="Remember the tea.", note="tea")
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:
         workspace = furnish(scene)
-        wish = SpawnArguments.model_validate({"task": "x", "cwd": "projects"})
+        wish = decode(SpawnArguments, {"task": "x", "cwd": "projects"})
         await HomeCompany(scene.runtime).spawn(Asker(MAIN, owner=True), wish)
         (child,) = scene.spawner.book.all()
         await scene.told(child)
@@ -201,4 +202,4 @@ async def test_a_child_without_the_workspace_has_no_folder_of_it(tmp_path: Path)
 
 @pytest.mark.parametrize("spelling", ["workspace", "cwd"])
 def test_the_folder_has_two_names(spelling: str) -> None:
-    assert SpawnArguments.model_validate({"task": "x", spelling: "projects"}).workspace == "projects"
+    assert decode(SpawnArguments, {"task": "x", spelling: "projects"}).workspace == "projects"

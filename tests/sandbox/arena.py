@@ -25,6 +25,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import Confinement
 from retinue.sandbox.sandboxes import Enclosure, Sandboxes
 from retinue.sandbox.settings import SandboxSettings
+from retinue.structs.decode import decode
 from retinue.toolkit.processes import supervisor
 
 MARKER = "planted-secret-7f3a"
@@ -54,7 +55,7 @@ class Arena:
         return self.home / "workspace"
 
     def sandboxes(self, **settings: Any) -> Sandboxes:
-        chosen = SandboxSettings.model_validate({"mode": "all", "workspaceAccess": "rw", "limits": LIMITS, **settings})
+        chosen = decode(SandboxSettings, {"mode": "all", "workspaceAccess": "rw", "limits": LIMITS, **settings})
         return Sandboxes(self.home, lambda agent: chosen, lambda agent: self.workspace, lambda: NOW)
 
     def enter(self, **settings: Any) -> Enclosure:

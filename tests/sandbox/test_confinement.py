@@ -20,6 +20,7 @@ from retinue.sandbox.confinement import (
     stand,
 )
 from retinue.sandbox.settings import SandboxSettings
+from retinue.structs.decode import decode
 
 HOME = Path("/home/ada/.retinue")
 GROUNDS = Grounds(HOME, HOME / "workspace", (HOME / "skills", HOME / "workspace/skills", Path("/opt/docs")))
@@ -28,7 +29,7 @@ GROUP = SessionKey.parse("agent:main:telegram:group:42")
 
 
 def settings(**values: Any) -> SandboxSettings:
-    return SandboxSettings.model_validate({"mode": "all", **values})
+    return decode(SandboxSettings, {"mode": "all", **values})
 
 
 def draw(grounds: Grounds = GROUNDS, session: SessionKey = MAIN, **values: Any) -> Confinement:

@@ -16,6 +16,7 @@ from retinue.sandbox.docker import Docker, refuse_bind, refuse_network
 from retinue.sandbox.launch_plan import Entry
 from retinue.sandbox.sandboxes import Enclosure
 from retinue.sandbox.settings import SandboxSettings
+from retinue.structs.decode import decode
 from tests.sandbox.arena import open_arena
 
 HOME = Path("/home/ada/.retinue")
@@ -23,9 +24,7 @@ MAIN = SessionKey.parse("agent:main:main")
 
 
 def make(docker: dict[str, Any] | None = None, **values: Any) -> tuple[Docker, Confinement]:
-    settings = SandboxSettings.model_validate(
-        {"mode": "all", "workspaceAccess": "rw", **values, "docker": docker or {}}
-    )
+    settings = decode(SandboxSettings, {"mode": "all", "workspaceAccess": "rw", **values, "docker": docker or {}})
     confinement = draw_confinement(settings, MAIN, Grounds(HOME, HOME / "workspace", (Path("/opt/skills"),)))
     return Installed(
         settings.docker, HOME, {"DOCKER_HOST": "tcp://engine", "SECRET": "s", "HOME": "/home/ada"}
@@ -196,7 +195,7 @@ def test_containers_are_named_apart_and_removed_at_the_end() -> None:
         program.write_text(STUB)
         program.chmod(0o755)
         values = {"mode": "all", "backend": "docker", "docker": {"env": {"GREETING": "hello"}}}
-        settings = SandboxSettings.model_validate(values)
+        settings = decode(SandboxSettings, values)
         sandboxes = arena.sandboxes()
         confinement = sandboxes.draw(MAIN)
         sandboxes.open(confinement, MAIN)
@@ -227,7 +226,7 @@ def test_a_real_container_sees_the_workspace_alone(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace/note.txt").write_text("hello")
     values = {"mode": "all", "workspaceAccess": "ro", "backend": "docker", "docker": {"image": image}}
-    settings = SandboxSettings.model_validate(values)
+    settings = decode(SandboxSettings, values)
     confinement = draw_confinement(settings, MAIN, Grounds(tmp_path, tmp_path / "workspace"))
     wrapping = Docker(settings.docker, tmp_path, dict(os.environ)).wrap(confinement, Entry())
     words = [option.replace("{serial}", str(os.getpid())) for option in wrapping.options]

@@ -15,6 +15,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import PruneSettings, SandboxSettings
 from retinue.sandbox.stored_sandboxes import Kept, remove, why_prune
+from retinue.structs.decode import decode
 
 NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)
 MAIN = SessionKey.parse("agent:main:main")
@@ -81,7 +82,7 @@ def test_using_a_sandbox_again_keeps_its_age(sandboxes: Sandboxes, time: Hourgla
 )
 def test_unused_and_old_sandboxes_go(rules: dict[str, Any], idle: timedelta, age: timedelta, goes: bool) -> None:
     kept = Kept("agent-main", Path("/nowhere"), "main", "agent:main:main", NOW - age, NOW - idle)
-    assert (why_prune(kept, PruneSettings.model_validate(rules), NOW) is not None) is goes
+    assert (why_prune(kept, decode(PruneSettings, rules), NOW) is not None) is goes
 
 
 def test_pruning_takes_an_agents_own_and_leaves_the_others(sandboxes: Sandboxes, time: Hourglass) -> None:

@@ -17,6 +17,7 @@ from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.security.network import MODEL_CHOSEN, Policy
 from retinue.storage.files import Root
+from retinue.structs.decode import decode
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.exec_tool import exec_tool
 from retinue.toolkit.settings import ExecSettings
@@ -42,7 +43,7 @@ class Bench:
 
     @property
     def sandboxes(self) -> Sandboxes:
-        chosen = SandboxSettings.model_validate({"mode": "all", "workspaceAccess": "rw", **self.settings})
+        chosen = decode(SandboxSettings, {"mode": "all", "workspaceAccess": "rw", **self.settings})
         clock = SystemClock()
         return Sandboxes(self.home, lambda agent: chosen, lambda agent: self.workspace, clock.now, policy=self.policy)
 

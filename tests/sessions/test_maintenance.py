@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from retinue.core.keys import AgentId, SessionId, SessionKey
 from retinue.sessions.session import Session
@@ -27,6 +26,7 @@ from retinue.sessions.upkeep.maintenance import (
 )
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
+from retinue.structs.decode import DecodeError, decode
 from tests.sessions.builders import TickingClock, counting, texts, user
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -46,7 +46,7 @@ def archive(name: str, age: float, size: int = 100, why: str = "reset") -> Archi
 
 
 def settings(**values: Any) -> MaintenanceSettings:
-    return MaintenanceSettings.model_validate(values)
+    return decode(MaintenanceSettings, values)
 
 
 def names(plan: MaintenancePlan) -> tuple[list[str], list[str]]:
@@ -143,8 +143,8 @@ def test_no_plan_touches_what_was_used_today(
 
 @pytest.mark.parametrize("wrong", [{"maxDiskBytes": "lots"}, {"highWaterBytes": "80 percent"}, {"maxDiskBytes": -1}])
 def test_sizes_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        MaintenanceSettings.model_validate(wrong)
+    with pytest.raises(DecodeError):
+        decode(MaintenanceSettings, wrong)
 
 
 @pytest.fixture

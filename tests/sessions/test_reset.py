@@ -13,6 +13,7 @@ from retinue.core.keys import SessionId, SessionKey
 from retinue.sessions.reset import NEVER, ResetPolicy, ResetReason, daily_boundary, policy_for, should_reset
 from retinue.sessions.session import Session
 from retinue.sessions.settings import SessionSettings
+from retinue.structs.decode import decode
 from tests.examples import examples
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -112,7 +113,7 @@ def test_none_never_starts_over_and_a_clock_set_back_changes_nothing() -> None:
 
 
 def settings_of(**values: object) -> SessionSettings:
-    return SessionSettings.model_validate(values)
+    return decode(SessionSettings, values)
 
 
 def policy(settings: SessionSettings, key: str) -> ResetPolicy:

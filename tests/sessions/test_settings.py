@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from pydantic import ValidationError
 
 from retinue.sessions.settings import SessionSettings
+from retinue.structs.decode import DecodeError, decode
 
 
 def test_the_defaults_are_those_of_the_original() -> None:
@@ -20,7 +20,8 @@ def test_the_defaults_are_those_of_the_original() -> None:
 
 
 def test_a_configuration_of_the_original_is_read() -> None:
-    settings = SessionSettings.model_validate(
+    settings = decode(
+        SessionSettings,
         {
             "scope": "per-sender",
             "dmScope": "per-channel-peer",
@@ -30,7 +31,7 @@ def test_a_configuration_of_the_original_is_read() -> None:
             "resetByChannel": {"discord": {"mode": "idle", "idleMinutes": 10080}},
             "maintenance": {"mode": "warn", "pruneAfter": "7d", "maxDiskBytes": "1gb", "preserveRecent": "off"},
             "sendPolicy": {"default": "allow", "rules": [{"action": "deny", "match": {"chatType": "group"}}]},
-        }
+        },
     )
     assert settings.identity_links["ada"] == ("telegram:1", "discord:2")
     assert settings.reset_by_channel["discord"].idle_minutes == 10080
@@ -43,5 +44,5 @@ def test_a_configuration_of_the_original_is_read() -> None:
     [{"reset": {"atHour": 24}}, {"dmScope": "everything"}, {"reset": {"idleMinutes": -1}}, {"durability": "none"}],
 )
 def test_what_makes_no_sense_is_refused(section: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        SessionSettings.model_validate(section)
+    with pytest.raises(DecodeError):
+        decode(SessionSettings, section)

@@ -9,6 +9,7 @@ from retinue.skills.discovery import Discovery, discover
 from retinue.skills.settings import SkillsLimits
 from retinue.skills.skill import Skill, Tier, parse_skill
 from retinue.skills.sources import Source
+from retinue.structs.decode import decode
 
 
 def write_skill(folder: Path, *, name: str | None = None, description: str = "Does a thing.", more: str = "") -> Path:
@@ -39,7 +40,7 @@ def make_skill(name: str = "demo", **fields: Any) -> Skill:
 def look(*sources: Source | Path, allowed: tuple[Path, ...] = (), **limits: int) -> Discovery:
     """Look through folders; a bare path is a workspace's skills folder."""
     asked = [Source(Tier.WORKSPACE, source) if isinstance(source, Path) else source for source in sources]
-    return discover(asked, SkillsLimits.model_validate(limits), allowed)[0]
+    return discover(asked, decode(SkillsLimits, limits), allowed)[0]
 
 
 def names(found: Discovery) -> list[str]:

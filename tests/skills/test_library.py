@@ -14,6 +14,7 @@ from retinue.skills.requirements import Programs
 from retinue.skills.settings import SkillsLimits, SkillsSettings
 from retinue.skills.skill import Tier
 from retinue.skills.sources import Places, Source
+from retinue.structs.decode import decode
 from tests.skills.builders import names, write_skill
 
 
@@ -76,7 +77,7 @@ def test_a_change_is_taken_up_once_it_has_settled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [{"watch": False}, {"watchDebounceMs": 3_600_000}])
 def test_the_configuration_says_when_skills_are_read_again(tmp_path: Path, settings: dict[str, object]) -> None:
     places = Places(user_home=tmp_path, managed=tmp_path / "managed", workspace=tmp_path / "workspace")
-    skills = SkillsSettings.model_validate({"load": settings})
+    skills = decode(SkillsSettings, {"load": settings})
     write_skill(tmp_path / "managed" / "a")
     shelf = open_library(skills, places)
     let_file_times_become_old()
@@ -179,7 +180,7 @@ def test_the_library_of_an_agent(tmp_path: Path) -> None:
     write_skill(tmp_path / "extra/c")
     (tmp_path / "ws/skills/linked").symlink_to(tmp_path / "shared/d")
     write_skill(tmp_path / "shared/d")
-    settings = SkillsSettings.model_validate({"load": {"extraDirs": ["~/extra"], "allowSymlinkTargets": ["~/shared"]}})
+    settings = decode(SkillsSettings, {"load": {"extraDirs": ["~/extra"], "allowSymlinkTargets": ["~/shared"]}})
     places = Places(tmp_path, tmp_path / "home/skills", workspace=tmp_path / "ws", bundled=tmp_path / "none")
     found = open_library(settings, places).load()
     assert {skill.name: skill.tier for skill in found.skills} == {

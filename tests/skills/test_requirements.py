@@ -10,6 +10,7 @@ from retinue.skills.library import make_context
 from retinue.skills.requirements import GateContext, check_skill
 from retinue.skills.settings import SkillEntry, SkillsSettings
 from retinue.skills.skill import Requirements, Skill, Tier
+from retinue.structs.decode import decode
 from tests.skills.builders import make_skill
 
 
@@ -107,7 +108,7 @@ def test_all_reasons_come_at_once() -> None:
 
 
 def test_the_context_of_a_configuration() -> None:
-    settings = SkillsSettings.model_validate({"allowBundled": ["a"], "entries": {"x": {"enabled": False}}})
+    settings = decode(SkillsSettings, {"allowBundled": ["a"], "entries": {"x": {"enabled": False}}})
     made = make_context(
         settings,
         system="linux",

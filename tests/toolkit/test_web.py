@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
-from pydantic import ValidationError
 
 from retinue.core.trust import Trust
 from retinue.security.network import Policy
 from retinue.security.secrets import Secrets
 from retinue.security.untrusted_text import TOKEN_REMOVED, WARNING
+from retinue.structs.decode import DecodeError, decode
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.settings import FetchSettings, SearchProvider, SearchSettings, ToolsSettings
 from retinue.toolkit.web import tools as web_tools
@@ -197,8 +197,8 @@ async def test_servers_are_told_the_configured_name(context: ToolContext, web: W
 
 @pytest.mark.parametrize("name", ["two\r\nlines", "grüße", " "])
 def test_a_name_that_cannot_be_sent_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match="a line of ASCII characters"):
-        FetchSettings(user_agent=name)
+    with pytest.raises(DecodeError, match="a line of ASCII characters"):
+        decode(FetchSettings, {"userAgent": name})
 
 
 async def test_the_whole_page_is_read_where_the_article_is_not_wanted(
@@ -351,7 +351,7 @@ async def test_a_missing_setting_is_named(
 
 
 async def test_switched_off_tools_do_not_exist(parts: ToolParts) -> None:
-    off = ToolsSettings.model_validate({"web": {"fetch": {"enabled": False}, "search": {"enabled": False}}})
+    off = decode(ToolsSettings, {"web": {"fetch": {"enabled": False}, "search": {"enabled": False}}})
     assert web_tools.make_tools(replace(parts, settings=off)) == ()
 
 

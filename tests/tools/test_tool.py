@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from pydantic import Field
 
 from retinue.core.errors import ToolFailed
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, compact_schema
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument, compact_schema
 
 
 class Inner(Arguments):
-    title: str = Field(min_length=1)
+    title: str = argument(min_length=1)
 
 
 class Sample(Arguments):
     path: str
     mode: Literal["a", "b"] = "a"
-    count: int | None = Field(default=None, ge=1, alias="howMany", description="how many")
-    items: list[Inner] = Field(default_factory=list)
+    count: int | None = argument(None, ge=1, name="howMany", description="how many")
+    items: list[Inner] = argument([])
     loud: bool = False
 
 
@@ -56,10 +55,10 @@ def test_several_alternatives_stay_without_the_null() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({}, "path: Field required"),
-        ({"path": "x", "howMany": 0}, "howMany: Input should be greater than or equal to 1"),
-        ({"path": "x", "extra": 1}, "extra: Extra inputs are not permitted"),
-        ({"path": "x", "items": [{}]}, "items.0.title: Field required"),
+        ({}, "path: is required"),
+        ({"path": "x", "howMany": 0}, "howMany: expected a whole number, at least 1, got 0"),
+        ({"path": "x", "extra": 1}, "extra: is not known; known: path, mode, howMany, items, loud"),
+        ({"path": "x", "items": [{}]}, "items.0.title: is required"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], problem: str) -> None:

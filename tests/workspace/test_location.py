@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from retinue.core.keys import AgentId
 from retinue.storage.home_paths import HomePaths
+from retinue.structs.decode import DecodeError, decode
 from retinue.workspace.location import Placement, list_workspaces, workspace_dir
 from retinue.workspace.settings import WorkspaceSettings
 
@@ -51,13 +51,14 @@ def test_all_folders_are_listed_and_main_is_the_default_when_nobody_is() -> None
 
 
 def test_settings_are_read_from_camel_case() -> None:
-    settings = WorkspaceSettings.model_validate(
+    settings = decode(
+        WorkspaceSettings,
         {
             "skipOptionalBootstrapFiles": ["SOUL.md"],
             "bootstrapMaxChars": 100,
             "contextInjection": "never",
             "startupContext": {"dailyMemoryDays": 3},
-        }
+        },
     )
     assert settings.skip_optional_bootstrap_files == ["SOUL.md"]
     assert settings.bootstrap_max_chars == 100
@@ -77,5 +78,5 @@ def test_settings_are_read_from_camel_case() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(bad: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        WorkspaceSettings.model_validate(bad)
+    with pytest.raises(DecodeError):
+        decode(WorkspaceSettings, bad)

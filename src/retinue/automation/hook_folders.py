@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
-from pydantic import ValidationError
-
 from retinue.automation.external_program import ExternalProgram, run_json_program
 from retinue.core.errors import RetinueError
 from retinue.security.untrusted_text import sanitise
 from retinue.skills.front_matter import Extras
 from retinue.skills.skill import Requirements
 from retinue.storage.frontmatter import FrontMatterError, parse_yaml, split_front_matter
+from retinue.structs.decode import DecodeError, decode
 
 DECLARATION = "HOOK.md"
 HANDLERS = ("handler", "handler.py", "handler.sh")
@@ -105,8 +104,8 @@ def read_folder(folder: Path, *, bundled: bool = False) -> HookFolder:
     if handler is None and not bundled:
         raise HookFolderError(f"{folder} has no program to run: put an executable file `handler` beside {DECLARATION}.")
     try:
-        extras = Extras.model_validate(dict(ours))
-    except ValidationError as error:
+        extras = decode(Extras, dict(ours))
+    except DecodeError as error:
         raise HookFolderError(f"{folder / DECLARATION}: metadata.retinue cannot be read: {error}") from error
     wanted = extras.requires
     needs = Requirements(extras.os, wanted.bins, wanted.any_bins, wanted.env, wanted.config)

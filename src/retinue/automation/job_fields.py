@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
-
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from typing import Any, ClassVar, Literal
 
 from retinue.automation.jobs import Delivery, DeliveryMode, Job, WakeMode
 from retinue.automation.schedule import Cron, Schedule, find_zone, parse_at, parse_cron, parse_every
@@ -16,6 +13,8 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ReasoningEffort
 from retinue.security.escaping import literal
+from retinue.structs.declare import Declared, UnknownKeys, declare
+from retinue.structs.decode import DecodeError, decode
 
 MAX_NAME_CHARS = 80
 UNNAMED = "job"
@@ -24,36 +23,43 @@ MAX_MESSAGE_CHARS = 20_000
 NEEDS_MESSAGE = "A job needs a message: what the agent is asked when it is time."
 
 
-class JobFields(BaseModel):
+class JobFields(Declared, rename="camel"):
     """What can be said about a job; what is left out stays as it is, or is as usual."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+    unknown_keys: ClassVar[UnknownKeys] = "forbid"
+    accepts_attribute_names: ClassVar[bool] = True
 
     name: str | None = None
-    message: str | None = Field(default=None, description="what the agent is asked when it is time")
-    at: str | None = Field(default=None, description="once: an ISO time, or a time from now such as 20m")
-    every: str | None = Field(default=None, description="again and again, such as 2h")
-    cron: str | None = Field(default=None, description="five fields, such as 0 9 * * 1-5")
-    tz: str | None = Field(default=None, description="time zone of `cron` and `at`")
-    session: str | None = Field(default=None, description="isolated (default), main, or a session key")
+    message: str | None = None
+    """what the agent is asked when it is time"""
+    at: str | None = None
+    """once: an ISO time, or a time from now such as 20m"""
+    every: str | None = None
+    """again and again, such as 2h"""
+    cron: str | None = None
+    """five fields, such as 0 9 * * 1-5"""
+    tz: str | None = None
+    """time zone of `cron` and `at`"""
+    session: str | None = None
+    """isolated (default), main, or a session key"""
     deliver: Literal["none", "announce", "webhook"] | None = None
     channel: str | None = None
     to: str | None = None
     url: str | None = None
     model: str | None = None
     thinking: str | None = None
-    timeout_seconds: int | None = Field(default=None, gt=0, le=86_400)
+    timeout_seconds: int | None = declare(None, gt=0, le=86_400)
     delete_after_run: bool | None = None
-    wake_mode: WakeMode | None = Field(default=None, description="next-heartbeat: no turn of its own; main alone")
+    wake_mode: WakeMode | None = None
+    """next-heartbeat: no turn of its own; main alone"""
 
 
 def read_job_fields(fields: Mapping[str, Any]) -> JobFields:
     """Fields as a tool or a client wrote them; raises `UsageError` that names what is wrong."""
     try:
-        return JobFields.model_validate(fields)
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise UsageError(f"The job cannot be read: {problems}.") from error
+        return decode(JobFields, fields)
+    except DecodeError as error:
+        raise UsageError(f"The job cannot be read: {error}.") from error
 
 
 def draft_job(fields: JobFields, agent: AgentId, now: datetime, zone: str, *, by: str = "owner") -> Job:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
-
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from typing import Any, ClassVar, Literal
 
 from retinue.core.errors import RetinueError
 from retinue.core.model import ReasoningEffort
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.structs.declare import Declared, declare
+from retinue.structs.decode import DecodeError, decode
 
 MAX_NAME_CHARS = 80
 MAX_SESSION_PART_CHARS = 64
@@ -109,37 +108,37 @@ class HookTask(Struct, frozen=True):
     """The caller's idempotency key."""
 
 
-Line = Field(default=None, min_length=1, max_length=500)
+_LINE = declare(None, min_length=1, max_length=500)
 
 
-class HookFields(BaseModel):
+class HookFields(Declared, rename="camel"):
     """What can be said about a task: by a request to `/hooks/agent` or `/hooks/wake`, or by a transform."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True)
+    accepts_attribute_names: ClassVar[bool] = True
 
     action: Action | None = None
     message: str | None = None
     text: str | None = None
-    name: str | None = Line
+    name: str | None = _LINE
     mode: WakeMode | None = None
     wake_mode: WakeMode | None = None
-    agent_id: str | None = Line
-    session_key: str | None = Line
-    model: str | None = Line
+    agent_id: str | None = _LINE
+    session_key: str | None = _LINE
+    model: str | None = _LINE
     thinking: Literal["off", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    timeout_seconds: int | None = Field(default=None, ge=1, le=86_400)
+    timeout_seconds: int | None = declare(None, ge=1, le=86_400)
     deliver: bool | None = None
-    channel: str | None = Line
-    to: str | None = Line
-    idempotency_key: str | None = Line
+    channel: str | None = _LINE
+    to: str | None = _LINE
+    idempotency_key: str | None = _LINE
 
 
 def read_hook_fields(body: Mapping[str, Any]) -> HookFields:
     """Fields of a request or a transform; raises `HookRefused` that names what is wrong."""
     try:
-        return HookFields.model_validate(dict(body))
-    except ValidationError as error:
-        problems = "; ".join(f"'{'.'.join(map(str, e['loc']))}': {e['msg']}" for e in error.errors()[:5])
+        return decode(HookFields, dict(body), strict=True)
+    except DecodeError as error:
+        problems = "; ".join(f"'{'.'.join(map(str, each.path))}': {each.message}" for each in error.faults[:5])
         raise HookRefused(f"The request cannot be read: {problems}.") from None
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
-
 from retinue.security.secret_value import SecretValue
-from retinue.settings import Settings, key
+from retinue.settings import OpenSettings, key
 
 
-class ChannelAccount(Settings):
+class ChannelAccount(OpenSettings):
     """One account of a channel; a channel may have more keys of its own."""
-
-    model_config = ConfigDict(extra="allow")
 
     enabled: bool = key(True)
     """Whether the account is used."""

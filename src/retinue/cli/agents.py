@@ -64,6 +64,7 @@ def bindings(invocation: Invocation) -> None:
     """List the bindings in the order in which they are tried, most specific first."""
     from retinue.dispatch.router import tier_of
     from retinue.runtime.home import load_home
+    from retinue.structs.plain import to_plain
 
     config = load_home(invocation.home).config
     rows: list[dict[str, Any]] = [
@@ -71,7 +72,7 @@ def bindings(invocation: Invocation) -> None:
             "index": index,
             "agent": binding.agent_id,
             "tier": tier_of(binding.match).name.lower(),
-            "match": binding.match.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True),
+            "match": to_plain(binding.match, omit_none=True, omit_defaults=True),
             "comment": binding.comment,
             "known": binding.agent_id.strip().lower() in config.agents.ids,
         }

@@ -178,9 +178,9 @@ def _read(invocation: Invocation) -> LoadedConfig:
     """Load the configuration; secrets in it and in the environment are redacted from all output."""
     from retinue.config.load import load_config
     from retinue.runtime.known_secrets import known_secrets
+    from retinue.structs.plain import to_plain
 
     loaded = load_config(invocation.home, os.environ)
-    plain = loaded.config.model_dump(by_alias=True, exclude_unset=True)
-    for secret in known_secrets(plain, os.environ, ()):
+    for secret in known_secrets(to_plain(loaded.config, only_set=True), os.environ, ()):
         invocation.keep_quiet(secret)
     return loaded

@@ -235,6 +235,8 @@ def _format_check(reports: list[CheckReport], fixed: list[str]) -> str:
 @pass_invocation
 def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     """Apply `session.maintenance`: archive old sessions, remove the oldest archives if over the disk budget."""
+    from msgspec.structs import replace
+
     from retinue.runtime.agents.records import open_sessions
     from retinue.sessions.upkeep.maintenance import run_maintenance
 
@@ -243,7 +245,7 @@ def prune(invocation: Invocation, agent: str | None, dry_run: bool) -> None:
     if settings.mode == "warn" and not dry_run:
         invocation.note("session.maintenance.mode is `warn`, so nothing is changed.")
     if dry_run:
-        settings = settings.model_copy(update={"mode": "warn"})
+        settings = replace(settings, mode="warn")
     keep_logs(invocation.home)
     now = home.clock.now()
     done = [

@@ -1,4 +1,4 @@
-"""The documentation of keys: the docstrings under the fields of settings models, read from the source."""
+"""The documentation of keys: the docstrings under the keys of settings, read from the source."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from retinue.settings import Settings
 
 
 @cache
-def documentation_of(model: type[Settings]) -> Mapping[str, str]:
-    """What the docstrings say about each field of a model, by the field's name in Python."""
+def documentation_of(section: type[Settings]) -> Mapping[str, str]:
+    """What the docstrings say about each key of a section, by the name of its attribute."""
     found: dict[str, str] = {}
-    for base in reversed(model.__mro__):
+    for base in reversed(section.__mro__):
         if issubclass(base, Settings) and base is not Settings:
             found.update(_field_docstrings(base))
     return found
 
 
-def _field_docstrings(model: type[Settings]) -> Iterator[tuple[str, str]]:
-    declaration = ast.parse(dedent(inspect.getsource(model))).body[0]
+def _field_docstrings(section: type[Settings]) -> Iterator[tuple[str, str]]:
+    declaration = ast.parse(dedent(inspect.getsource(section))).body[0]
     assert isinstance(declaration, ast.ClassDef)
     for statement, following in zip(declaration.body, declaration.body[1:], strict=False):
         match statement, following:

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from retinue.config.keypath import Segment, locate, look_up, parse_path, spell_path
-from retinue.config.keys import fields_of, require_key
+from retinue.config.keys import keys_of, require_key
 from retinue.config.load import LoadedConfig, Origin
 from retinue.config.schema import Config
 from retinue.config.secrecy import redact
 from retinue.settings import Reload
+from retinue.structs.plain import to_plain
 
 _WORKSPACE = ("agents", "defaults", "workspace")
 
@@ -51,7 +52,7 @@ def explain(loaded: LoadedConfig, name: str) -> Explanation:
         reload=key.reload,
         pending=key.pending and key.shape.is_leaf,
         documentation=key.description,
-        keys=tuple(fields_of(key.shape)),
+        keys=tuple(keys_of(key.shape)),
     )
 
 
@@ -79,4 +80,4 @@ def value_and_origin(loaded: LoadedConfig, path: Sequence[Segment]) -> tuple[Any
 
 def plain_config(config: Config) -> Any:
     """The configuration as it would be written in a file, defaults included and secrets too."""
-    return config.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return to_plain(config, omit_none=True)

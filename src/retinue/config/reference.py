@@ -1,4 +1,4 @@
-"""The configuration as documents: a reference page and a JSON Schema, both made from the model."""
+"""The configuration as documents: a reference page and a JSON Schema, both made from the declarations."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from retinue.config.documentation import documentation_of
 from retinue.config.keypath import Segment
-from retinue.config.keys import Key, every_key, fields_of, require_key
+from retinue.config.keys import Key, every_key, key_of, keys_of, require_key
 from retinue.config.shape import shape_of
 from retinue.settings import Settings
+from retinue.structs import json_schema as structs
+from retinue.structs.declare import Declared, Field
 
 _INTRO = """\
 # Configuration reference
@@ -26,18 +26,18 @@ so that configurations written for OpenClaw validate, but changes nothing for no
 """
 
 
-def render_reference(config_model: type[Settings]) -> str:
+def render_reference(config: type[Settings]) -> str:
     """The reference page in Markdown: one table per section of the configuration."""
     parts = [_INTRO]
-    for alias, (model, attribute) in fields_of(shape_of(config_model)).items():
-        keys = [key for key in every_key(config_model) if _belongs_to(key.path, alias) and key.shape.is_leaf]
-        parts.append(f"## {alias}\n\n{documentation_of(model)[attribute]}\n")
+    for name, (section, field) in keys_of(shape_of(config)).items():
+        keys = [key for key in every_key(config) if _belongs_to(key.path, name) and key.shape.is_leaf]
+        parts.append(f"## {name}\n\n{documentation_of(section)[field.attribute]}\n")
         parts.append("\n".join(_table(keys)) + "\n")
     return "\n".join(parts)
 
 
-def _belongs_to(path: str, alias: str) -> bool:
-    return path == alias or path.startswith((f"{alias}.", f"{alias}["))
+def _belongs_to(path: str, section: str) -> bool:
+    return path == section or path.startswith((f"{section}.", f"{section}["))
 
 
 def _table(keys: Sequence[Key]) -> Iterator[str]:
@@ -58,34 +58,18 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def json_schema(config_model: type[Settings], path: Sequence[Segment] = ()) -> dict[str, Any]:
+def json_schema(config: type[Settings], path: Sequence[Segment] = ()) -> dict[str, Any]:
     """The JSON Schema of the configuration, or of the part at a path, with the documentation of every key."""
-    key = require_key(config_model, path)
-    annotation: Any = config_model if not path else key.field.annotation if key.field else Any
-    schema = TypeAdapter(annotation).json_schema(by_alias=True)
-    documented = {model.__name__: model for model in _models_below(annotation)}
-    for name, definition in (*schema.get("$defs", {}).items(), (schema.get("title"), schema)):
-        model = documented.get(name)
-        if model is not None:
-            _describe(definition, model)
+    key = require_key(config, path)
+    hint: Any = config if not path else key.field.type if key.field else Any
+    schema = structs.json_schema(hint, _describe_key)
     if path and key.description:
         schema["description"] = key.description
     return schema
 
 
-def _describe(definition: dict[str, Any], model: type[Settings]) -> None:
-    described = documentation_of(model)
-    for attribute, info in model.model_fields.items():
-        definition.get("properties", {}).get(info.alias or attribute, {})["description"] = described.get(attribute, "")
-
-
-def _models_below(annotation: Any) -> Iterator[type[Settings]]:
-    if annotation is None:
-        return
-    shape = shape_of(annotation)
-    for model in shape.models:
-        yield model
-        for info in model.model_fields.values():
-            yield from _models_below(info.annotation)
-    yield from _models_below(shape.items)
-    yield from _models_below(shape.values)
+def _describe_key(section: type[Declared], field: Field) -> dict[str, Any]:
+    assert issubclass(section, Settings)
+    info = key_of(section, field, "").info
+    documentation = documentation_of(section).get(field.attribute, "")
+    return {"description": documentation, "reload": info.reload, "pending": info.pending}

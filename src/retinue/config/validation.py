@@ -7,9 +7,6 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
 from retinue.config.keypath import Step, spell_path
 from retinue.config.keys import Key, find_key, step_into, suggest_key
 from retinue.config.problems import Problem
@@ -19,6 +16,7 @@ from retinue.config.sections.tools import AllowRules
 from retinue.config.shape import shape_of
 from retinue.config.sources import Located
 from retinue.config.variables import REFUSED, refused_variables
+from retinue.structs.decode import DecodeError, Fault, decode
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool_names import GROUPS
 
@@ -29,9 +27,9 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
     """The configuration that a tree describes, or None where it has errors."""
     problems = list(_unknown_keys(tree))
     try:
-        config = Config.model_validate(tree.plain, by_alias=True, by_name=False)
-    except ValidationError as error:
-        problems.extend(_wrong_values(tree, error.errors(include_url=False)))
+        config = decode(Config, tree.plain)
+    except DecodeError as error:
+        problems.extend(_wrong_values(tree, error.faults))
         return None, problems
     problems.extend(_unknown_groups(tree))
     problems.extend(_refused_variables(tree))
@@ -70,7 +68,7 @@ def _unknown_keys(tree: Located) -> Iterator[Problem]:
 def _unknown_groups(tree: Located) -> Iterator[Problem]:
     """Groups of tools that are none: a misspelled one in `deny` would silently deny nothing."""
     for path, key, node in _known_keys(tree):
-        if key.model is None or not issubclass(key.model, (AllowRules, ToolsSettings)) or not key.shape.is_leaf:
+        if key.section is None or not issubclass(key.section, (AllowRules, ToolsSettings)) or not key.shape.is_leaf:
             continue
         for index, item in _children(node):
             name = str(item.value).strip().lower()
@@ -109,39 +107,32 @@ def _children(node: Located) -> list[tuple[Step, Located]]:
     return list(enumerate(node.value)) if isinstance(node.value, list) else []
 
 
-def _wrong_values(tree: Located, errors: Sequence[ErrorDetails]) -> Iterator[Problem]:
-    """One problem for each place; where several kinds of value may stand, the attempt that got furthest counts."""
-    found: dict[tuple[Step, ...], tuple[Located, ErrorDetails]] = {}
-    for error in errors:
-        path, node = _place(tree, error["loc"])
-        found.setdefault(path, (node, error))
-    for path, (node, error) in found.items():
-        if not any(other != path and other[: len(path)] == path for other in found):
-            yield Problem("error", spell_path(path), node.file, node.line, _explain(path, node, error))
+def _wrong_values(tree: Located, faults: Sequence[Fault]) -> Iterator[Problem]:
+    for fault in faults:
+        path, node = _place(tree, fault.path)
+        yield Problem("error", spell_path(path), node.file, node.line, _explain(path, node, fault))
 
 
 def _place(tree: Located, location: Sequence[Step]) -> tuple[tuple[Step, ...], Located]:
-    """The part of an error's location that exists in the tree; the rest names kinds of value or a missing key."""
+    """The part of a path that exists in the tree; the rest names a missing key, or a key that the text stands for."""
     path: tuple[Step, ...] = ()
     node = tree
     for step in location:
         below = node.child(step)
-        if below is not None:
-            path, node = (*path, step), below
+        if below is None:
+            break
+        path, node = (*path, step), below
     return path, node
 
 
-def _explain(path: tuple[Step, ...], node: Located, error: ErrorDetails) -> str:
-    kind = error["type"]
-    if kind == "missing":
-        return f"'{error['loc'][-1]}' is missing here. Add it."
-    if kind == "value_error":
-        return str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".") + "."
-    key = find_key(Config, path)
-    expected = key.shape.words if key else "another value"
-    if kind == "string_pattern_mismatch":
-        expected = f"text that matches {error.get('ctx', {}).get('pattern')}"
-    return f"expected {expected}, got {_show(path, node.plain)}."
+def _explain(path: tuple[Step, ...], node: Located, fault: Fault) -> str:
+    match fault.kind:
+        case "missing":
+            return f"'{fault.path[-1]}' is missing here. Add it."
+        case "value":
+            return f"{fault.message}."
+        case "type" | "unknown":
+            return f"expected {fault.expected}, got {_show(path, node.plain)}."
 
 
 def _show(path: tuple[Step, ...], value: Any) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Literal
-
-from pydantic import field_validator
 
 from retinue.settings import Duration, Settings, key, size_in_bytes
 
@@ -12,10 +11,9 @@ DEFAULT_SECTIONS = ("Session Startup", "Red Lines")
 """The headings of AGENTS.md that are brought back after a compaction where nothing else is set."""
 
 
-def _checked_size(value: int | str | None) -> int | str | None:
+def _check_size(value: int | str | None) -> None:
     if value is not None:
         size_in_bytes(value)
-    return value
 
 
 class MemoryFlush(Settings):
@@ -25,7 +23,7 @@ class MemoryFlush(Settings):
     """Whether there is such a turn."""
     soft_threshold_tokens: int = key(4_000, ge=0)
     """How far before the compaction it happens."""
-    force_flush_transcript_bytes: int | str | None = key("2mb")
+    force_flush_transcript_bytes: int | str | None = key("2mb", check=_check_size)
     """A transcript of this size makes it happen at once."""
     model: str | None = key(None)
     """Another model for it."""
@@ -33,11 +31,6 @@ class MemoryFlush(Settings):
     """What the agent is asked."""
     system_prompt: str | None = key(None)
     """What is added to the system prompt in this turn."""
-
-    @field_validator("force_flush_transcript_bytes")
-    @classmethod
-    def _size(cls, value: int | str | None) -> int | str | None:
-        return _checked_size(value)
 
 
 class QualityGuard(Settings):
@@ -97,17 +90,12 @@ class CompactionSettings(Settings):
     """Whether memory is brought up to date afterwards; `async` waits a moment for it, `await` until it is done."""
     truncate_after_compaction: bool = key(False, pending=True)
     """Whether the transcript starts over in a new file."""
-    max_active_transcript_bytes: int | str | None = key(None)
+    max_active_transcript_bytes: int | str | None = key(None, check=_check_size)
     """A transcript of this size is compacted."""
     mid_turn_precheck: MidTurnPrecheck = key(MidTurnPrecheck)
     """A look at the size between two calls of a turn."""
     memory_flush: MemoryFlush = key(MemoryFlush)
     """The silent turn that writes notes before a compaction."""
-
-    @field_validator("max_active_transcript_bytes")
-    @classmethod
-    def _size(cls, value: int | str | None) -> int | str | None:
-        return _checked_size(value)
 
 
 class SoftTrim(Settings):
@@ -144,7 +132,7 @@ class ContextPruningSettings(Settings):
 
     mode: Literal["off", "cache-ttl"] = key("off")
     """`cache-ttl` prunes once the provider's cache has run out anyway."""
-    ttl: Duration = key("5m", validate_default=True)
+    ttl: Duration = key(timedelta(minutes=5))
     """How long the provider's cache lasts."""
     keep_last_assistants: int = key(3, ge=0)
     """Answers whose tool results are never touched, counted from the end."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict
-
-from retinue.settings import Settings, key
+from retinue.settings import OpenSettings, Settings, key
+from retinue.structs.declare import Parsed
 
 QueueModeName = Literal["steer", "followup", "collect", "interrupt", "queue", "steer-backlog"]
 
@@ -41,7 +40,7 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-SenderId = Annotated[str, BeforeValidator(_as_text)]
+SenderId = Annotated[str, Parsed(_as_text)]
 """Who sent something, as in `telegram:12345`; a bare number is taken as text."""
 
 
@@ -104,10 +103,8 @@ class HumanDelay(Settings):
     """The longest pause of `custom`, in milliseconds."""
 
 
-class GroupRules(Settings):
+class GroupRules(OpenSettings):
     """What holds in one group."""
-
-    model_config = ConfigDict(extra="allow")
 
     require_mention: bool | None = key(None)
     """Whether an agent answers only when it is called here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -119,7 +120,7 @@ class Diversity(Settings):
 
     enabled: bool = key(False)
     """Whether they are."""
-    lambda_: float = key(0.7, ge=0, le=1, alias="lambda")
+    lambda_: float = key(0.7, ge=0, le=1, name="lambda")
     """1 looks at relevance alone, 0 at variety alone."""
 
 
@@ -290,7 +291,7 @@ class QmdSessions(Settings):
 class QmdUpdate(Settings):
     """When QMD brings its index up to date."""
 
-    interval: Duration = key("5m", reload="restart", validate_default=True)
+    interval: Duration = key(timedelta(minutes=5), reload="restart")
     """How often words are indexed; 0 is never."""
     debounce_ms: int = key(15_000, reload="restart", ge=0)
     """How long changes are gathered, in milliseconds."""
@@ -302,7 +303,7 @@ class QmdUpdate(Settings):
     """How long `idle` waits, in milliseconds."""
     wait_for_boot_sync: bool = key(False, reload="restart")
     """Whether the first message waits until that is done; else two seconds at most."""
-    embed_interval: Duration = key("60m", reload="restart", validate_default=True)
+    embed_interval: Duration = key(timedelta(minutes=60), reload="restart")
     """How often texts are embedded, where `searchMode` needs that; 0 is never."""
     command_timeout_ms: int = key(30_000, reload="restart", ge=1)
     """How long a command may take, in milliseconds."""

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
+import msgspec
 from msgspec import Struct, field
-
 from retinue.core.model import ModelEvent, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.settings import Api, CompatSettings
 
@@ -59,7 +59,10 @@ class Endpoint(Struct, frozen=True):
     def compat_of(self, model: str) -> CompatSettings:
         """The endpoint's peculiarities, with the model's own in front."""
         own = self.model_compat.get(model)
-        return self.compat.model_copy(update=own.model_dump(exclude_none=True)) if own else self.compat
+        if own is None:
+            return self.compat
+        chosen = {name: value for name, value in msgspec.structs.asdict(own).items() if value is not None}
+        return msgspec.structs.replace(self.compat, **chosen)
 
 
 class Provider(Protocol):

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Literal
 
 import anyio
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -284,11 +285,8 @@ def to_json(value: object) -> str:
 
 def to_body(value: object) -> bytes:
     """The same as the body of a request, which holds the whole conversation."""
-    from pydantic_core import PydanticSerializationError
-    from pydantic_core import to_json as encode
-
     try:
-        return encode(value)
-    except PydanticSerializationError:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
         # An old transcript may hold half of a surrogate pair, which must not close its session for good.
         return _mend(to_json(value)).encode()

@@ -26,6 +26,7 @@ from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.presence import is_beneath
+from retinue.structs.plain import to_plain
 from retinue.workspace.trust import TrustedFolder, read_trusted
 
 
@@ -87,7 +88,8 @@ class Home(Struct, frozen=True, dict=True):
     @cached_property
     def plain_config(self) -> Mapping[str, Any]:
         """The configuration as plain data, for gates that name a key."""
-        return self.config.model_dump(by_alias=True, exclude_unset=True)
+        plain: dict[str, Any] = to_plain(self.config, only_set=True)
+        return plain
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -151,7 +153,7 @@ def _locate(paths: HomePaths, environment: Mapping[str, str], named: str) -> Pat
 
 def _complete(inherited: Mapping[str, str], settings: EnvSettings) -> Mapping[str, str]:
     """The environment with what the configuration adds where it is missing: its own variables, then the shell's."""
-    section = {**(settings.model_extra or {}), "vars": settings.vars}
+    section = {**settings.other_keys, "vars": settings.vars}
     found = {**declared_variables({"env": section}), **inherited}
     if not settings.shell_env.enabled:
         return found

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import field_validator
-
 from retinue.settings import Settings, key, size_in_bytes
 
 
@@ -57,20 +55,14 @@ class DockerSettings(Settings):
 class LimitSettings(Settings):
     """What a sandboxed program may use."""
 
-    memory: str | int = key("8gb")
+    memory: str | int = key("8gb", check=size_in_bytes)
     """Address space of one program; it may reserve more than it really uses."""
     processes: int = key(512, ge=16)
     """Processes and threads of one program and all it starts."""
-    file_size: str | int = key("1gb")
+    file_size: str | int = key("1gb", check=size_in_bytes)
     """How large a file may be written."""
     open_files: int = key(1024, ge=64)
     """Files that one process may have open."""
-
-    @field_validator("memory", "file_size")
-    @classmethod
-    def _is_a_size(cls, value: str | int) -> str | int:
-        size_in_bytes(value)
-        return value
 
 
 class PruneSettings(Settings):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainSerializer
-
 from retinue.core.errors import ConfigError
 from retinue.security.secrets import EnvSecret, ExecSecret, FileSecret, KeyringSecret, dump_secret, parse_secret
+from retinue.structs.declare import Parsed
+from retinue.structs.plain import write_with
 
 
 def _read_secret(value: object) -> object:
@@ -17,9 +17,8 @@ def _read_secret(value: object) -> object:
         raise ValueError(str(error)) from None
 
 
-SecretValue = Annotated[
-    str | Annotated[EnvSecret | FileSecret | ExecSecret | KeyringSecret, Field(discriminator="source")],
-    BeforeValidator(_read_secret),
-    PlainSerializer(dump_secret),
-]
+for _kind in (EnvSecret, FileSecret, ExecSecret, KeyringSecret):
+    write_with(_kind, dump_secret)
+
+SecretValue = Annotated[str | EnvSecret | FileSecret | ExecSecret | KeyringSecret, Parsed(_read_secret)]
 """A secret in a settings model: the value, or an object that says where the value is."""

@@ -11,6 +11,7 @@ from msgspec import Struct
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.sessions.session import Session
 from retinue.sessions.settings import ResetMode, ResetSettings, SessionSettings
+from retinue.structs.declare import set_attributes
 
 
 class ResetReason(StrEnum):
@@ -43,10 +44,10 @@ def policy_for(settings: SessionSettings, key: SessionKey) -> ResetPolicy:
     if rule is not None:
         return _policy(rule)
     base = _policy(settings.reset)
-    if settings.idle_minutes is None or "idle_minutes" in settings.reset.model_fields_set:
+    if settings.idle_minutes is None or "idle_minutes" in set_attributes(settings.reset):
         return base
     # A configuration that knows only the old key means silence alone, as it always did.
-    alone = settings.model_fields_set.isdisjoint({"reset", "reset_by_type"})
+    alone = set_attributes(settings).isdisjoint({"reset", "reset_by_type"})
     return ResetPolicy("idle" if alone else base.mode, base.at_hour, _minutes(settings.idle_minutes))
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Literal
-
-from pydantic import field_validator
 
 from retinue.core.envelope import Source
 from retinue.settings import Duration, Settings, key, size_in_bytes
@@ -13,6 +12,20 @@ from retinue.settings import Duration, Settings, key, size_in_bytes
 DmScope = Literal["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
 GroupScope = Literal["per-group", "main"]
 ResetMode = Literal["daily", "idle", "none"]
+
+
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
+
+
+def share_of(value: int | str) -> float | None:
+    """The share in `80%`; None if the value is not a percentage."""
+    match = _SHARE.fullmatch(str(value).strip())
+    return min(float(match[1]) / 100, 1.0) if match else None
+
+
+def _check_size_or_share(value: int | str) -> None:
+    if share_of(value) is None:
+        size_in_bytes(value)
 
 
 class ResetSettings(Settings):
@@ -44,42 +57,20 @@ class MaintenanceSettings(Settings):
 
     mode: Literal["enforce", "warn"] = key("enforce")
     """`warn` only tells what would be done."""
-    prune_after: Duration = key("30d", validate_default=True)
+    prune_after: Duration = key(timedelta(days=30))
     """Sessions without a message for this long are archived; an agent's main session never is."""
     max_entries: int = key(500, ge=1)
     """At most this many sessions stay in the index."""
-    archive_dashboard_after: Duration = key("7d", validate_default=True)
+    archive_dashboard_after: Duration = key(timedelta(days=7))
     """Chats of the control page are archived after this long."""
     preserve_recent: Duration | Literal["off"] = key("off")
     """Sessions used within this time are never tidied away; those of the last day never are."""
-    max_disk_bytes: int | str = key("10gb")
+    max_disk_bytes: int | str = key("10gb", check=size_in_bytes)
     """How much room transcripts may take; beyond it the oldest archives are removed."""
-    high_water_bytes: int | str = key("80%")
+    high_water_bytes: int | str = key("80%", check=_check_size_or_share)
     """Removing stops when transcripts take no more than this: a size, or a share of `maxDiskBytes`."""
     reset_archive_retention: Duration | Literal["keep"] = key("keep")
     """How long archives made by a reset are kept."""
-
-    @field_validator("max_disk_bytes")
-    @classmethod
-    def _is_size(cls, value: int | str) -> int | str:
-        size_in_bytes(value)
-        return value
-
-    @field_validator("high_water_bytes")
-    @classmethod
-    def _is_size_or_share(cls, value: int | str) -> int | str:
-        if share_of(value) is None:
-            size_in_bytes(value)
-        return value
-
-
-_SHARE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
-
-
-def share_of(value: int | str) -> float | None:
-    """The share in `80%`, or None where it is none."""
-    match = _SHARE.fullmatch(str(value).strip())
-    return min(float(match[1]) / 100, 1.0) if match else None
 
 
 class SendMatch(Settings):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
-from pydantic.alias_generators import to_camel
+from typing import Annotated, Any, ClassVar
 
 from retinue.core.errors import SkillError
 from retinue.security.escaping import literal
 from retinue.storage.frontmatter import FrontMatterError, parse_yaml, split_front_matter
+from retinue.structs.declare import Declared, Parsed
+from retinue.structs.decode import DecodeError, decode
 
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1024
@@ -60,25 +59,21 @@ def _as_tools(value: object) -> tuple[str, ...]:
     return tuple(_TOOL_NAME.findall(value)) if isinstance(value, str) else _as_names(value)
 
 
-Line = Annotated[str, BeforeValidator(_as_line)]
-Text = Annotated[str | None, BeforeValidator(_as_text)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
-Systems = Annotated[tuple[str, ...], BeforeValidator(_as_systems)]
-Tools = Annotated[tuple[str, ...], BeforeValidator(_as_tools)]
+Line = Annotated[str, Parsed(_as_line)]
+Text = Annotated[str | None, Parsed(_as_text)]
+Names = Annotated[tuple[str, ...], Parsed(_as_names)]
+Systems = Annotated[tuple[str, ...], Parsed(_as_systems)]
+Tools = Annotated[tuple[str, ...], Parsed(_as_tools)]
 
 
-class _CamelCase(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
-
-
-class Invocation(_CamelCase):
+class Invocation(Declared, rename="camel"):
     """Who may start the skill."""
 
     disable_model_invocation: bool = False
     allow_remote: bool = True
 
 
-class Requires(_CamelCase):
+class Requires(Declared, rename="camel"):
     """What must be there before the skill is offered."""
 
     bins: Names = ()
@@ -87,7 +82,7 @@ class Requires(_CamelCase):
     config: Names = ()
 
 
-class InstallWay(_CamelCase):
+class InstallWay(Declared, rename="camel"):
     """One way to install what the skill needs."""
 
     kind: Line
@@ -105,7 +100,7 @@ class InstallWay(_CamelCase):
     target_dir: Text = None
 
 
-class Extras(_CamelCase):
+class Extras(Declared, rename="camel"):
     """What stands under `metadata.retinue` or `metadata.openclaw`."""
 
     always: bool = False
@@ -119,15 +114,13 @@ class Extras(_CamelCase):
     install: tuple[InstallWay, ...] = ()
 
 
-class Declaration(BaseModel):
+class Declaration(Declared, rename="kebab"):
     """The keys of the front matter that Retinue uses; others are left alone."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="ignore", alias_generator=lambda field: field.replace("_", "-"), populate_by_name=True
-    )
+    accepts_attribute_names: ClassVar[bool] = True
 
-    name: Annotated[str, BeforeValidator(lambda value: make_line(value, NAME_LIMIT))] = ""
-    description: Annotated[str, BeforeValidator(lambda value: make_line(value, DESCRIPTION_LIMIT))] = ""
+    name: Annotated[str, Parsed(lambda value: make_line(value, NAME_LIMIT))] = ""
+    description: Annotated[str, Parsed(lambda value: make_line(value, DESCRIPTION_LIMIT))] = ""
     homepage: Text = None
     user_invocable: bool = True
     disable_model_invocation: bool = False
@@ -149,11 +142,11 @@ def read_declaration(text: str) -> Declaration:
     fields = {key: value for key, value in _read_fields(block).items() if value is not None}
     try:
         fields["extras"] = _merge_extras(fields.pop("metadata", None))
-        return Declaration.model_validate(fields)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in problem["loc"]).replace("extras", "metadata", 1)
-        raise SkillError(f"Its `{where}` is wrong: {problem['msg'].lower()}.") from None
+        return decode(Declaration, fields)
+    except DecodeError as error:
+        problem = error.faults[0]
+        where = ".".join(map(str, problem.path)).replace("extras", "metadata", 1)
+        raise SkillError(f"Its `{where}` is wrong: {problem.message}.") from None
 
 
 def _read_fields(block: str) -> dict[str, Any]:

@@ -6,26 +6,25 @@ import json
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import Field
-
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId
+from retinue.structs.plain import to_plain
 from retinue.toolkit.jobdesk import JobDesk, Listed, OpenJobs
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
 class CronArguments(Arguments):
     action: Literal["list", "add", "update", "pause", "resume", "run", "remove", "runs", "wake"]
-    job: str | None = Field(default=None, description="id or name")
-    fields: dict[str, Any] = Field(
-        default_factory=dict,
+    job: str | None = argument(None, description="id or name")
+    fields: dict[str, Any] = argument(
+        {},
         description="for add and update: name, message, one of at/every/cron, tz, session (isolated|main), "
         "deliver (announce|none), timeoutSeconds, deleteAfterRun, wakeMode (now|next-heartbeat, for main)",
     )
-    text: str = Field(default="", description="for wake: what you are told in your main session")
-    mode: Literal["now", "next-heartbeat"] = Field(default="now", description="for wake")
+    text: str = argument("", description="for wake: what you are told in your main session")
+    mode: Literal["now", "next-heartbeat"] = argument("now", description="for wake")
 
 
 _SENDS_LATER = frozenset({"add", "update", "resume", "run", "wake"})
@@ -43,7 +42,7 @@ def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:
     async def run(arguments: CronArguments, context: ToolContext) -> ToolOutput:
         if arguments.action in _SENDS_LATER:
             # when the job runs, its message no longer shows that untrusted text suggested it
-            facts = arguments.model_dump(exclude_defaults=True)
+            facts = to_plain(arguments, omit_defaults=True)
             await require_approval_if_tainted(
                 "cron", f"Schedule a message to the agent ({arguments.action})", facts, context
             )

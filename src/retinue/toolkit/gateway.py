@@ -6,20 +6,18 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from pydantic import Field
-
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import AgentId
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
 class GatewayArguments(Arguments):
     action: Literal["get", "schema", "patch", "apply", "restart"]
-    key: str | None = Field(default=None, description="as in agents.defaults.model; without it everything")
-    changes: dict[str, Any] = Field(default_factory=dict, description="for patch: key to value; null unsets")
-    base_hash: str | None = Field(default=None, alias="baseHash", description="for patch: the hash that `get` gave")
+    key: str | None = argument(None, description="as in agents.defaults.model; without it everything")
+    changes: dict[str, Any] = argument({}, description="for patch: key to value; null unsets")
+    base_hash: str | None = argument(None, description="for patch: the hash that `get` gave")
     reason: str = ""
 
 

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import Field
-
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.keys import AgentId, SessionKey
@@ -18,7 +16,7 @@ from retinue.security.untrusted_text import Source, wrap_untrusted
 from retinue.storage.files import NotThere
 from retinue.toolkit.files.paths import is_control_path, storage_errors_explained
 from retinue.toolkit.taint import record_write
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 if TYPE_CHECKING:
     from retinue.memory.backend import SearchResult
@@ -50,20 +48,20 @@ OpenNotebook = Callable[[AgentId, SessionKey], Awaitable[Notebook | None]]
 
 
 class MemorySearchArguments(Arguments):
-    query: str = Field(min_length=1, max_length=4_000, description="What to look for, in words or as a question.")
-    max_results: int | None = Field(None, ge=1, le=50, alias="maxResults")
-    min_score: float | None = Field(None, ge=0, le=1, alias="minScore")
+    query: str = argument(min_length=1, max_length=4_000, description="What to look for, in words or as a question.")
+    max_results: int | None = argument(None, ge=1, le=50)
+    min_score: float | None = argument(None, ge=0, le=1)
 
 
 class MemoryGetArguments(Arguments):
-    path: str = Field(min_length=1, description="A path as memory_search gives it.")
-    start: int = Field(1, ge=1, alias="from", description="The first line.")
-    lines: int | None = Field(None, ge=1, le=2_000, description="How many lines.")
+    path: str = argument(min_length=1, description="A path as memory_search gives it.")
+    start: int = argument(1, ge=1, name="from", description="The first line.")
+    lines: int | None = argument(None, ge=1, le=2_000, description="How many lines.")
 
 
 class MemoryWriteArguments(Arguments):
-    text: str = Field(min_length=1, max_length=MAX_WRITE_CHARS, description="Markdown to append.")
-    note: str | None = Field(None, description="Name of a note under memory/; without it today's log.")
+    text: str = argument(min_length=1, max_length=MAX_WRITE_CHARS, description="Markdown to append.")
+    note: str | None = argument(None, description="Name of a note under memory/; without it today's log.")
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

@@ -6,27 +6,25 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
-from pydantic import Field
-
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin, PeerKind
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import require_approval_if_tainted
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
 class MessageArguments(Arguments):
     action: Literal["send", "react"] = "send"
     text: str = ""
-    to: str | None = Field(default=None, description="id of a person or group; without it this chat")
+    to: str | None = argument(None, description="id of a person or group; without it this chat")
     kind: Literal["direct", "group", "channel"] = "direct"
     channel: str | None = None
     account: str | None = None
     thread: str | None = None
-    media: tuple[str, ...] = Field(default=(), description="workspace paths or URLs")
-    reply_to: str | None = Field(default=None, alias="replyTo", description="id of a message")
-    emoji: str | None = Field(default=None, description="for react")
+    media: tuple[str, ...] = argument((), description="workspace paths or URLs")
+    reply_to: str | None = argument(None, description="id of a message")
+    emoji: str | None = argument(None, description="for react")
     buttons: tuple[tuple[dict[str, Any], ...], ...] = ()
 
 

@@ -9,10 +9,8 @@ import json
 import re
 from typing import Any
 
-from pydantic import Field
-
 from retinue.core.errors import ToolFailed
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH
 from retinue.tools.toolset import Toolset
 
@@ -20,12 +18,12 @@ MAX_RESULTS = 5
 
 
 class ToolSearchArguments(Arguments):
-    query: str = Field(min_length=1, max_length=200, description="name or words")
+    query: str = argument(min_length=1, max_length=200, description="name or words")
 
 
 class ToolCallArguments(Arguments):
     name: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: dict[str, Any] = argument({})
 
 
 def search_tools(toolset: Toolset) -> tuple[Tool[Any], ...]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, cached_property
-from typing import Any, Generic, TypeVar
-
 from msgspec import Struct, field
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any, ClassVar, Generic, TypeVar
 
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.errors import ToolFailed
@@ -17,14 +15,21 @@ from retinue.core.model import ToolSpec
 from retinue.core.trust import Trust
 from retinue.storage.files import Root
 from retinue.storage.provenance import AgentWrites
+from retinue.structs.declare import Declared, UnknownKeys, declare
+from retinue.structs.decode import DecodeError, decode
+from retinue.structs.json_schema import json_schema
 from retinue.tools.elevated import Elevation
 
 
-class Arguments(BaseModel):
-    """The base of every tool's arguments: camelCase names as the model writes them, unknown names refused."""
+class Arguments(Declared, rename="camel"):
+    """The base of every tool's arguments: camelCase names as the model writes them; unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    unknown_keys: ClassVar[UnknownKeys] = "forbid"
+    accepts_attribute_names: ClassVar[bool] = True
 
+
+argument = declare
+"""Declares an argument that has limits, or a description for the model."""
 
 A = TypeVar("A", bound=Arguments)
 
@@ -107,15 +112,14 @@ class Tool(Struct, Generic[A], frozen=True, dict=True):
     def parse(self, arguments: Mapping[str, Any]) -> A:
         """The arguments as this tool's type, or `ToolFailed` saying what is wrong with each."""
         try:
-            return self.arguments.model_validate(arguments)
-        except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
-            raise ToolFailed(f"`{self.name}` was called with wrong arguments: {problems}.") from error
+            return decode(self.arguments, arguments)
+        except DecodeError as error:
+            raise ToolFailed(f"`{self.name}` was called with wrong arguments: {error}.") from error
 
 
 @cache
-def _schema_of(arguments: type[BaseModel]) -> Any:
-    return compact_schema(arguments.model_json_schema(by_alias=True))
+def _schema_of(arguments: type[Arguments]) -> Any:
+    return compact_schema(json_schema(arguments))
 
 
 def compact_schema(schema: Any) -> Any:

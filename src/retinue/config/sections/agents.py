@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, PrivateAttr, field_validator, model_validator
+from msgspec.structs import replace
 
 from retinue.config.sections.automation import HeartbeatSettings
 from retinue.config.sections.memory import MemorySearchSettings
-from retinue.config.sections.prompt import ContextLimits, Identity, PromptSettings
+from retinue.config.sections.prompt import ContextLimits, Identity
 from retinue.config.sections.tools import AgentTools
 from retinue.context.settings import CompactionSettings, ContextPruningSettings
 from retinue.core.errors import UsageError
@@ -17,6 +18,7 @@ from retinue.dispatch.settings import GroupChatSettings, HumanDelay
 from retinue.sandbox.settings import SandboxSettings
 from retinue.sessions.settings import BudgetSettings, Limit
 from retinue.settings import Settings, key
+from retinue.structs.declare import Parsed, set_attributes
 from retinue.workspace.settings import ContextInjection, WorkspaceSettings
 
 S = TypeVar("S", bound=Settings)
@@ -25,8 +27,6 @@ Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
 
 class ModelChoice(Settings):
     """A model and what is tried when it fails; a text alone names the model."""
-
-    model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
     text_is_enough: ClassVar[bool] = True
     """A text stands for an object with `primary` alone."""
@@ -38,10 +38,9 @@ class ModelChoice(Settings):
     fallbacks: list[str] = key([])
     """Models that are tried in turn when it fails."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"primary": value} if isinstance(value, str) else value
+    def _prepare(cls, data: Any) -> Any:
+        return {"primary": data} if isinstance(data, str) else data
 
 
 class SpecialModel(ModelChoice):
@@ -109,9 +108,13 @@ class SubagentDefaults(AgentSubagents):
     """How long a result may wait for its parent, in milliseconds, before people are told that it does."""
 
 
-class AgentDefaults(WorkspaceSettings, PromptSettings):
+class AgentDefaults(WorkspaceSettings):
     """What holds for every agent unless it says otherwise."""
 
+    user_timezone: str | None = key(None)
+    """The person's time zone, as in `Europe/Berlin`; without it the machine's zone is told."""
+    time_format: Literal["auto", "12", "24"] = key("auto")
+    """How the time of day is told: by 12 or 24 hours, or as the locale says."""
     model: ModelChoice = key(ModelChoice)
     """The model that answers."""
     image_model: ModelChoice = key(ModelChoice)
@@ -175,10 +178,17 @@ class AgentSkillsLimits(Settings):
     """Characters of the list of skills."""
 
 
+def _read_agent_id(value: object) -> object:
+    try:
+        return parse_agent_id(value) if isinstance(value, str) else value
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
 class AgentEntry(Settings):
     """One agent; what it leaves out comes from `agents.defaults`."""
 
-    id: str = key()
+    id: Annotated[str, Parsed(_read_agent_id)] = key()
     """The agent's name in sessions, folders and bindings."""
     default: bool = key(False)
     """Whether messages that no binding takes go to this agent."""
@@ -223,14 +233,6 @@ class AgentEntry(Settings):
     human_delay: HumanDelay | None = key(None)
     """A pause between parts of an answer."""
 
-    @field_validator("id")
-    @classmethod
-    def _spelled_right(cls, value: str) -> str:
-        try:
-            return parse_agent_id(value)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-
 
 class AgentSettings(AgentDefaults):
     """What holds for one agent: its own settings over the defaults."""
@@ -265,17 +267,14 @@ class AgentsSettings(Settings):
 
     defaults: AgentDefaults = key(AgentDefaults)
     """What holds for every agent unless it says otherwise."""
-    entries: tuple[AgentEntry, ...] = key((), alias="list")
+    entries: tuple[AgentEntry, ...] = key((), name="list")
     """The agents; without any there is one, `main`."""
-    _resolved: dict[AgentId, AgentSettings] = PrivateAttr(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _names_are_unique(self) -> AgentsSettings:
+    def _check(self) -> None:
         ids = [entry.id for entry in self.entries]
         twins = sorted({each for each in ids if ids.count(each) > 1})
         if twins:
             raise ValueError(f"agents.list has more than one agent with the id '{twins[0]}'")
-        return self
 
     @property
     def ids(self) -> tuple[AgentId, ...]:
@@ -290,8 +289,12 @@ class AgentsSettings(Settings):
     @property
     def beating(self) -> tuple[AgentId, ...]:
         """Who has a heartbeat: every agent that sets one of its own, else the default agent."""
-        own = tuple(AgentId(entry.id) for entry in self.entries if "heartbeat" in entry.model_fields_set)
+        own = tuple(AgentId(entry.id) for entry in self.entries if entry.heartbeat is not None)
         return own or (self.default_id,)
+
+    @cached_property
+    def _resolved(self) -> dict[AgentId, AgentSettings]:
+        return {}
 
     def resolve(self, agent: str) -> AgentSettings:
         """What holds for one agent; raises `UsageError` for one that is not there."""
@@ -306,18 +309,18 @@ class AgentsSettings(Settings):
             known = ", ".join(self.ids)
             raise UsageError(f"There is no agent '{wanted}'. Known: {known}. Add it to agents.list.")
         is_default = wanted == self.default_id
-        values: dict[str, Any] = {name: getattr(self.defaults, name) for name in AgentDefaults.model_fields}
+        values: dict[str, Any] = {name: getattr(self.defaults, name) for name in AgentDefaults.__struct_fields__}
         if not is_default:
             values["workspace"] = None  # two agents in one folder would take each other for themselves
         for entry in self.entries:
             if entry.id == wanted:
                 values = _overlay(values, entry) | {"params": self.defaults.params}
                 values["own_params"] = entry.params or RequestParams()
-        return AgentSettings.model_construct(**values | {"id": wanted, "is_default": is_default})
+        return AgentSettings(**values | {"id": wanted, "is_default": is_default})
 
 
 def _overlay(base: dict[str, Any], entry: AgentEntry) -> dict[str, Any]:
-    own = {name: getattr(entry, name) for name in entry.model_fields_set if name in AgentSettings.model_fields}
+    own = {name: getattr(entry, name) for name in set_attributes(entry) if name in AgentSettings.__struct_fields__}
     return base | {name: _merge(base.get(name), value) for name, value in own.items() if value is not None}
 
 
@@ -333,5 +336,5 @@ def _merge(base: Any, own: Any) -> Any:
         return {name: _merge(base.get(name), own.get(name, base.get(name))) for name in {**base, **own}}
     if not isinstance(base, Settings) or not isinstance(own, Settings) or getattr(own, "replaces_defaults", False):
         return own
-    changed = {name: getattr(own, name) for name in own.model_fields_set if getattr(own, name) is not None}
-    return base.model_copy(update={name: _merge(getattr(base, name), value) for name, value in changed.items()})
+    changed = {name: getattr(own, name) for name in set_attributes(own) if getattr(own, name) is not None}
+    return replace(base, **{name: _merge(getattr(base, name), value) for name, value in changed.items()})

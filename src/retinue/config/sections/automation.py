@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Literal
 
 from retinue.providers.settings import SecretValue
@@ -24,7 +25,7 @@ class HeartbeatSettings(Settings):
 
     enabled: bool = key(True)
     """Whether there is a heartbeat at all."""
-    every: Duration = key("30m", validate_default=True)
+    every: Duration = key(timedelta(minutes=30))
     """How often, as in `30m`; `0m` is never."""
     prompt: str | None = key(None)
     """What the agent is asked; without it, to follow HEARTBEAT.md."""
@@ -67,7 +68,7 @@ class CronSettings(Settings):
     """Another database file for the jobs, in the home unless it is a full path; without it, the home's own."""
     max_concurrent_runs: int = key(1, reload="restart", ge=1)
     """How many jobs may run at once."""
-    session_retention: Duration | Literal[False] = key("24h", validate_default=True)
+    session_retention: Duration | Literal[False] = key(timedelta(hours=24))
     """How long the session of a finished run is kept; `false` keeps it for good."""
     webhook_token: SecretValue | None = key(None)
     """The token sent along when a job reports to an address."""

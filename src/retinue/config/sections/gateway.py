@@ -5,14 +5,32 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import ConfigDict, field_validator
-
 from retinue.core.errors import ConfigError
 from retinue.providers.settings import SecretValue
 from retinue.security.redaction import compile_pattern
-from retinue.settings import Settings, key
+from retinue.settings import OpenSettings, Settings, key
 
 _BASE_PATH = re.compile(r"/|(/[A-Za-z0-9_-]+)+/?")
+
+
+def _check_base_path(value: str) -> None:
+    if not _BASE_PATH.fullmatch(value):
+        raise ValueError("must be a path such as /assistant, of letters, digits, '-', '_' and '/'")
+
+
+def _check_networks(networks: list[str]) -> None:
+    import ipaddress
+
+    for network in networks:
+        ipaddress.ip_network(network, strict=False)
+
+
+def _check_patterns(patterns: list[str]) -> None:
+    for pattern in patterns:
+        try:
+            compile_pattern(pattern)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
 
 
 class RateLimit(Settings):
@@ -63,19 +81,12 @@ class ControlUi(Settings):
 
     enabled: bool = key(True)
     """Whether it is served."""
-    base_path: str = key("/", reload="restart")
+    base_path: str = key("/", reload="restart", check=_check_base_path)
     """The path under which it is served, as in `/assistant`; its socket is there too, besides `/ws`."""
     root: str | None = key(None, pending=True, reload="restart")
     """Another folder with the page's files."""
     allowed_origins: list[str] = key([])
     """More origins that may open a connection."""
-
-    @field_validator("base_path")
-    @classmethod
-    def _is_path(cls, value: str) -> str:
-        if not _BASE_PATH.fullmatch(value):
-            raise ValueError("must be a path such as /assistant, of letters, digits, '-', '_' and '/'")
-        return value
 
 
 class HttpEndpoint(Settings):
@@ -143,7 +154,7 @@ class GatewaySettings(Settings):
     """The address of `custom`."""
     auth: GatewayAuth = key(GatewayAuth)
     """Who may use the gateway."""
-    trusted_proxies: list[str] = key([])
+    trusted_proxies: list[str] = key([], check=_check_networks)
     """Addresses and networks of proxies whose word about a client's address counts."""
     control_ui: ControlUi = key(ControlUi)
     """The control page."""
@@ -159,15 +170,6 @@ class GatewaySettings(Settings):
     """How the port is offered to a tailnet."""
     nodes: dict[str, Any] = key({}, pending=True)
     """What paired devices may do."""
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _are_addresses(cls, networks: list[str]) -> list[str]:
-        import ipaddress
-
-        for network in networks:
-            ipaddress.ip_network(network, strict=False)
-        return networks
 
 
 class PluginHooks(Settings):
@@ -259,18 +261,8 @@ class LoggingSettings(Settings):
     """How it looks there: with the time and the turn, short, or a JSON object per line."""
     redact_sensitive: Literal["off", "tools"] = key("tools")
     """Whether what only looks like a key is taken out of logs, errors and exports too; known secrets always are."""
-    redact_patterns: list[str] = key([])
+    redact_patterns: list[str] = key([], check=_check_patterns)
     """More patterns of secrets, as regular expressions; of one with a group, only what the group found is taken out."""
-
-    @field_validator("redact_patterns")
-    @classmethod
-    def _can_be_used(cls, patterns: list[str]) -> list[str]:
-        for pattern in patterns:
-            try:
-                compile_pattern(pattern)
-            except ConfigError as error:
-                raise ValueError(str(error)) from None
-        return patterns
 
 
 class ShellEnv(Settings):
@@ -282,10 +274,8 @@ class ShellEnv(Settings):
     """How long the shell may take, in milliseconds."""
 
 
-class EnvSettings(Settings):
+class EnvSettings(OpenSettings):
     """Environment variables for Retinue itself, where they are not set already; commands do not get them."""
-
-    model_config = ConfigDict(extra="allow")
 
     vars: dict[str, str] = key({})
     """Variables by name, as keys of providers; they may also stand in `env` itself, and be used as `${NAME}` here."""

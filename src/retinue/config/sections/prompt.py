@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from retinue.settings import Settings, key
-
-
-class PromptSettings(Settings):
-    """How the agent is told about the person's time."""
-
-    user_timezone: str | None = key(None)
-    """The person's time zone, as in `Europe/Berlin`; without it the machine's zone is told."""
-    time_format: Literal["auto", "12", "24"] = key("auto")
-    """How the time of day is told: by 12 or 24 hours, or as the locale says."""
 
 
 class ContextLimits(Settings):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from pydantic import ConfigDict
+from typing import Any, ClassVar, Literal
 
 from retinue.channels.settings import ChannelAccount
 from retinue.dispatch.settings import ChatAccess, GroupChatSettings, InboundSettings, QueueSettings, SenderId
 from retinue.settings import Settings, key
+from retinue.structs.declare import UnknownKeys
 
 
 class MessagesSettings(Settings):
@@ -72,8 +71,9 @@ class CommandsSettings(Settings):
 class ChannelSettings(ChatAccess):
     """A place where people talk; a channel has more keys of its own."""
 
-    model_config = ConfigDict(extra="allow")
+    unknown_keys: ClassVar[UnknownKeys] = "keep"
 
+    other_keys: dict[str, Any] = key({})
     enabled: bool = key(True)
     """Whether the channel is used."""
     accounts: dict[str, ChannelAccount] = key({})

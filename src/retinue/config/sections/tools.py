@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, TypeVar
-
-from pydantic import model_validator
+from typing import Any, Literal
 
 from retinue.dispatch.settings import SenderId
 from retinue.settings import Settings, key
-from retinue.toolkit.settings import ExecSettings, Profile, ToolsSettings
-
-T = TypeVar("T")
+from retinue.toolkit.settings import ExecPolicy, ExecSettings, Profile, ToolsSettings
 
 
 class AllowRules(Settings):
@@ -23,16 +19,14 @@ class AllowRules(Settings):
     deny: list[str] = key([])
     """Never these tools; wins over everything else."""
 
-    @model_validator(mode="after")
-    def _one_way_to_allow(self) -> Self:
-        return refuse_both(self, self.allow, self.also_allow)
+    def _check(self) -> None:
+        refuse_both(self.allow, self.also_allow)
 
 
-def refuse_both(rules: T, allow: list[str], also_allow: list[str]) -> T:
+def refuse_both(allow: list[str], also_allow: list[str]) -> None:
     """Refuse `allow` together with `alsoAllow`: one replaces the profile, the other adds to it."""
     if allow and also_allow:
         raise ValueError("set either allow (only these tools) or alsoAllow (these on top of the profile), not both")
-    return rules
 
 
 class ProviderRules(AllowRules):
@@ -42,43 +36,7 @@ class ProviderRules(AllowRules):
     """The set of tools to start from."""
 
 
-class SafeBinProfile(Settings):
-    """How a safe program may be called."""
-
-    min_positional: int = key(0, ge=0)
-    """The least number of operands."""
-    max_positional: int = key(0, ge=0)
-    """The largest number of operands; they are no file names."""
-    allowed_flags: list[str] = key([])
-    """Flags that stand alone."""
-    allowed_value_flags: list[str] = key([])
-    """Flags that take a value, in the next word or after `=`."""
-    denied_flags: list[str] = key([])
-    """Flags that are refused although the program is known to take them."""
-
-
-class ExecPolicy(Settings):
-    """Which commands may run."""
-
-    security: Literal["deny", "allowlist", "full"] | None = key(None)
-    """`deny` runs nothing, `allowlist` what is allowed, `full` everything; without it `allowlist`."""
-    ask: Literal["off", "on-miss", "always"] | None = key(None)
-    """When a person is asked: never, for what is not allowed, always; without it `on-miss`."""
-    allowlist: list[str] = key([])
-    """Command patterns that need no asking, word by word, as in `git diff *`."""
-    safe_bins: list[str] | None = key(None)
-    """Programs that may always filter standard input; without it cut, uniq, head, tail, tr and wc."""
-    safe_bin_trusted_dirs: list[str] = key([])
-    """More folders that safe programs may come from."""
-    safe_bin_profiles: dict[str, SafeBinProfile] = key({})
-    """How safe programs may be called."""
-    strict_inline_eval: bool = key(True)
-    """Whether code on the command line, as in `python -c`, always asks."""
-    auto_allow_skills: bool = key(False)
-    """Whether programs that skills name are allowed."""
-
-
-class ExecSection(ExecSettings, ExecPolicy):
+class ExecSection(ExecSettings):
     """How commands run, and which may."""
 
     host: Literal["auto", "sandbox", "gateway", "node"] = key("auto", pending=True)
@@ -186,9 +144,8 @@ class ToolsSection(ToolsSettings):
     media: dict[str, Any] = key({}, pending=True)
     """How pictures and sound are understood."""
 
-    @model_validator(mode="after")
-    def _one_way_to_allow(self) -> Self:
-        return refuse_both(self, self.allow, self.also_allow)
+    def _check(self) -> None:
+        refuse_both(self.allow, self.also_allow)
 
 
 class AgentExec(ExecPolicy):

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from retinue.memory.errors import QmdFailed
 from retinue.memory.notes import WORKSPACE_FILES, WORKSPACE_FOLDER, NoteFolder
@@ -85,10 +85,8 @@ def _unique(name: str, taken: set[str]) -> str:
     return found
 
 
-class _Registered(BaseModel):
+class _Registered(msgspec.Struct, frozen=True):
     """A collection as the program has it. One that runs a command first, or leaves files out, is not one of ours."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     path: str
     pattern: str = EVERY_NOTE
@@ -96,10 +94,8 @@ class _Registered(BaseModel):
     ignore: object = None
 
 
-class _Config(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    collections: dict[str, _Registered] = Field(default_factory=dict)
+class _Config(msgspec.Struct, frozen=True):
+    collections: dict[str, _Registered] = {}
 
 
 def read_registered(file: Path) -> dict[str, tuple[str, str] | None]:
@@ -110,10 +106,10 @@ def read_registered(file: Path) -> dict[str, tuple[str, str] | None]:
     from retinue.storage.frontmatter import FrontMatterError, parse_yaml
 
     try:
-        config = _Config.model_validate(parse_yaml(file.read_text("utf-8")))
+        config = msgspec.convert(parse_yaml(file.read_text("utf-8")), _Config)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, FrontMatterError, ValidationError) as error:
+    except (OSError, UnicodeDecodeError, FrontMatterError, msgspec.ValidationError) as error:
         raise QmdFailed(f"{file} cannot be read: {str(error).partition(chr(10))[0]}") from error
     return {
         name: None if found.update or found.ignore else (found.path, found.pattern)

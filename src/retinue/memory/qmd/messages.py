@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+import msgspec
+from msgspec import Meta, Struct
 
 from retinue.memory.errors import QmdFailed
 from retinue.memory.search.query import MemoryQuery
@@ -15,16 +16,11 @@ _FIRST_LINE = re.compile(r"@@ -(\d{1,9}),\d{1,9} @@")
 _COUNTS = re.compile(r"Indexed: (\d+) new, (\d+) updated, (\d+) unchanged, (\d+) removed")
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
-
-    file: str = Field(max_length=4_096)
-    score: float = Field(ge=0, allow_inf_nan=False)
-    line: int | None = Field(None, ge=1)
+class _Row(msgspec.Struct, frozen=True):
+    file: Annotated[str, Meta(max_length=4_096)]
+    score: Annotated[float, Meta(ge=0)]
+    line: Annotated[int, Meta(ge=1)] | None = None
     snippet: str = ""
-
-
-_ROWS = TypeAdapter(list[_Row])
 
 
 class QmdMatch(Struct, frozen=True):
@@ -47,13 +43,9 @@ class UpdateCounts(Struct, frozen=True):
 def parse_matches(text: str) -> tuple[QmdMatch, ...]:
     """Read the answer to a search, best first; raises `QmdFailed` for anything that is not one."""
     try:
-        rows = _ROWS.validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise QmdFailed(
-            f"The program's answer is not what a search gives ({where + ': ' if where else ''}{first['msg']})."
-        ) from error
+        rows = msgspec.json.decode(text, type=list[_Row])
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise QmdFailed(f"The program's answer is not the result of a search ({error}).") from error
     return tuple(lead for row in rows if (lead := _lead(row)))
 
 

@@ -13,10 +13,9 @@ from functools import cache
 from typing import Any
 
 from msgspec import Struct
-
+from msgspec.structs import replace
 from retinue.config.schema import Config
 from retinue.config.sections.tools import AgentExec, ExecSection
-from retinue.config.sections.tools import SafeBinProfile as ProfileSettings
 from retinue.core.clock import Clock, format_moment
 from retinue.core.errors import ConfigError, StorageError, UsageError
 from retinue.core.keys import AgentId
@@ -24,6 +23,8 @@ from retinue.security.escaping import literal
 from retinue.security.redaction import redact_everything
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
+from retinue.structs.declare import set_attributes
+from retinue.toolkit.settings import SafeBinProfile as ProfileSettings
 from retinue.tools.approvals.broker import Approver, NotAnApprover
 from retinue.tools.approvals.store import generate_code
 from retinue.tools.shell.allowlist import (
@@ -226,12 +227,12 @@ class ConfiguredAllowRules:
 
 def merge_sections(shared: ExecSection, own: AgentExec) -> ExecSection:
     """The section for all with what an agent sets itself; folders and profiles are added, the rest is replaced."""
-    chosen = {name: getattr(own, name) for name in own.model_fields_set if getattr(own, name) is not None}
+    chosen = {name: getattr(own, name) for name in set_attributes(own) if getattr(own, name) is not None}
     added = {
         "safe_bin_trusted_dirs": list(dict.fromkeys((*shared.safe_bin_trusted_dirs, *own.safe_bin_trusted_dirs))),
         "safe_bin_profiles": {**shared.safe_bin_profiles, **own.safe_bin_profiles},
     }
-    return shared.model_copy(update=chosen | added)
+    return replace(shared, **(chosen | added))
 
 
 def make_rules(

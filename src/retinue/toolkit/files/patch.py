@@ -9,7 +9,6 @@ from typing import Any, assert_never
 
 from anyio import to_thread
 from msgspec import Struct
-from pydantic import Field
 
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.storage.files import Root
@@ -19,11 +18,11 @@ from retinue.toolkit.files.read_write import MAX_EDIT_BYTES, encode_utf8, load_b
 from retinue.toolkit.files.text import SourceText
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import record_move, record_write, require_approval_outside
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
 class PatchArguments(Arguments):
-    input: str = Field(description="*** Begin Patch … *** End Patch")
+    input: str = argument(description="*** Begin Patch … *** End Patch")
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from anyio import to_thread
-from pydantic import Field, model_validator
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
@@ -21,7 +20,7 @@ from retinue.toolkit.files.paths import locate_readable, locate_writable, storag
 from retinue.toolkit.files.text import Replacement, SourceText, looks_binary, replace_all
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import record_write, require_approval_outside, trust_of_text
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_READ_BYTES = 64_000_000
 MAX_EDIT_BYTES = 8_000_000
@@ -32,8 +31,8 @@ _SUGGESTIONS = 5
 
 class ReadArguments(Arguments):
     path: str
-    offset: int | None = Field(default=None, ge=1, description="first line")
-    limit: int | None = Field(default=None, ge=1, description="number of lines")
+    offset: int | None = argument(None, ge=1, description="first line")
+    limit: int | None = argument(None, ge=1, description="number of lines")
 
 
 class WriteArguments(Arguments):
@@ -42,28 +41,25 @@ class WriteArguments(Arguments):
 
 
 class Edit(Arguments):
-    old_text: str = Field(alias="oldText", min_length=1)
-    new_text: str = Field(alias="newText")
+    old_text: str = argument(min_length=1)
+    new_text: str
 
 
 class EditArguments(Arguments):
     path: str
-    edits: list[Edit] = Field(min_length=1)
+    edits: list[Edit] = argument(min_length=1)
 
-    @model_validator(mode="before")
     @classmethod
-    def _accept_a_single_edit(cls, data: Any) -> Any:
+    def _prepare(cls, data: Any) -> Any:
         """Accept `oldText` and `newText` beside the path, as models trained on that form write them."""
         if isinstance(data, dict) and "oldText" in data and "edits" not in data:
             data = dict(data)
             data["edits"] = [{"oldText": data.pop("oldText"), "newText": data.pop("newText", "")}]
         return data
 
-    @model_validator(mode="after")
-    def _change_something(self) -> Self:
+    def _check(self) -> None:
         if all(edit.old_text == edit.new_text for edit in self.edits):
             raise ValueError("oldText and newText are the same")
-        return self
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

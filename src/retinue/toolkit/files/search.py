@@ -13,7 +13,6 @@ from typing import Any
 
 from anyio import to_thread
 from msgspec import Struct
-from pydantic import Field
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
@@ -27,7 +26,7 @@ from retinue.toolkit.files.read_write import display_name, suggest_names
 from retinue.toolkit.files.text import looks_binary
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.taint import trust_of_files
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_FILE_BYTES = 4_000_000
 MAX_ENTRIES = 200_000
@@ -38,23 +37,23 @@ SKIPPED_FOLDERS = frozenset({".git", "node_modules", ".venv", "__pycache__", ".m
 
 
 class GrepArguments(Arguments):
-    pattern: str = Field(min_length=1, max_length=MAX_PATTERN_CHARS, description="Python regex")
+    pattern: str = argument(min_length=1, max_length=MAX_PATTERN_CHARS, description="Python regex")
     path: str = "."
     glob: str | None = None
-    ignore_case: bool = Field(default=False, alias="ignoreCase")
-    context: int = Field(default=0, ge=0, le=MAX_CONTEXT_LINES)
-    limit: int = Field(default=100, ge=1, le=1_000)
+    ignore_case: bool = False
+    context: int = argument(0, ge=0, le=MAX_CONTEXT_LINES)
+    limit: int = argument(100, ge=1, le=1_000)
 
 
 class FindArguments(Arguments):
-    pattern: str = Field(description="glob, e.g. *.md or src/**/*.py")
+    pattern: str = argument(description="glob, e.g. *.md or src/**/*.py")
     path: str = "."
-    limit: int = Field(default=200, ge=1, le=5_000)
+    limit: int = argument(200, ge=1, le=5_000)
 
 
 class ListArguments(Arguments):
     path: str = "."
-    limit: int = Field(default=500, ge=1, le=5_000)
+    limit: int = argument(500, ge=1, le=5_000)
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
@@ -108,7 +107,12 @@ class Matches(Struct, frozen=True):
 def grep(root: Root, relative: str, arguments: GrepArguments, seconds: float) -> Matches:
     """Return the matching lines of the files below a path; the search process is killed at the time limit."""
     files = _list_files(root, relative, Glob(arguments.glob) if arguments.glob else None)
-    header = arguments.model_dump(by_alias=True, include={"pattern", "ignore_case", "context", "limit"})
+    header = {
+        "pattern": arguments.pattern,
+        "ignoreCase": arguments.ignore_case,
+        "context": arguments.context,
+        "limit": arguments.limit,
+    }
     searched: list[str] = []
     printed, status = _run_grep(header, _read_text_files(root, files, searched), seconds)
     if status < 0:

@@ -10,7 +10,6 @@ from typing import Any, assert_never
 
 import anyio
 from anyio import to_thread
-from pydantic import Field
 
 from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
@@ -29,20 +28,20 @@ from retinue.toolkit.processes.environment import ProgramFolders, base_environme
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, NotifyWhen
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.elevated import Elevation
-from retinue.tools.shell.allowlist import CommandRules, CommandRuleStore, FixedCommandRules
+from retinue.tools.shell.allowlist import CommandRuleStore, CommandRules, FixedCommandRules
 from retinue.tools.shell.explanation import loads_from_network
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_TIMEOUT_SECONDS = 86_400
 
 
 class ExecArguments(Arguments):
     command: str
-    workdir: str = Field(default=".", description="folder in the workspace")
-    env: dict[str, str] = Field(default_factory=dict)
-    timeout_seconds: int | None = Field(default=None, alias="timeoutSeconds", gt=0, le=MAX_TIMEOUT_SECONDS)
-    yield_ms: int | None = Field(default=None, alias="yieldMs", ge=0, description="wait before it goes to background")
-    background: bool = Field(default=False, description="return at once; accepts input through process")
+    workdir: str = argument(".", description="folder in the workspace")
+    env: dict[str, str] = argument({})
+    timeout_seconds: int | None = argument(None, gt=0, le=MAX_TIMEOUT_SECONDS)
+    yield_ms: int | None = argument(None, ge=0, description="wait before it goes to background")
+    background: bool = argument(False, description="return at once; accepts input through process")
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

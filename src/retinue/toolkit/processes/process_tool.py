@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, assert_never
 
-from pydantic import Field
-
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import ToolFailed
 from retinue.sandbox.sandboxes import Sandboxes
@@ -14,7 +12,7 @@ from retinue.toolkit.processes.command_table import BoundedOutput, CommandTable,
 from retinue.toolkit.processes.exec_tool import format_end, mark_untrusted_output, must_confine
 from retinue.toolkit.processes.launch import CommandOutcome
 from retinue.toolkit.taint import require_approval_if_tainted
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_WAIT_MS = 120_000
 KILL_SECONDS = 30.0
@@ -25,9 +23,9 @@ _SHOWN_COMMAND = 100
 class ProcessArguments(Arguments):
     action: Literal["list", "poll", "log", "write", "kill", "remove"]
     id: str | None = None
-    timeout_ms: int = Field(default=0, alias="timeoutMs", ge=0, le=MAX_WAIT_MS, description="poll: wait for the end")
-    offset: int | None = Field(default=None, ge=0, description="log: first line")
-    limit: int = Field(default=LOG_LINES, gt=0)
+    timeout_ms: int = argument(0, ge=0, le=MAX_WAIT_MS, description="poll: wait for the end")
+    offset: int | None = argument(None, ge=0, description="log: first line")
+    limit: int = argument(LOG_LINES, gt=0)
     data: str = ""
     eof: bool = False
 

@@ -7,12 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
-from pydantic import AliasChoices, Field
-
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
 class Asker(Struct, frozen=True):
@@ -26,40 +24,36 @@ class Asker(Struct, frozen=True):
 class SpawnArguments(Arguments):
     task: str
     label: str = ""
-    agent_id: str | None = Field(default=None, alias="agentId")
+    agent_id: str | None = None
     model: str | None = None
     thinking: str | None = None
-    run_timeout_seconds: int = Field(default=0, alias="runTimeoutSeconds", ge=0, le=86_400)
-    context: Literal["isolated", "fork"] = Field(default="isolated", description="fork: it knows this conversation")
+    run_timeout_seconds: int = argument(0, ge=0, le=86_400)
+    context: Literal["isolated", "fork"] = argument("isolated", description="fork: it knows this conversation")
     cleanup: Literal["keep", "delete"] = "keep"
     sandbox: Literal["inherit", "require"] = "inherit"
-    task_name: str = Field(default="", alias="taskName", pattern=r"^([a-z][a-z0-9_-]{0,63})?$")
-    workspace: str = Field(
-        default="", validation_alias=AliasChoices("workspace", "cwd"), description="folder of the workspace to stay in"
-    )
+    task_name: str = argument("", pattern=r"^([a-z][a-z0-9_-]{0,63})?$")
+    workspace: str = argument("", other_names=("cwd",), description="folder of the workspace to stay in")
 
 
 class SubagentsArguments(Arguments):
     action: Literal["list", "cancel", "steer", "log"] = "list"
-    run: str = Field(default="", description="run id or taskName")
-    message: str = Field(default="", description="for steer")
+    run: str = argument("", description="run id or taskName")
+    message: str = argument("", description="for steer")
 
 
 class SessionsListArguments(Arguments):
-    limit: int = Field(default=20, gt=0, le=200)
+    limit: int = argument(20, gt=0, le=200)
 
 
 class SessionsHistoryArguments(Arguments):
     session: str
-    limit: int = Field(default=20, gt=0, le=200)
+    limit: int = argument(20, gt=0, le=200)
 
 
 class SessionsSendArguments(Arguments):
     session: str
     message: str
-    timeout_seconds: int = Field(
-        default=30, alias="timeoutSeconds", ge=0, le=600, description="how long to wait for the answer; 0 is not at all"
-    )
+    timeout_seconds: int = argument(30, ge=0, le=600, description="how long to wait for the answer; 0 is not at all")
 
 
 class AgentsListArguments(Arguments):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
 from retinue.core.errors import ToolFailed
 from retinue.toolkit.parts import ToolParts
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_PLAN_STEPS = 40
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
 class PlanStep(Arguments):
-    step: str = Field(min_length=1)
+    step: str = argument(min_length=1)
     status: Literal["pending", "in_progress", "completed"]
 
 
 class PlanArguments(Arguments):
-    plan: list[PlanStep] = Field(min_length=1, max_length=MAX_PLAN_STEPS)
+    plan: list[PlanStep] = argument(min_length=1, max_length=MAX_PLAN_STEPS)
     explanation: str | None = None
 
 

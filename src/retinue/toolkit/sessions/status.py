@@ -6,18 +6,16 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field
-
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.sessions.board import SessionBoard, SessionStatus
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
 class StatusArguments(Arguments):
-    model: str | None = Field(default=None, description="switch to it; `default` switches back")
+    model: str | None = argument(None, description="switch to it; `default` switches back")
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

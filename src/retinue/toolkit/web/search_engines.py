@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from msgspec import Struct
-from pydantic import AliasChoices, BaseModel, Field, ValidationError
-
 from retinue.core.errors import ToolFailed
 from retinue.security.network import Fetched, Outgoing
+from retinue.structs.declare import Declared, declare
+from retinue.structs.decode import decode
 from retinue.toolkit.settings import SearchProvider
 
 
@@ -69,10 +69,10 @@ def _request_duckduckgo(query: SearchQuery) -> tuple[str, Outgoing]:
     return f"{base}/?{urlencode({'q': query.text})}", Outgoing(headers=headers)
 
 
-class _Result(BaseModel):
+class _Result(Declared):
     title: str = ""
     url: str
-    snippet: str = Field(default="", validation_alias=AliasChoices("description", "content", "snippet"))
+    snippet: str = declare("", name="description", other_names=("content", "snippet"))
 
 
 def _read_results(answer: Fetched, path: tuple[str, ...]) -> tuple[WebResult, ...]:
@@ -80,8 +80,8 @@ def _read_results(answer: Fetched, path: tuple[str, ...]) -> tuple[WebResult, ..
         found: Any = json.loads(answer.body)
         for name in path:
             found = found.get(name, {})
-        results = [_Result.model_validate(entry) for entry in found or []]
-    except (ValueError, ValidationError, AttributeError, TypeError, RecursionError):
+        results = [decode(_Result, entry) for entry in found or []]
+    except (ValueError, AttributeError, TypeError, RecursionError):
         raise ToolFailed("The response of the search engine is not valid. Try again or use another engine.") from None
     return tuple(WebResult(result.title, result.url, result.snippet) for result in results)
 

@@ -11,7 +11,6 @@ from typing import Any, Generic, Literal, TypeVar
 
 from anyio import to_thread
 from msgspec import Struct
-from pydantic import Field
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ConfigError, ToolFailed
@@ -23,7 +22,7 @@ from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.settings import FetchSettings, SearchSettings
 from retinue.toolkit.web.page_text import Page, read_page
 from retinue.toolkit.web.search_engines import ENGINES, SearchQuery, WebResult
-from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
+from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 MAX_CACHE_ENTRIES = 64
 
@@ -71,13 +70,13 @@ _META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?\s{0,5
 
 class WebFetchArguments(Arguments):
     url: str
-    extract_mode: Literal["markdown", "text"] = Field(default="markdown", alias="extractMode")
-    max_chars: int | None = Field(default=None, alias="maxChars", ge=100, le=MAX_CHARS)
+    extract_mode: Literal["markdown", "text"] = "markdown"
+    max_chars: int | None = argument(None, ge=100, le=MAX_CHARS)
 
 
 class WebSearchArguments(Arguments):
-    query: str = Field(min_length=1, max_length=500)
-    count: int | None = Field(default=None, ge=1, le=20)
+    query: str = argument(min_length=1, max_length=500)
+    count: int | None = argument(None, ge=1, le=20)
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
