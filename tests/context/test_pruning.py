@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace, replace as change
+from msgspec.structs import replace
+from msgspec.structs import replace as change
 
 from retinue.context.measure import estimate
 from retinue.context.pruning import Pruned, prune, trim_text

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+
 from retinue.automation.external_program import ExternalProgram, run_json_program
 from retinue.core.errors import RetinueError
 from retinue.security.untrusted_text import sanitise

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from msgspec.structs import replace
 from typing import Any, ClassVar, Literal
+
+from msgspec.structs import replace
 
 from retinue.automation.jobs import Delivery, DeliveryMode, Job, WakeMode
 from retinue.automation.schedule import Cron, Schedule, find_zone, parse_at, parse_cron, parse_every

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
 from msgspec import Struct
 from msgspec.structs import replace
-from typing import Any, ClassVar, Literal
 
 from retinue.core.errors import RetinueError
 from retinue.core.model import ReasoningEffort

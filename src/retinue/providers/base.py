@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 from msgspec import Struct, field
+
 from retinue.core.model import ModelEvent, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.settings import Api, CompatSettings
 

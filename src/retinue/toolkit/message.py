@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
+
 from retinue.core.errors import RetinueError, ToolFailed
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin, PeerKind

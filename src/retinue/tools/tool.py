@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, cached_property
-from msgspec import Struct, field
 from typing import Any, ClassVar, Generic, TypeVar
+
+from msgspec import Struct, field
 
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.errors import ToolFailed

@@ -28,7 +28,7 @@ from retinue.toolkit.processes.environment import ProgramFolders, base_environme
 from retinue.toolkit.processes.launch import CommandEnd, CommandOutcome, Launch, NotifyWhen
 from retinue.toolkit.settings import ExecSettings
 from retinue.tools.elevated import Elevation
-from retinue.tools.shell.allowlist import CommandRuleStore, CommandRules, FixedCommandRules
+from retinue.tools.shell.allowlist import CommandRules, CommandRuleStore, FixedCommandRules
 from retinue.tools.shell.explanation import loads_from_network
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
+
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from msgspec import Struct
+
 from retinue.core.errors import ToolFailed
 from retinue.security.network import Fetched, Outgoing
 from retinue.structs.declare import Declared, declare
