@@ -30,7 +30,7 @@ class Source(StrEnum):
     OTHER = "other"
 
 
-class Inbound(Struct, frozen=True):
+class Inbound(Struct, frozen=True, rename="camel"):
     """A message for a session."""
 
     text: str
@@ -61,7 +61,7 @@ class Inbound(Struct, frozen=True):
         return bool(self.tools or self.results)
 
 
-class CallSummary(Struct, frozen=True):
+class CallSummary(Struct, frozen=True, rename="camel"):
     """A tool call of the turn, for those who only want to know what was done."""
 
     name: str
@@ -69,7 +69,7 @@ class CallSummary(Struct, frozen=True):
     is_error: bool
 
 
-class Outbound(Struct, frozen=True):
+class Outbound(Struct, frozen=True, rename="camel"):
     """What became of a message: the answer as the person should see it, or the reason that there is none."""
 
     run: RunId
