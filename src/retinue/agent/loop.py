@@ -44,9 +44,6 @@ Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
 CIRCLING = "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
 
 
-CROWDED = "what the turn did so far leaves too little room for an answer"
-
-
 def any_room(messages: Sequence[Message]) -> bool:
     """The judge of a turn whose size nobody looks at: the provider says when it is too long."""
     return True
@@ -83,6 +80,8 @@ class LoopEnd(Struct, frozen=True):
     rounds: int
     failure: ModelFailed | None = None
     handed: tuple[ToolCall, ...] = ()
+    out_of_room: bool = False
+    """Whether `has_room` ended it before the provider was asked."""
 
 
 async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
@@ -95,7 +94,8 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         if rounds > 1 and (why := parts.overdrawn(usage)) is not None:
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.UNKNOWN, why))
         if rounds > 1 and not parts.has_room(messages):
-            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.OVERFLOW, CROWDED))
+            full = ModelFailed(Failure.OVERFLOW, "what the turn did so far leaves too little room for an answer")
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, full, out_of_room=True)
         ending = await _ask_model(replace(request, messages=tuple(messages)), parts)
         if isinstance(ending, ModelFailed):
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, ending)

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS
-from retinue.agent.loop import CROWDED, LoopEnd, LoopParts, any_room, run_turn
+from retinue.agent.loop import LoopEnd, LoopParts, any_room, run_turn
 from retinue.core.events import TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
@@ -83,7 +83,7 @@ async def _answer(keeper: ContextKeeper, parts: LoopParts) -> LoopEnd:
         if request is None:
             break
         end = _joined(end, await run_turn(request, parts))
-    if end.failure is not None and end.failure.detail == CROWDED:
+    if end.out_of_room:
         # No more room can be made, and only the provider can say whether there is really too little.
         end = _joined(end, await run_turn(await keeper.prepare(), replace(parts, has_room=any_room)))
     return end

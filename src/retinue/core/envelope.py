@@ -54,6 +54,8 @@ class Inbound(Struct, frozen=True, rename="camel"):
     """Tools that the sender runs itself: a call of one ends the turn and is handed over in its answer."""
     results: tuple[ToolResult, ...] = ()
     """What such calls of the turn before gave; without a text the agent goes on from there."""
+    exchange: int = 0
+    """How many messages sessions sent each other since a person's message, this one included."""
 
     @property
     def stands_alone(self) -> bool:
@@ -88,3 +90,5 @@ class Outbound(Struct, frozen=True, rename="camel"):
     error: str | None = None
     handed: tuple[ToolCall, ...] = ()
     """Calls of the sender's own tools; the agent goes on once their results are sent."""
+    interrupted: bool = False
+    """Whether it failed because the process ended during the turn, and not because of the turn itself."""

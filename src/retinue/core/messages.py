@@ -87,13 +87,14 @@ class UserMessage(Struct, frozen=True, weakref=True):
     """What a person, or something that speaks in a person's place, said.
 
     `preface` is the turn's own block (recalled memory, notices): sent in front of the text, and never shown as
-    the person's words.
+    the person's words. `exchange` counts the messages that sessions sent each other since a person's message.
     """
 
     content: tuple[Text | Image, ...]
     sender: str | None = None
     preface: str = ""
     trust: Trust = Trust.OWNER
+    exchange: int = 0
 
     @property
     def text(self) -> str:

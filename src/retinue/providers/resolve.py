@@ -43,6 +43,8 @@ class Choice(Struct, frozen=True):
     base_url: str | None = None
     fallbacks: tuple[str, ...] | None = None
     """What is tried after it instead of the agent's own fallbacks."""
+    pinned: bool = False
+    """Whether it was chosen for this conversation, so that no other model may answer in its place."""
 
 
 class LocalServers:
