@@ -81,6 +81,7 @@ class LoopEnd(Struct, frozen=True):
     failure: ModelFailed | None = None
     handed: tuple[ToolCall, ...] = ()
     is_crowded: bool = False
+    """Whether `has_room` ended the loop before a request was sent."""
 
 
 async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:

@@ -124,7 +124,7 @@ class Heart:
         if due > now:
             return (due - now).total_seconds()
         beat = await self.beat(agent, WakeReason.INTERVAL)
-        return BUSY_SECONDS if beat.detail == SkipReason.BUSY else 0.0
+        return BUSY_SECONDS if beat.skip is SkipReason.BUSY else 0.0
 
     async def beat(self, agent: AgentId, wake: WakeReason) -> WakeRecord:
         """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
@@ -132,7 +132,7 @@ class Heart:
         skip = find_skip(self._situation(plan, wake))
         beat = WakeRecord(agent, self.runtime.home.clock.now(), wake, "failed", "it broke off; the log has the details")
         if skip is not None:
-            beat = replace(beat, outcome="skipped", detail=skip)
+            beat = replace(beat, outcome="skipped", detail=skip, skip=skip)
             if skip is SkipReason.NO_ROUTE:
                 beat = replace(beat, detail=f"{skip}: {plan.no_route}")
         try:
@@ -141,7 +141,7 @@ class Heart:
         except RetinueError as error:
             beat = replace(beat, detail=str(error))
         finally:
-            if beat.detail != SkipReason.BUSY:
+            if beat.skip is not SkipReason.BUSY:
                 self.book.record(beat)
         return beat
 
