@@ -210,7 +210,7 @@ async def test_results_stand_in_the_order_of_the_calls(tmp_path: Path) -> None:
             False,
             "reserved for the owner",
         ),
-        (ToolCall("c1", "echo", {"wrong": 1}), True, "word: Field required"),
+        (ToolCall("c1", "echo", {"wrong": 1}), True, "word: is required"),
         (ToolCall("c1", "echo", {INVALID_ARGUMENTS: '{"word": '}), True, "not valid JSON"),
     ],
 )

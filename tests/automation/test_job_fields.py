@@ -58,7 +58,7 @@ def test_the_time_zone_of_a_job_can_be_changed_alone() -> None:
         ({"wakeMode": "next-heartbeat"}, "session main"),
         ({"deliver": "webhook"}, "needs its address"),
         ({"message": "x" * 30_000}, "longer than 20,000"),
-        ({"mesage": "x"}, "mesage: Extra inputs"),
+        ({"mesage": "x"}, "mesage: is not known"),
     ],
 )
 def test_an_edit_that_makes_no_sense_is_refused(fields: dict[str, Any], told: str) -> None:

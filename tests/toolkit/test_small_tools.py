@@ -160,7 +160,7 @@ async def test_tool_call_does_nothing_by_itself(toolset: Toolset, context: ToolC
     run = toolset["tool_call"]
     for name in ("image", "nothing", "tool_call"):
         assert f"no deferred tool `{name}`" in await failure(run, context, name=name)
-    assert "name: Field required" in await failure(run, context, arguments={})
+    assert "name: is required" in await failure(run, context, arguments={})
 
 
 async def test_without_deferred_tools_there_is_nothing_to_search(toolset: Toolset) -> None:

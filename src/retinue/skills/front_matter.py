@@ -59,6 +59,8 @@ def _as_tools(value: object) -> tuple[str, ...]:
     return tuple(_TOOL_NAME.findall(value)) if isinstance(value, str) else _as_names(value)
 
 
+Name = Annotated[str, Parsed(lambda value: make_line(value, NAME_LIMIT))]
+Description = Annotated[str, Parsed(lambda value: make_line(value, DESCRIPTION_LIMIT))]
 Line = Annotated[str, Parsed(_as_line)]
 Text = Annotated[str | None, Parsed(_as_text)]
 Names = Annotated[tuple[str, ...], Parsed(_as_names)]
@@ -119,8 +121,8 @@ class Declaration(Declared, rename="kebab"):
 
     accepts_attribute_names: ClassVar[bool] = True
 
-    name: Annotated[str, Parsed(lambda value: make_line(value, NAME_LIMIT))] = ""
-    description: Annotated[str, Parsed(lambda value: make_line(value, DESCRIPTION_LIMIT))] = ""
+    name: Name = ""
+    description: Description = ""
     homepage: Text = None
     user_invocable: bool = True
     disable_model_invocation: bool = False
