@@ -15,7 +15,7 @@ from retinue.memory.documents import Library, workspace_shelf
 from retinue.memory.index import MemoryIndex, SyncReport
 from retinue.memory.settings import MemorySearchSettings
 from retinue.memory.sqlite import SqliteStore
-from retinue.providers.embeddings.batches import BatchTerms, read_answer, read_state
+from retinue.providers.embeddings.batches import BatchLimits, read_answer, read_state
 from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
 from retinue.runtime.memory import make_embedders
 from retinue.security.secrets import Secrets
@@ -49,10 +49,10 @@ def open_at(
     workspace: Path,
     *,
     clock: Clock | None = None,
-    terms: BatchTerms | None = None,
+    terms: BatchLimits | None = None,
 ) -> MemoryIndex:
     embedder = RemoteEmbedder(
-        EmbeddingEndpoint("openai", "m", url, "key"), terms=terms or BatchTerms(poll_seconds=0.001), sleep=no_wait
+        EmbeddingEndpoint("openai", "m", url, "key"), terms=terms or BatchLimits(poll_seconds=0.001), sleep=no_wait
     )
     library = Library([workspace_shelf(Root.open(workspace))])
     store = SqliteStore(workspace.parent / "index.sqlite")
@@ -100,7 +100,7 @@ async def test_very_many_texts_go_in_several_batches_but_not_all_at_once(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:
     write_many(write, 4 * FEWEST)
-    terms = BatchTerms(poll_seconds=0.001, largest=FEWEST, concurrency=2)
+    terms = BatchLimits(poll_seconds=0.001, largest=FEWEST, concurrency=2)
     report = await see_through(open_at(url, workspace, terms=terms))
     assert (report.embedded, report.notes) == (4 * FEWEST, ())
     assert (len(server.batches), server.running_at_once) == (4, 2)
@@ -164,7 +164,7 @@ async def test_nobody_waits_who_does_not_want_to(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:
     write_many(write)
-    terms = BatchTerms(wait=False)
+    terms = BatchLimits(wait=False)
     first = await see_through(open_at(url, workspace, terms=terms))
     assert (first.embedded, first.waiting) == (0, MANY)
     write("memory/new.md", "One more note.")
@@ -179,7 +179,7 @@ async def test_a_rebuild_goes_on_with_the_batch_that_is_under_way(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:
     write_many(write)
-    terms = BatchTerms(wait=False)
+    terms = BatchLimits(wait=False)
     await see_through(open_at(url, workspace, terms=terms))
     index = open_at(url, workspace, terms=terms)
     assert (await index.sync(force=True, use=Use.HAND_OVER)).waiting == MANY
@@ -206,7 +206,7 @@ async def test_a_batch_that_takes_too_long_is_cancelled(
     server.stages = ("in_progress",)
     clock = FrozenClock()
     write_many(write)
-    index = open_at(url, workspace, clock=clock, terms=BatchTerms(wait=False, timeout_seconds=3600))
+    index = open_at(url, workspace, clock=clock, terms=BatchLimits(wait=False, timeout_seconds=3600))
     assert (await index.sync(use=Use.HAND_OVER)).waiting == MANY
     clock.advance(timedelta(minutes=59))
     assert (await index.sync(use=Use.HAND_OVER)).waiting == MANY

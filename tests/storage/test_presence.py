@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.storage.presence import Presence, ancestors, is_beneath, process_of
+from retinue.storage.presence import Presence, ancestors, has_ancestor_with_variable, process_of
 
 
 def test_a_presence_is_seen_from_showing_to_its_end(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_a_variable_that_an_ancestor_was_started_with_cannot_be_dropped() -> Non
     started = {"env": {**os.environ, "OF_AN_AGENT": "1"}, "capture_output": True, "text": True, "check": True}
     told = subprocess.run(argv, **started).stdout.split()  # type: ignore[call-overload]
     assert told == ["True", "False"]
-    assert not is_beneath("OF_AN_AGENT")
+    assert not has_ancestor_with_variable("OF_AN_AGENT")

@@ -9,10 +9,10 @@ from pathlib import Path
 from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
 from retinue.providers.credentials.profile_file import ProfileSummary
-from retinue.sandbox.sandboxes import Candidate
+from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.checking import Report
 from retinue.skills.discovery import Discovery
-from retinue.skills.library import Judged
+from retinue.skills.library import CheckedSkill
 from retinue.storage.home import Home
 from retinue.storage.instance import InstanceFacts
 
@@ -44,7 +44,7 @@ class WorkspaceFacts:
 class SkillFacts:
     """The skills an agent finds, and those that did not fit into its prompt."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[CheckedSkill, ...]
     found: Discovery
     omitted: tuple[str, ...]
 
@@ -85,7 +85,7 @@ class SandboxFacts:
 
     works: bool
     because: str = ""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[BackendCandidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from retinue.core.errors import RetinueError
 from retinue.core.model import Thought
 from retinue.security.escaping import literal
-from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
 
 LONGEST_NAME = 80
 LONGEST_SESSION_PART = 64
@@ -225,7 +225,7 @@ def _finish(task: HookTask, mapped: Mapped, path: str, rules: HookRules, new_id:
     if chosen and prefixes and not (task.session or "").startswith(prefixes):
         raise HookRefused(f"The session must begin with one of: {', '.join(prefixes)}.", 403)
     name = literal(mapped.name or path, LONGEST_NAME)
-    shown = task.text if mapped.trusted else wrap_untrusted(task.text, Source.WEBHOOK, new_id=new_id)
+    shown = task.text if mapped.trusted else wrap_untrusted(task.text, TextSource.WEBHOOK, new_id=new_id)
     return replace(
         task,
         text=f"[Webhook {name}; not written by a person]\n{shown}",

@@ -12,7 +12,8 @@ from retinue.channels.channel import NotTaken
 from retinue.core.clock import Clock, random_id
 from retinue.core.origin import Origin
 from retinue.core.parcel import Attachment, Capabilities, Parcel
-from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, Outgoing, fetch, parse_url
+from retinue.security.fetch import Outgoing, fetch
+from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, parse_url
 
 NAME = "http"
 TIMEOUT_SECONDS = 20.0

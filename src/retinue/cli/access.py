@@ -192,9 +192,9 @@ def _refuse_agents() -> None:
     """A command that an agent runs gets no key to the gateway: whoever has one may approve what the agent asks."""
     from retinue.core.approval import IN_COMMAND
     from retinue.core.errors import UsageError
-    from retinue.storage.presence import is_beneath
+    from retinue.storage.presence import has_ancestor_with_variable
 
-    if IN_COMMAND in os.environ or is_beneath(IN_COMMAND):
+    if IN_COMMAND in os.environ or has_ancestor_with_variable(IN_COMMAND):
         raise UsageError("A command that an agent runs cannot let anybody in. Do it in a terminal.")
 
 

@@ -14,7 +14,7 @@ from retinue.cli.pulling import SMALLEST, pull_showing
 
 if TYPE_CHECKING:
     from retinue.core.model import ModelInfo, ModelRef
-    from retinue.providers.model_choice import Choice
+    from retinue.providers.model_choice import ChosenModel
     from retinue.runtime.access import Trial
     from retinue.runtime.foundation import Foundation
     from retinue.runtime.models import ModelAccess
@@ -66,7 +66,7 @@ async def _survey(foundation: Foundation, agent: str | None, everything: bool) -
         }
 
 
-def _describe_choice(choice: Choice) -> dict[str, Any]:
+def _describe_choice(choice: ChosenModel) -> dict[str, Any]:
     return {"model": str(choice.ref), "because": choice.because, "howToChange": choice.how_to_change}
 
 

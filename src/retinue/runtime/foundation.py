@@ -24,7 +24,7 @@ from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home import Home
-from retinue.storage.presence import is_beneath
+from retinue.storage.presence import has_ancestor_with_variable
 from retinue.workspace.trust import Vouched, read_vouched
 
 
@@ -50,7 +50,7 @@ class Foundation:
     @property
     def is_in_command(self) -> bool:
         """Whether an agent started this process by a command; then whoever speaks is not the owner."""
-        return IN_COMMAND in self.environment or is_beneath(IN_COMMAND)
+        return IN_COMMAND in self.environment or has_ancestor_with_variable(IN_COMMAND)
 
     @property
     def durable(self) -> bool:

@@ -22,7 +22,7 @@ from retinue.runtime.foundation import Foundation
 from retinue.runtime.prompting import display_secret
 from retinue.runtime.routing import Destination, find_destination, is_called
 from retinue.security.escaping import literal
-from retinue.security.untrusted_text import Source, sanitise, sanitise_line, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, sanitise, sanitise_line, wrap_untrusted
 
 if TYPE_CHECKING:
     from retinue.runtime.runtime import Runtime
@@ -147,7 +147,7 @@ def _tell_before(remarks: Sequence[Remark]) -> str:
     if not remarks:
         return ""
     lines = "\n".join(f"{remark.who}: {remark.text}" for remark in remarks)
-    return f"{BEFORE}\n{wrap_untrusted(lines, Source.GROUP_CHAT, new_id=random_id)}\n\n"
+    return f"{BEFORE}\n{wrap_untrusted(lines, TextSource.GROUP_CHAT, new_id=random_id)}\n\n"
 
 
 def _as_seen(arrival: Arrival) -> str:

@@ -25,7 +25,8 @@ from retinue.runtime.household import open_private_switchboard
 from retinue.runtime.news import find_chat, tell
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard
-from retinue.security.network import OPERATOR, Outgoing, fetch
+from retinue.security.fetch import Outgoing, fetch
+from retinue.security.network import OPERATOR
 from retinue.sessions.maintenance import Plan, apply
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease

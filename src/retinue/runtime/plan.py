@@ -24,7 +24,7 @@ from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import Bus
-from retinue.providers.model_choice import Choice
+from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.approvals import Permissions
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.memories import Memories
@@ -83,7 +83,7 @@ class AgentParts:
 class Plan:
     """A turn, prepared: the model, its tools and the prompt they get."""
 
-    choice: Choice
+    choice: ChosenModel
     info: ModelInfo
     tools: tuple[Tool[Any], ...]
     prompt: AgentPrompt
@@ -171,7 +171,7 @@ class Planner:
         tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not room.trusted)
         return Plan(choice, info, tools, prompt, thinking, injection, tainted)
 
-    async def _heed_model_hooks(self, choice: Choice | None, message: str) -> Choice | None:
+    async def _heed_model_hooks(self, choice: ChosenModel | None, message: str) -> ChosenModel | None:
         question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
         for given in await self.parts.bus.ask(BEFORE_MODEL, question):
             try:
@@ -181,7 +181,7 @@ class Planner:
                 continue
             details = {"session": str(self.key), "before": question.model, "after": str(wish)}
             self.parts.audit.record("model_change", f"plugin:{given.registrant.plugin}", details)
-            return Choice(wish, f"the plugin {given.registrant.plugin} chose it", how_to_change="/model default")
+            return ChosenModel(wish, f"the plugin {given.registrant.plugin} chose it", how_to_change="/model default")
         return choice
 
     async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:

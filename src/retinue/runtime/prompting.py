@@ -39,7 +39,7 @@ from retinue.runtime.confinement import describe_sandbox
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.rooms import AgentRoom, docs_folder
 from retinue.security.untrusted_text import sanitise
-from retinue.skills.catalog import Catalog
+from retinue.skills.catalog import SkillCatalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import Audience, audience_of
@@ -81,7 +81,7 @@ class AgentPrompt:
     system: SystemPrompt
     turn: TurnBlock
     files: tuple[InjectedFile, ...]
-    catalog: Catalog
+    catalog: SkillCatalog
 
 
 async def build_prompt(room: AgentRoom, order: PromptOrder, bus: Bus) -> AgentPrompt:
@@ -116,7 +116,7 @@ async def _read_files(room: AgentRoom, order: PromptOrder, bus: Bus) -> tuple[In
 
 
 def _stable_inputs(
-    room: AgentRoom, order: PromptOrder, files: Sequence[InjectedFile], catalog: Catalog
+    room: AgentRoom, order: PromptOrder, files: Sequence[InjectedFile], catalog: SkillCatalog
 ) -> StableInputs:
     settings, config = room.settings, room.foundation.config
     can_read = order.model is None or any(tool.name == "read" for tool in order.tools)

@@ -16,9 +16,9 @@ from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId
 from retinue.core.latest import Latest
 from retinue.runtime.foundation import Foundation
-from retinue.skills.catalog import Catalog, render_catalog
-from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
-from retinue.skills.sources import Places, list_sources
+from retinue.skills.catalog import SkillCatalog, render_catalog
+from retinue.skills.library import CheckedSkill, SkillLibrary, evaluate_skills, make_context, open_library
+from retinue.skills.sources import SkillFolders, list_sources
 from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BootstrapReader
@@ -89,20 +89,20 @@ class AgentRoom:
     """Whether the workspace is the agent's own; the files of any other are data, its skills and hooks are off."""
     stand_ins: dict[Path, Root] = field(default_factory=dict)
     """Folders that sandboxed sessions work in, opened when the first of them does."""
-    _judged: Latest[tuple[Judged, ...]] = field(default_factory=Latest)
-    _catalog: Latest[Catalog] = field(default_factory=Latest)
+    _judged: Latest[tuple[CheckedSkill, ...]] = field(default_factory=Latest)
+    _catalog: Latest[SkillCatalog] = field(default_factory=Latest)
 
     @property
     def id(self) -> AgentId:
         return self.settings.id
 
-    def skills(self) -> tuple[Judged, ...]:
+    def skills(self) -> tuple[CheckedSkill, ...]:
         """Every skill the agent finds, with the verdict on it."""
         foundation = self.foundation
         found = self.library.load().skills
         has_program = foundation.programs.on(foundation.environment.get("PATH", ""))
 
-        def judge() -> tuple[Judged, ...]:
+        def judge() -> tuple[CheckedSkill, ...]:
             context = make_context(
                 foundation.config.skills,
                 system=sys.platform,
@@ -111,17 +111,17 @@ class AgentRoom:
                 config=foundation.plain_config,
                 allowlist=self.settings.skills,
             )
-            return judge_skills(found, context)
+            return evaluate_skills(found, context)
 
         return self._judged.get(judge, found, has_program)
 
-    def skill_catalog(self) -> Catalog:
+    def skill_catalog(self) -> SkillCatalog:
         """The skills that the agent can use, as its prompt lists them."""
         judged = self.skills()
         limits = self.foundation.config.skills.limits
         own = self.settings.skills_limits.max_skills_prompt_chars
 
-        def render() -> Catalog:
+        def render() -> SkillCatalog:
             return render_catalog(
                 [each.skill for each in judged if each.gate.eligible],
                 max_skills=limits.max_skills_in_prompt,
@@ -172,7 +172,7 @@ def open_room(foundation: Foundation, agent: AgentId, *, extra_skills: tuple[Pat
             f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
         ) from None
     trusted = is_own(root, foundation.vouched)
-    places = Places(
+    places = SkillFolders(
         user_home=_user_home(foundation),
         managed=foundation.home.skills,
         workspace=root.path if trusted else None,

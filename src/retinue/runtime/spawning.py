@@ -47,7 +47,7 @@ from retinue.runtime.policy import is_sandboxed
 from retinue.runtime.runtime import Runtime
 from retinue.runtime.switchboard import Switchboard
 from retinue.sandbox.confinement import find_loosening
-from retinue.security.untrusted_text import Source as ContentSource
+from retinue.security.untrusted_text import TextSource as ContentSource
 from retinue.security.untrusted_text import wrap_untrusted
 from retinue.sessions.forking import is_foreign
 from retinue.storage.lease import SessionLease

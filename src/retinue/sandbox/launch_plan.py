@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from retinue.sandbox.confinement import Confinement, Limits, Part
+from retinue.sandbox.confinement import Confinement, ResourceLimits, VisiblePart
 
 
-class Kind(StrEnum):
+class BackendKind(StrEnum):
     """What confines."""
 
     BUBBLEWRAP = "bubblewrap"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandStart:
     """What one command brings along: the folder it starts in, below the sandbox's, and its variables."""
 
     below: str = "."
@@ -27,7 +27,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapping:
+class LaunchPlan:
     """What `retinue.sandbox.launch` needs to start a program confined.
 
     `options` stand before the program's own words. `feeds` are files that exist only in memory, for the programs that
@@ -35,16 +35,16 @@ class Wrapping:
     be the folder that it was, or the program is not started.
     """
 
-    kind: Kind
+    kind: BackendKind
     program: str = ""
     options: tuple[str, ...] = ()
     feeds: tuple[bytes, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits | None = None
+    limits: ResourceLimits | None = None
     rules: tuple[tuple[str, bool], ...] = ()
     port: int | None = None
     stamp: str = ""
-    part: Part | None = None
+    part: VisiblePart | None = None
 
     def plan(self) -> dict[str, Any]:
         """The wrapping as JSON can carry it."""
@@ -80,6 +80,6 @@ class Backend(Protocol):
         """Why it cannot enforce this sandbox on this machine; None where it can."""
         ...
 
-    def wrap(self, confinement: Confinement, entry: Entry) -> Wrapping:
+    def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
         """How to start a program in the sandbox."""
         ...

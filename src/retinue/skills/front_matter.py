@@ -71,7 +71,7 @@ class _CamelCase(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
 
-class Invocation(_CamelCase):
+class InvocationFlags(_CamelCase):
     """Who may start the skill."""
 
     disable_model_invocation: bool = False
@@ -115,7 +115,7 @@ class Extras(_CamelCase):
     primary_env: Text = None
     os: Systems = ()
     requires: Requires = Requires()
-    invocation: Invocation = Invocation()
+    invocation: InvocationFlags = InvocationFlags()
     install: tuple[InstallWay, ...] = ()
 
 
@@ -137,7 +137,7 @@ class Declaration(BaseModel):
     license: Text = None
     compatibility: Text = None
     allowed_tools: Tools = ()
-    invocation: Invocation = Invocation()
+    invocation: InvocationFlags = InvocationFlags()
     extras: Extras = Extras()
 
 

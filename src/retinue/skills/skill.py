@@ -18,7 +18,7 @@ VERSION_DIGITS = 8
 """Enough to tell one edition of a file from the next; every digit more stands in every prompt, once per skill."""
 
 
-class Tier(StrEnum):
+class SkillTier(StrEnum):
     """Where a skill comes from; of two skills with one name, the one whose tier stands first here wins."""
 
     EXPLICIT = "explicit"
@@ -66,7 +66,7 @@ class Skill:
     description: str
     location: Path
     folder: Path
-    tier: Tier
+    tier: SkillTier
     version: str
     homepage: str | None = None
     user_invocable: bool = True
@@ -99,7 +99,7 @@ class SkillProblem:
     message: str
 
 
-def parse_skill(data: bytes, location: Path, tier: Tier) -> Skill:
+def parse_skill(data: bytes, location: Path, tier: SkillTier) -> Skill:
     """Read a `SKILL.md`; raises `SkillError` saying what is wrong with it."""
     declared = read_declaration(_decode(data))
     extras = declared.extras

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from retinue.core.errors import ToolFailed
-from retinue.security.network import Fetched, Outgoing
+from retinue.security.fetch import Fetched, Outgoing
 from retinue.toolkit.settings import SearchProvider
 
 

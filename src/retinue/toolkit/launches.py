@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from retinue.core.keys import AgentId, SessionKey
-from retinue.sandbox.sandboxes import Enclosure
+from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.tools.syntax import Step
 
 KEEP_FOR = timedelta(minutes=30)
@@ -67,7 +67,7 @@ class Launch:
     owner: bool = False
     keep: timedelta = KEEP_FOR
     notify: Notify = Notify.ALWAYS
-    enclosure: Enclosure | None = None
+    enclosure: BackedSandbox | None = None
 
     def tells_of(self, end: CommandEnd) -> bool:
         """Whether somebody should hear of this end."""

@@ -19,8 +19,8 @@ from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.globs import Glob
 from retinue.core.trust import Trust
-from retinue.security.untrusted_text import Source, wrap_untrusted
-from retinue.storage.files import Entry, EntryKind, NotRegular, NotThere, Root
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
+from retinue.storage.files import EntryKind, FolderEntry, NotRegular, NotThere, Root
 from retinue.toolkit import searcher
 from retinue.toolkit.files import shown_name, suggest
 from retinue.toolkit.origin import origin_of_files
@@ -86,7 +86,7 @@ def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArgumen
         found = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
         origin = origin_of_files(context, root, found.files)
         if origin is Trust.UNTRUSTED:
-            return ToolOutput.of(wrap_untrusted(found.text, Source.MEMORY, new_id=new_id), trust=origin)
+            return ToolOutput.of(wrap_untrusted(found.text, TextSource.MEMORY, new_id=new_id), trust=origin)
         return ToolOutput.of(found.text or "No matches.", trust=origin)
 
     return Tool(
@@ -178,7 +178,7 @@ def _below(path: str, folder: str) -> str:
     return path if folder == "." else path[len(folder) + 1 :]
 
 
-def _walk(root: Root, relative: str) -> Iterator[tuple[str, Entry]]:
+def _walk(root: Root, relative: str) -> Iterator[tuple[str, FolderEntry]]:
     """Everything beneath a folder, without what is generated or kept for git."""
     waiting = [(_prefix(relative), entry) for entry in reversed(_entries(root, relative))]
     seen = 0
@@ -200,7 +200,7 @@ def _prefix(relative: str) -> str:
     return "" if relative == "." else f"{relative}/"
 
 
-def _entries(root: Root, relative: str) -> list[Entry]:
+def _entries(root: Root, relative: str) -> list[FolderEntry]:
     try:
         with told():
             return root.entries(relative)
@@ -234,7 +234,7 @@ async def list_folder(arguments: ListArguments, context: ToolContext) -> ToolOut
     return _listing([_marked(entry.name, entry) for entry in entries], arguments.limit, "(the folder is empty)")
 
 
-def _marked(path: str, entry: Entry) -> str:
+def _marked(path: str, entry: FolderEntry) -> str:
     return shown_name(path) + {EntryKind.DIR: "/", EntryKind.LINK: "@"}.get(entry.kind, "")
 
 

@@ -17,9 +17,9 @@ from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.messages import text_of
 from retinue.core.trust import Trust
-from retinue.sandbox.confinement import Confinement, Part, SandboxUnavailable
-from retinue.sandbox.sandboxes import Enclosure, Sandboxes
-from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.sandbox.confinement import Confinement, SandboxUnavailable, VisiblePart
+from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files.errors import explained
 from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath
 from retinue.toolkit.consent import Wish, permit
@@ -100,7 +100,7 @@ def must_confine(sandboxes: Sandboxes, context: ToolContext) -> bool:
     return context.elevated is Elevation.OFF and sandboxes.standing(context.session).confined
 
 
-def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosure:
+def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> BackedSandbox:
     """The sandbox that a call's command must run in; a backend is tried where none was yet."""
     try:
         confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
@@ -111,11 +111,11 @@ def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosu
         raise ToolFailed(str(error)) from error
 
 
-def _part_of(context: ToolContext, confinement: Confinement) -> Part | None:
+def _part_of(context: ToolContext, confinement: Confinement) -> VisiblePart | None:
     """The folder that the session is kept to; None where it has all of the workspace."""
     if context.root is context.workspace:
         return None
-    return Part(confinement.folder / locate(context.workspace, str(context.root.path)), context.root.place)
+    return VisiblePart(confinement.folder / locate(context.workspace, str(context.root.path)), context.root.place)
 
 
 def make_wish(
@@ -125,7 +125,7 @@ def make_wish(
     settings: ExecSettings,
     base: Mapping[str, str],
     rules: CommandRules,
-    enclosure: Enclosure | None = None,
+    enclosure: BackedSandbox | None = None,
 ) -> Wish:
     """What a call wants to run in a folder that is open, with the variables that every command gets."""
     return Wish(
@@ -207,7 +207,7 @@ def mark_source(output: ToolOutput, launch: Launch, new_id: IdFactory) -> ToolOu
     """What a command printed, marked as from outside where it may have loaded that."""
     if not loads_from_network(launch.text):
         return output
-    wrapped = wrap_untrusted(text_of(output.content), Source.COMMAND, new_id=new_id)
+    wrapped = wrap_untrusted(text_of(output.content), TextSource.COMMAND, new_id=new_id)
     return ToolOutput.of(wrapped, trust=Trust.UNTRUSTED, is_error=output.is_error)
 
 

@@ -18,8 +18,8 @@ from anyio.abc import Process, TaskGroup
 
 import retinue
 from retinue.sandbox.launch import name_wrapper
-from retinue.sandbox.launch_plan import Wrapping
-from retinue.sandbox.sandboxes import Enclosure
+from retinue.sandbox.launch_plan import LaunchPlan
+from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.toolkit import supervisor
 from retinue.toolkit.launches import Launch
 from retinue.tools.syntax import Step
@@ -50,7 +50,7 @@ async def start_supervised(launch: Launch, folder: int, grace: float, tasks: Tas
 
 @contextmanager
 def _open_door(
-    enclosure: Enclosure | None, wrapping: Wrapping | None, tasks: TaskGroup
+    enclosure: BackedSandbox | None, wrapping: LaunchPlan | None, tasks: TaskGroup
 ) -> Iterator[socket.socket | None]:
     """The supervisor's end of what leads to the network, where a sandbox may use it; closed here afterwards."""
     if enclosure is None or wrapping is None or wrapping.port is None:
@@ -69,7 +69,7 @@ def _open_door(
     tasks.start_soon(serve_network, ours, rules)
 
 
-def _describe_sandbox(wrapping: Wrapping | None, door: socket.socket | None) -> dict[str, object] | None:
+def _describe_sandbox(wrapping: LaunchPlan | None, door: socket.socket | None) -> dict[str, object] | None:
     if wrapping is None:
         return None
     package = Path(retinue.__file__).parent.parent

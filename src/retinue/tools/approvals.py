@@ -29,7 +29,7 @@ from retinue.security.escaping import literal
 from retinue.settings import format_duration
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.storage.presence import Presence, ancestors, is_beneath, process_of
+from retinue.storage.presence import Presence, ancestors, has_ancestor_with_variable, process_of
 from retinue.tools.approval_store import STATE_OF, Approval, ApprovalState, ApprovalStore
 from retinue.tools.watchers import Watchers
 
@@ -346,7 +346,7 @@ class ApprovalBook:
 
 def _is_in_command(approval: Approval) -> bool:
     """Whether this process belongs to a command that an agent runs, of whichever process and however it hides it."""
-    return process_of(approval.holder) in ancestors() or is_beneath(IN_COMMAND)
+    return process_of(approval.holder) in ancestors() or has_ancestor_with_variable(IN_COMMAND)
 
 
 def spell_end(approval: Approval) -> str:
