@@ -60,7 +60,7 @@ class _Deflate:
 
 
 def make_decompressor(encoding: str) -> Decompressor:
-    """What undoes a `Content-Encoding`; raises `CannotInflate` for one that is not taken."""
+    """What undoes a `Content-Encoding`; raises `DecompressionFailed` for one that is not taken."""
     match encoding.strip().lower():
         case "" | "identity":
             return _Plain()

@@ -38,7 +38,7 @@ def is_transient(status: int) -> bool:
 
 
 async def retry_transient(work: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
-    """Do something, up to three times with growing pauses; raises the last `TryAgain`."""
+    """Do something, up to three times with growing pauses; raises the last `TransientFailure`."""
     pause = FIRST_PAUSE_SECONDS
     for _ in range(ATTEMPTS - 1):
         try:
