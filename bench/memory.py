@@ -12,13 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import anyio
 import numpy as np
+from msgspec.structs import replace
 
 from bench.measure import PYTHON, Sheet, median_ms
 from retinue.core.clock import SystemClock

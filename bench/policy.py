@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bench.measure import Sheet, median_ms
 from retinue.core.keys import DEFAULT_AGENT, SessionKey

@@ -16,7 +16,7 @@ from retinue.agent.loop import LoopEnd, LoopParts, run_turn
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ToolFailed
-from retinue.core.events import Spoken, ToolFinished, ToolStarted, TurnEvent, TurnStatus
+from retinue.core.events import TextDelta, ToolFinished, ToolStarted, TurnEvent, TurnStatus
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.core.messages import (
     INVALID_ARGUMENTS,
@@ -31,13 +31,13 @@ from retinue.core.messages import (
     said,
 )
 from retinue.core.model import (
-    Failed,
     Failure,
-    Finished,
     ModelEvent,
+    ModelFailed,
+    ModelFinished,
     ModelRef,
     ModelRequest,
-    TextDelta,
+    ModelTextDelta,
 )
 from retinue.storage.files import Root
 from retinue.tools.elevated import Elevation
@@ -86,7 +86,7 @@ TOOLS = {
 class Story:
     """A scripted model, and everything the loop recorded and told."""
 
-    replies: list[AssistantMessage | Failed]
+    replies: list[AssistantMessage | ModelFailed]
     requests: list[ModelRequest] = field(default_factory=list)
     record_of: list[Message | str] = field(default_factory=list)
     events: list[TurnEvent] = field(default_factory=list)
@@ -104,14 +104,14 @@ class Story:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         self.requests.append(request)
         reply = self.replies.pop(0)
-        if isinstance(reply, Failed):
+        if isinstance(reply, ModelFailed):
             yield reply
             return
         for letter in reply.text:
-            yield TextDelta(letter)
+            yield ModelTextDelta(letter)
         if reply.stop is StopReason.ABORTED:
             await anyio.sleep_forever()
-        yield Finished(reply)
+        yield ModelFinished(reply)
 
     def take(self) -> Sequence[UserMessage]:
         taken, self.queued = self.queued, []
@@ -149,7 +149,7 @@ async def test_a_plain_answer_ends_the_turn(tmp_path: Path) -> None:
     end = await tell(story, tmp_path)
     assert (end.status, end.rounds, end.usage.output) == (TurnStatus.OK, 1, 1)
     assert story.texts() == ["Hi!"]
-    assert "".join(event.text for event in story.events if isinstance(event, Spoken)) == "Hi!"
+    assert "".join(event.text for event in story.events if isinstance(event, TextDelta)) == "Hi!"
 
 
 @dataclass
@@ -265,7 +265,7 @@ async def test_calls_not_begun_are_skipped_when_a_message_waits(tmp_path: Path) 
 
 
 async def test_a_model_failure_is_an_ending_with_its_partial_text_kept(tmp_path: Path) -> None:
-    story = Story([Failed(Failure.SERVER, "boom", partial=answer("half an"))])
+    story = Story([ModelFailed(Failure.SERVER, "boom", partial=answer("half an"))])
     end = await tell(story, tmp_path)
     assert end.status is TurnStatus.FAILED
     assert end.failure is not None

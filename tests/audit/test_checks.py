@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.audit.doctor import examine
 from retinue.audit.facts import (
@@ -53,11 +53,11 @@ def test_nothing_is_said_of_a_sound_home(sound: Facts) -> None:
 
 
 def seen(facts: Facts, **changes: object) -> Facts:
-    return replace(facts, agents=(replace(AGENT, **changes),))  # type: ignore[arg-type]
+    return replace(facts, agents=(replace(AGENT, **changes),))
 
 
 def asked(**changes: object) -> GatewayFacts:
-    return replace(RUNNING, **changes)  # type: ignore[arg-type]
+    return replace(RUNNING, **changes)
 
 
 RESTING = ProfileSummary(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.automation.heartbeat import (
     ActiveWindow,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count, pairwise
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from retinue.automation.cron import WAITS, JobRunner
 from retinue.automation.job_codec import decode_job, encode_job
@@ -45,7 +46,7 @@ def book(database: Database, clock: FrozenClock) -> JobBook:
 
 
 def job(schedule: Schedule, **other: object) -> Job:
-    return replace(Job("", "tidy", DEFAULT_AGENT, schedule, "Tidy up."), **other)  # type: ignore[arg-type]
+    return replace(Job("", "tidy", DEFAULT_AGENT, schedule, "Tidy up."), **other)
 
 
 EVERY_HOUR = Every(timedelta(hours=1), START)

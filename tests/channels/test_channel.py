@@ -7,10 +7,10 @@ import random
 import pytest
 
 from retinue.channels.channel import NotTaken
-from retinue.channels.http import HttpChannel, encode_parcel
+from retinue.channels.http import HttpChannel, encode_outgoing
 from retinue.core.clock import SystemClock
 from retinue.core.origin import Origin, PeerKind
-from retinue.core.parcel import Capabilities, Parcel
+from retinue.core.outgoing import Capabilities, OutgoingMessage
 from retinue.dispatch.outbox import LONGEST_PAUSE, pause_after
 from retinue.dispatch.settings import HumanDelay
 from retinue.runtime.courier import human_pauses
@@ -19,7 +19,7 @@ from tests.webserver import web_server
 pytestmark = pytest.mark.anyio
 
 CHAT = Origin("http", "chat", PeerKind.GROUP, "room", thread="7")
-PARCEL = Parcel("run:0", CHAT, text="hello", reply_to="m1")
+OUTGOING = OutgoingMessage("run:0", CHAT, text="hello", reply_to="m1")
 
 
 def channel(url: str) -> HttpChannel:
@@ -28,7 +28,7 @@ def channel(url: str) -> HttpChannel:
 
 async def refusal(url: str) -> NotTaken:
     with pytest.raises(NotTaken) as caught:
-        await channel(url).send(PARCEL)
+        await channel(url).send(OUTGOING)
     return caught.value
 
 
@@ -55,12 +55,12 @@ async def test_a_metadata_service_is_never_contacted() -> None:
 async def test_without_a_secret_nothing_is_signed() -> None:
     async with web_server() as web:
         web.on("/hook", status=200)
-        await channel(f"{web.url}/hook").send(PARCEL)
+        await channel(f"{web.url}/hook").send(OUTGOING)
         assert "x-retinue-signature" not in web.requests[0].headers
 
 
-def test_a_parcel_says_only_what_applies() -> None:
-    assert encode_parcel(PARCEL) == {
+def test_an_outgoing_message_says_only_what_applies() -> None:
+    assert encode_outgoing(OUTGOING) == {
         "key": "run:0",
         "type": "message",
         "account": "chat",

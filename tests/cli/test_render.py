@@ -14,8 +14,8 @@ from rich.console import Console
 from retinue.cli.render import TerminalView, split_blocks
 from retinue.core.events import (
     Accepted,
-    Answered,
-    Spoken,
+    MessageFinished,
+    TextDelta,
     ToolFinished,
     ToolStarted,
     TurnFinished,
@@ -37,8 +37,8 @@ async def test_words_come_out_once_however_they_arrive() -> None:
     shown, out = view()
     text = "First paragraph.\n\n- one\n- two\n\nLast words."
     for letter in text:
-        await shown.emit(Spoken(letter))
-    await shown.emit(Answered(AssistantMessage((Text(text),))))
+        await shown.emit(TextDelta(letter))
+    await shown.emit(MessageFinished(AssistantMessage((Text(text),))))
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     assert lines == ["First paragraph.", "", " • one", " • two", "", "Last words."]
 
@@ -84,9 +84,9 @@ async def test_nothing_that_is_shown_drives_the_terminal() -> None:
     call = ToolCall("1", "exec", {"command": "curl \x1b]0;title\x07 evil"})
     await shown.emit(ToolStarted(call))
     await shown.emit(ToolFinished(call, ToolResult("1", "exec", (Text("page \x1b[2J says"),)), 0.0))
-    await shown.emit(Spoken("I say \x1b]52;c;"))
-    await shown.emit(Spoken("cm0=\x07 this.\n\n"))
-    await shown.emit(Answered(AssistantMessage((Text(""),))))
+    await shown.emit(TextDelta("I say \x1b]52;c;"))
+    await shown.emit(TextDelta("cm0=\x07 this.\n\n"))
+    await shown.emit(MessageFinished(AssistantMessage((Text(""),))))
     assert "\x1b" not in out.getvalue()
     assert "page  says" in out.getvalue()
     assert "I say  this." in out.getvalue()
@@ -100,7 +100,7 @@ async def test_a_sign_of_life_is_shown_until_there_is_something_to_read() -> Non
     with anyio.fail_after(30):
         while not set(out.getvalue()) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"):
             await anyio.sleep(0.01)
-    await shown.emit(Spoken("Words."))
+    await shown.emit(TextDelta("Words."))
     await shown.emit(TurnFinished(RunId("r"), TurnStatus.OK, "Words.", Usage(), ""))
     shown.close()
     assert out.getvalue().rstrip().endswith("Words.")
@@ -111,6 +111,6 @@ async def test_a_sign_of_life_is_shown_until_there_is_something_to_read() -> Non
 
 async def test_where_a_link_leads_is_shown() -> None:
     shown, out = view()
-    await shown.emit(Spoken("See [your bank](https://evil.example/x)."))
-    await shown.emit(Answered(AssistantMessage((Text(""),))))
+    await shown.emit(TextDelta("See [your bank](https://evil.example/x)."))
+    await shown.emit(MessageFinished(AssistantMessage((Text(""),))))
     assert "your bank (https://evil.example/x)" in out.getvalue()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from retinue.context.audit import HEADINGS
 from retinue.context.engine import (
@@ -47,7 +48,7 @@ def default() -> DefaultEngine:
 
 def request_for(messages: tuple[Message, ...], **changes: object) -> AssembleRequest:
     request = AssembleRequest(KEY, History(messages), window=10_000, now=START)
-    return replace(request, **changes)  # type: ignore[arg-type]
+    return replace(request, **changes)
 
 
 async def minutes(system: str, user: str) -> str:
@@ -57,7 +58,7 @@ async def minutes(system: str, user: str) -> str:
 
 def compact_request(messages: list[Message], **changes: object) -> CompactRequest:
     request = CompactRequest(KEY, entries_of(messages), window=200_000, ask=minutes, force=True)
-    return replace(request, **changes)  # type: ignore[arg-type]
+    return replace(request, **changes)
 
 
 @settings(max_examples=30, deadline=None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey, SessionKind, parse_agent_id

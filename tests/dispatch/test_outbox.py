@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin, PeerKind
-from retinue.core.parcel import Attachment, Parcel
+from retinue.core.outgoing import Attachment, OutgoingMessage
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.outbox import MOST_ATTEMPTS, Outbox
 from retinue.storage.database import Database
@@ -52,12 +52,12 @@ def answer(inbox: Inbox, inbound: Inbound, run: str) -> RunId:
 
 
 def keys(outbox: Outbox) -> list[str]:
-    return [head.parcel.key for head in outbox.heads()]
+    return [head.outgoing.key for head in outbox.heads()]
 
 
-def test_a_parcel_comes_back_as_it_was_put(outbox: Outbox) -> None:
+def test_an_outgoing_message_comes_back_as_it_was_put(outbox: Outbox) -> None:
     button = {"text": "Yes", "callback_data": "y"}
-    parcel = Parcel(
+    outgoing = OutgoingMessage(
         *("k", ROOM, "hello"),
         media=(Attachment(name="a", media_type="b", data="c"),),
         reply_to="m1",
@@ -66,8 +66,8 @@ def test_a_parcel_comes_back_as_it_was_put(outbox: Outbox) -> None:
         session="s",
         voice=True,
     )
-    outbox.put([parcel])
-    assert [head.parcel for head in outbox.heads()] == [parcel]
+    outbox.put([outgoing])
+    assert [head.outgoing for head in outbox.heads()] == [outgoing]
 
 
 def test_an_answer_is_delivered_with_its_last_part(database: Database, inbox: Inbox, outbox: Outbox) -> None:
@@ -75,7 +75,7 @@ def test_an_answer_is_delivered_with_its_last_part(database: Database, inbox: In
     [(inbound, outbound)] = outbox.results("http", "chat")
     assert (inbound.origin, outbound.text) == (ROOM, "answer r1")
     assert outbox.results("http", "other") == ()
-    parts = [Parcel(f"r1:{number}", ROOM, "x", run=run) for number in range(2)]
+    parts = [OutgoingMessage(f"r1:{number}", ROOM, "x", run=run) for number in range(2)]
     outbox.put(parts)
     assert outbox.results("http", "chat") == ()
     outbox.sent(parts[0])
@@ -88,28 +88,28 @@ def was_delivered(database: Database, run: RunId) -> bool:
     return database.read("SELECT delivered_at FROM inbox WHERE run = ?", (run,))[0]["delivered_at"] is not None
 
 
-def test_parcels_of_a_chat_leave_in_order_and_chats_do_not_wait_for_each_other(outbox: Outbox) -> None:
+def test_messages_of_a_chat_leave_in_order_and_chats_do_not_wait_for_each_other(outbox: Outbox) -> None:
     elsewhere = replace(ROOM, peer="other")
-    outbox.put([Parcel("a1", ROOM), Parcel("a2", ROOM), Parcel("b1", elsewhere)])
+    outbox.put([OutgoingMessage("a1", ROOM), OutgoingMessage("a2", ROOM), OutgoingMessage("b1", elsewhere)])
     assert keys(outbox) == ["a1", "b1"]
-    outbox.sent(outbox.heads()[0].parcel)
+    outbox.sent(outbox.heads()[0].outgoing)
     assert keys(outbox) == ["a2", "b1"]
 
 
 def test_the_same_key_is_kept_once(outbox: Outbox) -> None:
-    outbox.put([Parcel("a", ROOM, "one")])
-    outbox.put([Parcel("a", ROOM, "two")])
-    assert [head.parcel.text for head in outbox.heads()] == ["one"]
-    outbox.sent(outbox.heads()[0].parcel)
-    outbox.put([Parcel("a", ROOM, "three")])
+    outbox.put([OutgoingMessage("a", ROOM, "one")])
+    outbox.put([OutgoingMessage("a", ROOM, "two")])
+    assert [head.outgoing.text for head in outbox.heads()] == ["one"]
+    outbox.sent(outbox.heads()[0].outgoing)
+    outbox.put([OutgoingMessage("a", ROOM, "three")])
     assert outbox.heads() == ()
 
 
 def test_a_failed_try_waits_and_a_final_one_makes_way(outbox: Outbox, clock: FrozenClock) -> None:
-    outbox.put([Parcel("a", ROOM), Parcel("b", ROOM)])
+    outbox.put([OutgoingMessage("a", ROOM), OutgoingMessage("b", ROOM)])
     assert outbox.missed(outbox.heads()[0], "no answer", final=False)
     head = outbox.heads()[0]
-    assert (head.parcel.key, head.attempts) == ("a", 1)
+    assert (head.outgoing.key, head.attempts) == ("a", 1)
     assert head.due > clock.now()
     assert not outbox.missed(head, "never", final=True)
     assert keys(outbox) == ["b"]
@@ -119,8 +119,8 @@ def test_a_failed_try_waits_and_a_final_one_makes_way(outbox: Outbox, clock: Fro
 
 
 def test_parts_wait_for_their_pauses(outbox: Outbox, clock: FrozenClock) -> None:
-    outbox.put([Parcel("a", ROOM), Parcel("b", ROOM)], [0.0, 2.0])
-    outbox.sent(outbox.heads()[0].parcel)
+    outbox.put([OutgoingMessage("a", ROOM), OutgoingMessage("b", ROOM)], [0.0, 2.0])
+    outbox.sent(outbox.heads()[0].outgoing)
     assert outbox.heads()[0].due == clock.now() + timedelta(seconds=2)
 
 
@@ -133,8 +133,8 @@ def test_what_a_session_says_by_itself_goes_to_the_chat_last_heard_in_it(inbox: 
     assert (outbound.run, inbound.origin) == ("r2", replace(ROOM, message_id=None))
 
 
-def test_damage_costs_one_parcel(database: Database, outbox: Outbox) -> None:
-    outbox.put([Parcel("a", ROOM), Parcel("b", ROOM)])
+def test_damage_costs_one_message(database: Database, outbox: Outbox) -> None:
+    outbox.put([OutgoingMessage("a", ROOM), OutgoingMessage("b", ROOM)])
     with database.change() as base:
         base.execute("UPDATE outbox SET body = '{' WHERE key = 'a'")
     assert outbox.heads() == ()

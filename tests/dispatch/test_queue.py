@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from retinue.config.schema import Config
 from retinue.core.envelope import Inbound, Source
@@ -50,7 +50,7 @@ def message(name: str, seconds: float = 0, text: str | None = None, sender: str 
 
 
 def on(waiting: Waiting, **changes: object) -> Waiting:
-    return replace(waiting, inbound=replace(waiting.inbound, **changes))  # type: ignore[arg-type]
+    return replace(waiting, inbound=replace(waiting.inbound, **changes))
 
 
 def messages(names: str) -> tuple[Waiting, ...]:

@@ -16,7 +16,7 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def effect_tool(ledger: Path) -> Tool[EffectArguments]:
 
 def with_effect_only(runtime: Runtime, ledger: Path) -> None:
     """Let the agents of a runtime have this one tool."""
-    runtime.tools = replace(runtime.tools, toolset=Toolset([effect_tool(ledger)]))
+    runtime.tools.toolset = Toolset([effect_tool(ledger)])
 
 
 @dataclass(slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.context.cutpoints import CutPlan  # noqa: F401
 from retinue.core.clock import SystemClock

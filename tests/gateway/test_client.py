@@ -11,7 +11,7 @@ from retinue.client import ClientError, Door, open_client
 from retinue.core.api import Assistant
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict, nobody_to_ask
 from retinue.core.envelope import Inbound
-from retinue.core.events import Accepted, ApprovalAsked, Spoken, ToolFinished, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.events import Accepted, ApprovalAsked, TextDelta, ToolFinished, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.gateway.connection import MOST_STREAMS
 from retinue.runtime.foundation import lay_foundation
@@ -48,7 +48,7 @@ async def talk(assistant: Assistant) -> None:
     assert (outbound.status, outbound.text, outbound.session) == (TurnStatus.OK, "Hello.", key)
     assert isinstance(notes.events[0], Accepted)
     assert isinstance(notes.events[-1], TurnFinished)
-    assert "".join(event.text for event in notes.events if isinstance(event, Spoken)) == "Hello."
+    assert "".join(event.text for event in notes.events if isinstance(event, TextDelta)) == "Hello."
     assert [item.outbound.run for item in await assistant.missed(key)] == [outbound.run]
     await assistant.confirm(outbound.run)
     assert list(await assistant.missed(key)) == []
@@ -81,7 +81,7 @@ async def test_a_client_comes_back_and_misses_nothing(quiet_hall: Hall) -> None:
             tasks.start_soon(client.say, Inbound("two", KEY), notes.show)
             tasks.start_soon(client.say, Inbound("three", KEY), notes.show)
             with anyio.fail_after(PATIENCE):
-                while not any(isinstance(event, Spoken) and "Slowly" in event.text for event in notes.events):
+                while not any(isinstance(event, TextDelta) and "Slowly" in event.text for event in notes.events):
                     await anyio.sleep(0.01)
                 assert client.hello is not None
                 before = client.hello.connection

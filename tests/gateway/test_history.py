@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retinue.core.events import Answered, TurnEvent
+from retinue.core.events import MessageFinished, TurnEvent
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall
 from retinue.dispatch.delivery import VisibleStream
 from retinue.dispatch.visible import VisibleEvents, show_message
@@ -105,5 +105,5 @@ async def test_a_message_of_calls_alone_stays_as_it_is() -> None:
     async def keep(event: TurnEvent) -> None:
         seen.append(event)
 
-    await VisibleEvents(keep).emit(Answered(message))
-    assert seen == [Answered(message)]
+    await VisibleEvents(keep).emit(MessageFinished(message))
+    assert seen == [MessageFinished(message)]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 
 import anyio
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.hooks.bus import Bus, Point, Registrant, Vetoed
 
 pytestmark = pytest.mark.anyio
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(Struct, frozen=True):
     words: str
 
 

@@ -6,11 +6,11 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.trust import Trust
 from retinue.memory.embed import BuiltInEmbedder

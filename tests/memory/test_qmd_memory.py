@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from retinue.cli.init import init
 from retinue.cli.memory import memory as memory_command

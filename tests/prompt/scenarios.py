@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from retinue.context.prompt.build import SystemPrompt, TurnBlock, build_system_prompt, build_turn_block
 from retinue.context.prompt.contributions import contribution_for

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import fields, replace
 from typing import get_type_hints
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import fields, replace
 
 from retinue.context.prompt import build
 from retinue.context.prompt.build import Block, Part, build_system_prompt, build_turn_block

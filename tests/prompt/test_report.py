@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.context.prompt.build import build_system_prompt, build_turn_block
 from retinue.context.prompt.inputs import ContextFile, Recollection, StableInputs, TurnInputs

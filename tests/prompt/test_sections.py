@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.context.prompt.build import build_system_prompt, build_turn_block
 from retinue.context.prompt.inputs import (

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from retinue.core.messages import Message, said
-from retinue.core.model import Failed, Finished, ModelEvent, ModelInfo, ModelRef, ModelRequest, ToolSpec
+from retinue.core.model import ModelEvent, ModelFailed, ModelFinished, ModelInfo, ModelRef, ModelRequest, ToolSpec
 from retinue.providers.apis.anthropic import Anthropic
 from retinue.providers.apis.google import Google
 from retinue.providers.apis.openai_chat import OpenAIChat
@@ -68,24 +68,24 @@ async def collect(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
     return [event async for event in events]
 
 
-async def ending(events: AsyncIterator[ModelEvent]) -> Finished | Failed:
+async def ending(events: AsyncIterator[ModelEvent]) -> ModelFinished | ModelFailed:
     """The last event; fails where the contract about it is broken."""
     seen = await collect(events)
-    finals = [event for event in seen if isinstance(event, (Finished, Failed))]
+    finals = [event for event in seen if isinstance(event, (ModelFinished, ModelFailed))]
     assert len(finals) == 1
     assert seen[-1] is finals[0]
     return finals[0]
 
 
-async def finished(events: AsyncIterator[ModelEvent]) -> Finished:
+async def finished(events: AsyncIterator[ModelEvent]) -> ModelFinished:
     last = await ending(events)
-    assert isinstance(last, Finished), last
+    assert isinstance(last, ModelFinished), last
     return last
 
 
-async def failed(events: AsyncIterator[ModelEvent]) -> Failed:
+async def failed(events: AsyncIterator[ModelEvent]) -> ModelFailed:
     last = await ending(events)
-    assert isinstance(last, Failed), last
+    assert isinstance(last, ModelFailed), last
     return last
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolResult, UserMessage
-from retinue.core.model import ModelInfo, ModelRef, ModelRequest, Thought
+from retinue.core.model import ModelInfo, ModelRef, ModelRequest, ReasoningEffort
 from retinue.core.trust import Trust
 from retinue.providers.adapt_request import IMAGE_OMITTED, RequestOptions, adapt_request, apply_options
 from tests.providers.support import EXEC
@@ -22,7 +22,7 @@ REQUEST = ModelRequest(
     ),
     (EXEC,),
     max_output=9_000,
-    thinking=Thought.HIGH,
+    thinking=ReasoningEffort.HIGH,
 )
 
 
@@ -30,7 +30,12 @@ def test_a_model_that_can_do_everything_gets_everything() -> None:
     able = ModelInfo(REF, inputs=frozenset({"text", "image"}), reasoning=True, max_output=20_000)
     fitted = adapt_request(REQUEST, able)
     assert fitted.messages == REQUEST.messages
-    assert (fitted.tools, fitted.max_output, fitted.thinking, fitted.model) == ((EXEC,), 9_000, Thought.HIGH, REF)
+    assert (fitted.tools, fitted.max_output, fitted.thinking, fitted.model) == (
+        (EXEC,),
+        9_000,
+        ReasoningEffort.HIGH,
+        REF,
+    )
 
 
 def test_a_small_model_reads_it_all_as_words() -> None:
@@ -42,7 +47,7 @@ def test_a_small_model_reads_it_all_as_words() -> None:
     ]
     assert isinstance(fitted.messages[2], UserMessage)
     assert fitted.messages[2].trust is Trust.UNTRUSTED
-    assert (fitted.tools, fitted.max_output, fitted.thinking) == ((), 512, Thought.OFF)
+    assert (fitted.tools, fitted.max_output, fitted.thinking) == ((), 512, ReasoningEffort.OFF)
 
 
 @pytest.mark.parametrize(("asked", "tuned", "sent"), [(None, 50, 50), (40, 50, 40), (60, 50, 50), (60, None, 60)])

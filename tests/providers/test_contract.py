@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from retinue.core.messages import INVALID_ARGUMENTS, StopReason, Thinking, Usage, said
-from retinue.core.model import CallDelta, Failed, Failure, Finished, TextDelta, ThinkingDelta
+from retinue.core.model import Failure, ModelCallDelta, ModelFailed, ModelFinished, ModelReasoningDelta, ModelTextDelta
 from retinue.providers.base import OwnedProvider, Timeouts
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import Fault, Reply, breaks, calls, calls_badly, calls_together, overflows, refuses, says
@@ -48,11 +48,11 @@ async def impatient(adapter: Adapter, server: ModelServer) -> AsyncIterator[Owne
 async def test_words_arrive_in_pieces_and_whole(adapter: Adapter, server: ModelServer, provider: OwnedProvider) -> None:
     server.push(says("Guten Tag, 世界 👋, how are you?"))
     events = await collect(provider.stream(adapter.request(), KEY))
-    pieces = [event.text for event in events if isinstance(event, TextDelta)]
+    pieces = [event.text for event in events if isinstance(event, ModelTextDelta)]
     assert len(pieces) > 1
     assert "".join(pieces) == "Guten Tag, 世界 👋, how are you?"
     last = events[-1]
-    assert isinstance(last, Finished)
+    assert isinstance(last, ModelFinished)
     assert last.message.text == "Guten Tag, 世界 👋, how are you?"
     assert last.message.stop is StopReason.END
     assert last.message.model == f"{adapter.provider}/{adapter.model}"
@@ -69,10 +69,10 @@ async def test_reasoning_is_told_apart_from_words(
 ) -> None:
     server.push(says("Four.", thinking="two and two make four"))
     events = await collect(provider.stream(adapter.request(), KEY))
-    thoughts = "".join(event.text for event in events if isinstance(event, ThinkingDelta))
+    thoughts = "".join(event.text for event in events if isinstance(event, ModelReasoningDelta))
     assert thoughts == "two and two make four"
     last = events[-1]
-    assert isinstance(last, Finished)
+    assert isinstance(last, ModelFinished)
     assert last.message.text == "Four."
     assert [part.text for part in last.message.content if isinstance(part, Thinking)] == ["two and two make four"]
 
@@ -82,9 +82,9 @@ async def test_calls_have_names_arguments_and_different_ids(
 ) -> None:
     server.push(calls_together(says("Let me look."), calls("exec", command="ls -l"), calls("read", path="a.txt")))
     events = await collect(provider.stream(adapter.request(), KEY))
-    assert next(event.name for event in events if isinstance(event, CallDelta)) == "exec"
+    assert next(event.name for event in events if isinstance(event, ModelCallDelta)) == "exec"
     last = events[-1]
-    assert isinstance(last, Finished)
+    assert isinstance(last, ModelFinished)
     message = last.message
     assert message.text == "Let me look."
     assert [(call.name, dict(call.arguments)) for call in message.calls] == [
@@ -197,7 +197,7 @@ async def test_a_redirect_is_not_followed(adapter: Adapter, server: ModelServer,
     async with ModelServer(says("from elsewhere")) as elsewhere:
         server.push(Reply(text="moved", status=307, headers={"location": elsewhere.url}))
         last = await ending(provider.stream(adapter.request(), KEY))
-        assert isinstance(last, Failed)
+        assert isinstance(last, ModelFailed)
         assert not elsewhere.requests
 
 

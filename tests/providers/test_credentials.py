@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.errors import UsageError
-from retinue.core.model import Failed, Failure
+from retinue.core.model import Failure, ModelFailed
 from retinue.providers.credentials.cooldown import Cooldown, next_cooldown
 from retinue.providers.credentials.pool import AuthRules, CredentialPool
 from retinue.providers.credentials.profile_file import FILE_NAME, Profile, ProfileFile
@@ -100,8 +100,8 @@ def ids(profiles: tuple[Profile, ...]) -> list[str]:
     return [profile.id for profile in profiles]
 
 
-def limit(reason: Failure = Failure.RATE_LIMIT) -> Failed:
-    return Failed(reason, "no")
+def limit(reason: Failure = Failure.RATE_LIMIT) -> ModelFailed:
+    return ModelFailed(reason, "no")
 
 
 def test_an_agents_own_profiles_come_before_mains_then_config_then_environment(home: Household) -> None:

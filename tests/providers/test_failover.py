@@ -9,7 +9,16 @@ import pytest
 
 from retinue.core.errors import ConfigError
 from retinue.core.messages import Usage, said
-from retinue.core.model import Failed, Failure, Finished, ModelInfo, ModelRef, ModelRequest, Price, TextDelta
+from retinue.core.model import (
+    Failure,
+    ModelFailed,
+    ModelFinished,
+    ModelInfo,
+    ModelRef,
+    ModelRequest,
+    ModelTextDelta,
+    Price,
+)
 from retinue.providers.base import Endpoint, Provider
 from retinue.providers.credentials.pool import AuthRules, CredentialPool
 from retinue.providers.credentials.profile_file import Profile
@@ -158,8 +167,8 @@ async def test_words_that_were_shown_are_not_answered_twice(tmp_path: Path) -> N
         "anthropic:a", "openai:a"
     )
     events = await collect(stage.stream(OPUS, GPT))
-    assert events[0] == TextDelta("The answer is")
-    assert isinstance(events[-1], Failed)
+    assert events[0] == ModelTextDelta("The answer is")
+    assert isinstance(events[-1], ModelFailed)
     assert len(stage.providers["anthropic"].requests) == 1
     assert stage.providers["openai"].requests == []
 
@@ -220,12 +229,12 @@ async def test_an_unknown_provider_in_the_chain_is_told(tmp_path: Path) -> None:
 async def test_closing_the_stream_closes_the_providers(tmp_path: Path) -> None:
     stage = Stage(tmp_path, ollama=(breaks(Fault.HANG, "words"),))
     events = stage.stream(MINE)
-    assert await anext(events) == TextDelta("words")
+    assert await anext(events) == ModelTextDelta("words")
     await events.aclose()
 
 
 async def test_empty_answers_are_asked_for_again(tmp_path: Path) -> None:
     stage = Stage(tmp_path, ollama=(says(""), says("now")))
     last = (await collect(stage.stream(MINE)))[-1]
-    assert isinstance(last, Finished)
+    assert isinstance(last, ModelFinished)
     assert last.message.text == "now"

@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.errors import ConfigError
 from retinue.core.messages import said
-from retinue.core.model import Failed, Failure, ModelInfo, ModelRef, ModelRequest
+from retinue.core.model import Failure, ModelFailed, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.apis.openai_chat import make_provider
 from retinue.providers.base import Credential, Endpoint, Timeouts
 from retinue.providers.failures import CallFailed
@@ -82,7 +82,7 @@ async def test_an_endpoint_cannot_send_a_key_elsewhere() -> None:
         request = ModelRequest(ModelRef("box", "m"), "", "", (said("hi"),))
         events = [event async for event in provider.stream(request, Credential("box:default", "s3cret-key-value"))]
         await provider.aclose()
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], ModelFailed)
     assert not elsewhere.requests
     assert "s3cret-key-value" in there.requests[0].headers["authorization"]
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from retinue.core.messages import StopReason, said
-from retinue.core.model import Failure, ModelRef, ModelRequest, TextDelta
+from retinue.core.model import Failure, ModelRef, ModelRequest, ModelTextDelta
 from retinue.providers.base import Endpoint
 from retinue.providers.catalog import ModelCatalog
 from retinue.providers.local.llama_cpp import LlamaCppProvider
@@ -43,7 +43,7 @@ async def smol(models: Path) -> AsyncIterator[LlamaCppProvider]:
 async def test_a_pulled_model_answers_in_pieces(smol: LlamaCppProvider) -> None:
     assert smol.loaded is None
     events = await collect(smol.stream(request("Say hello.")))
-    assert sum(isinstance(event, TextDelta) for event in events) > 1
+    assert sum(isinstance(event, ModelTextDelta) for event in events) > 1
     message = (await finished(smol.stream(request("Say hello.")))).message
     assert message.text.strip()
     assert message.usage.output > 0

@@ -11,7 +11,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from retinue.core.messages import Text, Thinking, Usage
-from retinue.core.model import Failed, Failure, Finished
+from retinue.core.model import Failure, ModelFailed, ModelFinished
 from tests.providers.support import ADAPTERS, KEY, Adapter, collect
 
 pytestmark = pytest.mark.anyio
@@ -49,25 +49,27 @@ async def answering(
         tasks.cancel_scope.cancel()
 
 
-async def ask(headers: str, body: bytes, adapter: Adapter = CHAT, *, status: str = "200 OK") -> Finished | Failed:
+async def ask(
+    headers: str, body: bytes, adapter: Adapter = CHAT, *, status: str = "200 OK"
+) -> ModelFinished | ModelFailed:
     async with answering(headers, body, status=status) as url:
         provider = adapter.make(adapter.endpoint(url))
         events = await collect(provider.stream(adapter.request(), KEY))
         await provider.aclose()
-    assert isinstance(events[-1], Finished | Failed)
+    assert isinstance(events[-1], ModelFinished | ModelFailed)
     return events[-1]
 
 
 @pytest.mark.parametrize("headers", ["", "content-type: text/plain\r\n", "content-type: text/event-stream\r\n"])
 async def test_a_stream_is_read_whatever_it_is_called(headers: str) -> None:
     found = await ask(headers, as_events(WORDS, STOP))
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert found.message.text == "Hello."
 
 
 async def test_a_whole_answer_is_taken_where_a_stream_was_wanted() -> None:
     found = await ask("content-type: application/json\r\n", json.dumps(WHOLE).encode())
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert (found.message.text, found.message.usage.input) == ("Hello.", Usage(input=3).input)
 
 
@@ -76,7 +78,7 @@ async def test_a_complaint_with_a_good_status_is_a_failure(kind: str) -> None:
     complaint = {"error": {"message": f"You exceeded your quota, {KEY.secret}", "code": "rate_limit_exceeded"}}
     body = json.dumps(complaint).encode() if kind == "application/json" else as_events(complaint)
     found = await ask(f"content-type: {kind}\r\n", body)
-    assert isinstance(found, Failed)
+    assert isinstance(found, ModelFailed)
     assert "You exceeded your quota" in found.detail
     assert KEY.secret not in found.detail
 
@@ -89,19 +91,19 @@ async def test_what_happens_after_the_last_word_does_not_matter(after: bytes) ->
         provider = CHAT.make(CHAT.endpoint(url))
         events = await collect(provider.stream(CHAT.request(), KEY))
         await provider.aclose()
-    assert isinstance(events[-1], Finished), events[-1]
+    assert isinstance(events[-1], ModelFinished), events[-1]
 
 
 async def test_a_web_page_is_no_answer() -> None:
     found = await ask("content-type: text/html\r\n", b"<html>please log in</html>")
-    assert isinstance(found, Failed)
+    assert isinstance(found, ModelFailed)
     assert found.reason is Failure.SERVER
 
 
 async def test_events_without_words_are_passed_over() -> None:
     body = b": thinking\n\nevent: ping\ndata:\n\n" + as_events(WORDS, STOP)
     found = await ask("content-type: text/event-stream\r\n", body)
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert found.message.text == "Hello."
 
 
@@ -112,14 +114,14 @@ def calling(*calls: object) -> bytes:
 async def test_arguments_may_come_as_an_object() -> None:
     call = {"index": 0, "id": "a", "function": {"name": "exec", "arguments": {"command": "ls 'é'"}}}
     found = await ask(EVENTS, calling(call))
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert [dict(call.arguments) for call in found.message.calls] == [{"command": "ls 'é'"}]
 
 
 async def test_calls_without_a_number_are_as_many_as_there_are() -> None:
     functions = [{"name": "exec", "arguments": '{"command":"ls"}'}, {"name": "read", "arguments": '{"path":"x"}'}]
     found = await ask(EVENTS, calling(*({"index": None, "function": function} for function in functions)))
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert [(call.name, dict(call.arguments)) for call in found.message.calls] == [
         ("exec", {"command": "ls"}),
         ("read", {"path": "x"}),
@@ -131,7 +133,7 @@ async def test_words_and_thoughts_may_come_as_parts() -> None:
     told = [{"type": "text", "text": "Hel"}, {"type": "reference", "reference_ids": [1]}]
     pieces = [{"choices": [{"delta": {"content": content}}]} for content in (parts, told, "lo.")]
     found = await ask(EVENTS, as_events(*pieces, STOP))
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert found.message.content == (Thinking("hm, two"), Text("Hello."))
 
 
@@ -147,7 +149,7 @@ async def test_the_arguments_of_a_call_may_come_at_its_end() -> None:
         {"type": "response.completed", "response": {}},
     ]
     found = await ask(EVENTS, as_events(*pieces), RESPONSES)
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert [dict(call.arguments) for call in found.message.calls] == [{"command": "ls"}] * 2
 
 
@@ -160,7 +162,7 @@ async def test_anthropics_events_need_no_names() -> None:
     ]
     body = b"event: ping\ndata:\n\n" + as_events(*pieces).removesuffix(b"data: [DONE]\n\n")
     found = await ask(EVENTS, body, ANTHROPIC)
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert found.message.text == "Hello."
 
 
@@ -172,7 +174,7 @@ async def test_anthropics_calls_may_come_whole() -> None:
         {"type": "message_stop"},
     ]
     found = await ask(EVENTS, as_events(*pieces), ANTHROPIC)
-    assert isinstance(found, Finished), found
+    assert isinstance(found, ModelFinished), found
     assert [dict(call.arguments) for call in found.message.calls] == [{"command": "ls"}]
 
 
@@ -180,5 +182,5 @@ async def test_anthropics_calls_may_come_whole() -> None:
 async def test_a_refusal_that_is_cut_within_a_letter_is_still_understood(adapter: Adapter) -> None:
     body = '{"error": {"message": "slöw'.encode()[:-2]
     found = await ask("retry-after: 7\r\n", body, adapter, status="429 Too Many Requests")
-    assert isinstance(found, Failed)
+    assert isinstance(found, ModelFailed)
     assert (found.reason, found.retry_after) == (Failure.RATE_LIMIT, 7.0)

@@ -7,10 +7,10 @@ import hashlib
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.errors import ModelError, UsageError
 from retinue.providers.local import pull

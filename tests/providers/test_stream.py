@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.messages import INVALID_ARGUMENTS, StopReason, Text, Thinking, said
-from retinue.core.model import Failed, Failure, Finished, ModelRef, ModelRequest, TextDelta
+from retinue.core.model import Failure, ModelFailed, ModelFinished, ModelRef, ModelRequest, ModelTextDelta
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
 from retinue.providers.stream import Delta, Draft, deliver, parse_arguments, to_body, whole_number
@@ -30,7 +30,7 @@ def test_blocks_keep_their_order_and_join_within_themselves() -> None:
     draft.redact("blob")
     draft.stop = StopReason.END
     last = draft.ending()
-    assert isinstance(last, Finished)
+    assert isinstance(last, ModelFinished)
     assert last.message.content == (
         Thinking("let me see", "sig"),
         Text("Two words"),
@@ -42,8 +42,8 @@ def test_a_character_in_two_halves_becomes_whole() -> None:
     draft = Draft(REQUEST)
     first = draft.say("wave \ud83d")
     second = draft.say("\udc4b!")
-    assert first == TextDelta("wave ")
-    assert second == TextDelta("👋!")
+    assert first == ModelTextDelta("wave ")
+    assert second == ModelTextDelta("👋!")
     assert draft.message().text == "wave 👋!"
 
 
@@ -95,7 +95,7 @@ def test_to_stop_for_calls_that_are_not_there_is_to_say_nothing(stop: StopReason
     draft.call(0, call_id="a", arguments="{}")
     draft.stop = stop
     last = draft.ending()
-    assert isinstance(last, Failed)
+    assert isinstance(last, ModelFailed)
     assert last.reason is Failure.EMPTY
 
 
@@ -128,7 +128,7 @@ async def test_the_total_time_is_limited_even_while_pieces_come() -> None:
     async def drip(draft: Draft) -> AsyncGenerator[Delta, None]:
         while True:
             await anyio.sleep(0.01)
-            yield TextDelta("x")
+            yield ModelTextDelta("x")
 
     failure = await failed(deliver(drip, REQUEST, Timeouts(idle=5.0, total=0.2)))
     assert failure.reason is Failure.TIMEOUT
@@ -139,7 +139,7 @@ async def test_the_total_time_is_limited_even_while_pieces_come() -> None:
 async def test_silence_is_told_apart_from_an_answer_without_end() -> None:
     async def silence(draft: Draft) -> AsyncGenerator[Delta, None]:
         await anyio.sleep_forever()
-        yield TextDelta("x")
+        yield ModelTextDelta("x")
 
     failure = await failed(deliver(silence, REQUEST, Timeouts(idle=0.05, total=60.0)))
     assert failure.detail == "nothing came for 0.05 seconds"
@@ -163,8 +163,8 @@ async def test_whatever_a_source_raises_is_the_last_event(error: Exception, reas
 
     events = await collect(deliver(source, REQUEST, Timeouts()))
     last = events[-1]
-    assert events[0] == TextDelta("so far")
-    assert isinstance(last, Failed)
+    assert events[0] == ModelTextDelta("so far")
+    assert isinstance(last, ModelFailed)
     assert last.reason is reason
     assert last.partial is not None
     assert last.partial.text == "so far"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.messages import (
     AssistantMessage,
@@ -22,7 +22,7 @@ from retinue.core.messages import (
     UserMessage,
     said,
 )
-from retinue.core.model import CacheRetention, ModelRef, ModelRequest, Thought
+from retinue.core.model import CacheRetention, ModelRef, ModelRequest, ReasoningEffort
 from retinue.providers.apis.anthropic import messages_body
 from retinue.providers.apis.google import FOREIGN_CALL, contents_of
 from retinue.providers.apis.openai_chat import chat_body
@@ -69,7 +69,7 @@ async def test_two_turns_share_everything_before_the_last_user_message(adapter: 
                 replace(calls_together(says("Let me look. "), calls("exec", command="ls")), thinking="a folder"),
                 says("It holds – ü – two files."),
             )
-            request = adapter.request(*history, thinking=Thought.LOW, max_output=500)
+            request = adapter.request(*history, thinking=ReasoningEffort.LOW, max_output=500)
             answer = (await finished(provider.stream(request, KEY))).message
             history += [answer, ToolResult(answer.calls[0].id, "exec", (Text("a.txt\nb.txt"), PNG))]
             again = replace(request, messages=tuple(history))
@@ -146,7 +146,7 @@ def test_a_models_own_peculiarities_win_over_the_endpoints() -> None:
 
 
 def test_reasoning_models_of_openai_get_effort_and_no_temperature() -> None:
-    body = chat_body(CHAT.request(thinking=Thought.HIGH, temperature=0.2), endpoint())
+    body = chat_body(CHAT.request(thinking=ReasoningEffort.HIGH, temperature=0.2), endpoint())
     assert body["reasoning_effort"] == "high"
     assert "temperature" not in body
 
@@ -204,7 +204,9 @@ def test_anthropic_wants_results_of_one_round_together_and_plain_ids() -> None:
     ],
 )
 def test_anthropic_thinking_follows_the_models_version(model: str, expected: dict[str, Any]) -> None:
-    request = replace(ANTHROPIC.request(thinking=Thought.MEDIUM, max_output=1000), model=ModelRef("anthropic", model))
+    request = replace(
+        ANTHROPIC.request(thinking=ReasoningEffort.MEDIUM, max_output=1000), model=ModelRef("anthropic", model)
+    )
     body = claude(request)
     assert body["thinking"] == expected
     assert body["max_tokens"] > body["thinking"].get("budget_tokens", 0)

@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import AssistantMessage
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.dispatch.subagents import ChildState, SpawnOrder
 from retinue.runtime.inheritance import SpawnRefused
 from retinue.sessions.entries import Compacted
@@ -85,11 +85,11 @@ async def test_what_a_person_chose_for_the_conversation_holds_for_its_sub_agents
         child = scene.spawner.book.all()[0]
         session = scene.runtime.agent(DEFAULT_AGENT).store.find(child.session)
         assert session is not None
-        assert session.thinking is Thought.HIGH
+        assert session.thinking is ReasoningEffort.HIGH
         lower = await scene.spawn(SpawnOrder("x", thinking="low"))
         session = scene.runtime.agent(DEFAULT_AGENT).store.find(lower.session)
         assert session is not None
-        assert session.thinking is Thought.LOW
+        assert session.thinking is ReasoningEffort.LOW
 
 
 async def test_a_model_that_is_none_is_told_and_the_usual_one_works(tmp_path: Path, model: Follower) -> None:

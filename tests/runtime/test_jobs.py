@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.automation.agenda import Agenda
 from retinue.automation.jobbook import JobBook
@@ -43,7 +43,7 @@ async def run_job(runtime: Runtime, job: Job) -> JobRun:
 
 def job(**other: object) -> Job:
     plain = Job("", "news", DEFAULT_AGENT, At(START + timedelta(hours=1)), "What is new?")
-    return replace(plain, **other)  # type: ignore[arg-type]
+    return replace(plain, **other)
 
 
 async def test_an_agent_plans_a_job_for_itself(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retinue.core.events import Spoken
+from retinue.core.events import TextDelta
 from retinue.testing.replies import Reply, calls, refuses, says
 from tests.runtime.conftest import staged
 
@@ -104,5 +104,5 @@ async def test_an_answer_that_is_not_to_be_streamed_is_shown_at_once(tmp_path: P
     replies = (calls("read", path="nothing"), says("An answer that would come in many pieces."))
     async with staged(tmp_path, *replies, config=config, api=api) as stage:
         (reply,) = await stage.ask("hello")
-        spoken = [event.text for event in stage.events if isinstance(event, Spoken)]
+        spoken = [event.text for event in stage.events if isinstance(event, TextDelta)]
     assert spoken == [reply.text] == ["An answer that would come in many pieces."]

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from retinue.core.envelope import Inbound
-from retinue.core.events import Spoken, TurnEvent, TurnStatus
+from retinue.core.events import TextDelta, TurnEvent, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.testing.replies import Fault, Reply, says
 from tests.runtime.conftest import Stage, staged
@@ -23,7 +23,7 @@ async def stop_from(stage: Stage, *, same_process: bool) -> None:
     speaking = anyio.Event()
 
     async def listen(event: TurnEvent) -> None:
-        if isinstance(event, Spoken):
+        if isinstance(event, TextDelta):
             speaking.set()
 
     async with stage.open() as runtime, stage.open() as other:

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from retinue.core.envelope import Inbound
-from retinue.core.events import Spoken, TurnEvent
+from retinue.core.events import TextDelta, TurnEvent
 from retinue.core.keys import SessionKey
 from retinue.testing.replies import Fault, Reply, calls, refuses, says
 from tests.runtime.conftest import Stage
@@ -137,7 +137,7 @@ async def test_a_turn_that_is_stopped_leaves_no_span_open(stage: Stage, collecto
     speaking = anyio.Event()
 
     async def listen(event: TurnEvent) -> None:
-        if isinstance(event, Spoken):
+        if isinstance(event, TextDelta):
             speaking.set()
 
     async with stage.open() as runtime, anyio.create_task_group() as tasks:

@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound
-from retinue.core.events import Notice, Spoken, TurnStatus
+from retinue.core.events import Notice, TextDelta, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.runtime.preview import preview_prompt
 from retinue.runtime.rooms import docs_folder
@@ -166,7 +166,7 @@ async def test_directives_and_silence_never_reach_the_person(stage: Stage) -> No
     spoken, silent = await stage.ask("one", "two")
     assert (spoken.text.strip(), spoken.reply_to, spoken.media) == ("Here.", "42", ("chart.png",))
     assert (silent.text, silent.silent) == ("", True)
-    streamed = "".join(event.text for event in stage.events if isinstance(event, Spoken))
+    streamed = "".join(event.text for event in stage.events if isinstance(event, TextDelta))
     assert "NO_REPLY" not in streamed
     assert "MEDIA" not in streamed
 
@@ -174,7 +174,7 @@ async def test_directives_and_silence_never_reach_the_person(stage: Stage) -> No
 async def test_no_model_at_all_is_explained(tmp_path: Path) -> None:
     async with staged(tmp_path, config={"agents": {"defaults": {"model": {}}}, "models": {"mode": "replace"}}) as stage:
         async with stage.open() as runtime:
-            from dataclasses import replace
+            from msgspec.structs import replace
 
             access = runtime.agent(SessionKey.parse("agent:main:main").agent).access
 

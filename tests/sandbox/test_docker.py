@@ -32,7 +32,7 @@ def make(docker: dict[str, Any] | None = None, **values: Any) -> tuple[Docker, C
     ), confinement
 
 
-class Installed(Docker):
+class Installed(Docker, frozen=True):
     """A client that is there, whatever this machine has."""
 
     program = "/usr/bin/docker"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.sandbox.confinement import VisiblePart
 from retinue.sandbox.sandboxes import BackedSandbox

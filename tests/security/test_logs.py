@@ -16,8 +16,8 @@ import anyio.to_thread
 import pytest
 
 from retinue.audit.logbook import Record, parse_records
-from retinue.core.errand import current_errand, on_errand
 from retinue.core.keys import RunId, SessionKey
+from retinue.core.run_context import current_run, enter_run
 from retinue.security.log_file import LogFile
 from retinue.security.logs import (
     LOG,
@@ -55,7 +55,7 @@ def read(written: io.StringIO) -> list[Record]:
 
 
 def test_a_record_names_its_turn(written: io.StringIO) -> None:
-    with on_errand(KEY, RunId("r1")):
+    with enter_run(KEY, RunId("r1")):
         log.info("within")
     log.info("outside")
     within, outside = read(written)
@@ -67,7 +67,7 @@ def test_a_record_names_its_turn(written: io.StringIO) -> None:
 @pytest.mark.anyio
 async def test_tasks_and_threads_of_a_turn_are_its_own(written: io.StringIO) -> None:
     async def work(run: str) -> None:
-        with on_errand(KEY, RunId(run)):
+        with enter_run(KEY, RunId(run)):
             await anyio.sleep(0)
             await anyio.to_thread.run_sync(log.info, "in a thread")
             async with anyio.create_task_group() as tasks:
@@ -76,7 +76,7 @@ async def test_tasks_and_threads_of_a_turn_are_its_own(written: io.StringIO) -> 
     async with anyio.create_task_group() as group:
         for run in ("r1", "r2", "r3"):
             group.start_soon(work, run)
-    assert current_errand() is None
+    assert current_run() is None
     for message in ("in a thread", "in a task"):
         assert sorted(str(each.run) for each in read(written) if each.message == message) == ["r1", "r2", "r3"]
 
@@ -89,7 +89,7 @@ async def _tell() -> None:
 def test_secrets_stay_out_and_tracebacks_stay_whole(written: io.StringIO, line_format: str) -> None:
     tune_logs("info", "json" if line_format == "json" else "text")
     redactor = Redactor(["a-secret-of-mine"])
-    with on_errand(KEY, RunId("r1")):
+    with enter_run(KEY, RunId("r1")):
         try:
             raise ValueError("a-secret-of-mine")
         except ValueError:
@@ -116,7 +116,7 @@ def test_what_a_stranger_wrote_is_no_record_of_its_own(written: io.StringIO, lin
 
 def test_json_lines_have_named_fields(written: io.StringIO) -> None:
     tune_logs("info", "json")
-    with on_errand(KEY, RunId("r1")):
+    with enter_run(KEY, RunId("r1")):
         log.warning("two\nlines")
     (line,) = written.getvalue().splitlines()
     data = json.loads(line)
@@ -187,7 +187,7 @@ def test_the_terminal_shows_what_it_is_told_to(log_file: Path, capsys: pytest.Ca
     redactor = Redactor(["a-secret-of-mine"])
     for style in ("pretty", "compact", "json"):
         tune_console("warn", cast("Any", style))
-        with on_errand(KEY, RunId("r1")):
+        with enter_run(KEY, RunId("r1")):
             log.info("not shown")
             log.warning("%s says a-secret-of-mine and \x1b[2J", style)
     assert redactor.redact("a-secret-of-mine") == "[redacted]"

@@ -24,7 +24,7 @@ from retinue.core.messages import (
     UserMessage,
     said,
 )
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.core.trust import Trust
 from retinue.sessions.entries import (
     CallStarted,
@@ -125,7 +125,7 @@ RUNS = st.none() | NAME.map(RunId)
 BODIES = st.one_of(
     st.builds(MessageAdded, MESSAGES, RUNS, st.sampled_from(Source)),
     st.builds(ModelChanged, st.none() | st.builds(ModelRef, NAME, NAME)),
-    st.builds(ThinkingChanged, st.none() | st.sampled_from(Thought)),
+    st.builds(ThinkingChanged, st.none() | st.sampled_from(ReasoningEffort)),
     st.builds(SettingChanged, NAME, st.none() | TEXT),
     st.builds(Compacted, TEXT, st.none() | NAME.map(EntryId), COUNT, OBJECTS, st.sampled_from(Trust)),
     st.builds(Noted, NAME, OBJECTS),

@@ -9,7 +9,7 @@ from inline_snapshot import snapshot
 
 from retinue.core.keys import RunId
 from retinue.core.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResult, UserMessage
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import (
     CallStarted,
     Compacted,
@@ -131,7 +131,7 @@ def test_a_transcript_without_a_header_is_exported_too() -> None:
 
 def test_thinking_levels_are_named(tmp_path: Path) -> None:
     transcript = start(tmp_path)
-    transcript.append(ThinkingChanged(Thought.HIGH))
+    transcript.append(ThinkingChanged(ReasoningEffort.HIGH))
     transcript.append(ModelChanged(None))
     text = export_markdown(transcript.header, transcript.tree.path, redact=same)
     assert "*Thinking: high*" in text

@@ -15,7 +15,7 @@ from retinue.core.envelope import Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import AssistantMessage, Image, StopReason, Text, Thinking, ToolCall, ToolResult, Usage, said
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.core.trust import Trust
 from retinue.sessions.checking import check_folder
 from retinue.sessions.entries import Compacted, MessageAdded, Noted
@@ -331,7 +331,7 @@ def test_keys_and_choices_come_from_the_index(desk: Desk) -> None:
     }
     main = desk.open_store(AGENT).find(SessionKey.main(AGENT))
     assert main is not None
-    assert (main.model, main.thinking, main.label) == (ModelRef("anthropic", "claude"), Thought.HIGH, "Ada")
+    assert (main.model, main.thinking, main.label) == (ModelRef("anthropic", "claude"), ReasoningEffort.HIGH, "Ada")
     [group] = desk.open_store(AgentId("work")).list()
     assert group.model is None
     assert check_folder(desk.open_store(AGENT).folder).findings == ()

@@ -18,7 +18,7 @@ from retinue.core.envelope import Source
 from retinue.core.errors import SessionError
 from retinue.core.keys import SessionId, SessionKey
 from retinue.core.messages import Usage
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import (
     Body,
     Compacted,
@@ -101,7 +101,7 @@ def test_a_session_is_what_its_transcript_adds_up_to(store: SessionStore) -> Non
     transcript.append(user("Hello"))
     spoken = transcript.append(answer("Hi", usage=Usage(10, 5, 2, 1, 0.125)))
     transcript.append(ModelChanged(ModelRef("openai", "gpt-5")))
-    transcript.append(ThinkingChanged(Thought.HIGH))
+    transcript.append(ThinkingChanged(ReasoningEffort.HIGH))
     transcript.append(SettingChanged("label", "Family"))
     transcript.append(SettingChanged("verbose", "on"))
     transcript.append(SettingChanged("verbose", None))
@@ -118,7 +118,7 @@ def test_a_session_is_what_its_transcript_adds_up_to(store: SessionStore) -> Non
         updated_at=last.timestamp,
         last_interaction_at=transcript.tree.path[0].timestamp,
         model=ModelRef("openai", "gpt-5"),
-        thinking=Thought.HIGH,
+        thinking=ReasoningEffort.HIGH,
         settings=(("label", "Family"),),
         usage=Usage(11, 6, 2, 1, 0.625),
         context_tokens=2,
@@ -147,7 +147,7 @@ def test_reset_archives_and_starts_over_with_the_choices_made(store: SessionStor
     transcript = store.open(MAIN)
     transcript.append(user("secret plan"))
     transcript.append(ModelChanged(ModelRef("openai", "gpt-5")))
-    transcript.append(ThinkingChanged(Thought.LOW))
+    transcript.append(ThinkingChanged(ReasoningEffort.LOW))
     transcript.append(SettingChanged("verbose", "on"))
     transcript.append(SettingChanged("label", "Plan"))
     before = transcript.path.read_bytes()
@@ -155,7 +155,7 @@ def test_reset_archives_and_starts_over_with_the_choices_made(store: SessionStor
     assert texts(store.open(MAIN)) == []
     assert (fresh.model, fresh.thinking, fresh.verbose, fresh.label) == (
         ModelRef("openai", "gpt-5"),
-        Thought.LOW,
+        ReasoningEffort.LOW,
         "on",
         None,
     )

@@ -61,7 +61,10 @@ def test_ancestors_are_those_above_and_not_oneself() -> None:
 
 
 def test_a_variable_that_an_ancestor_was_started_with_cannot_be_dropped() -> None:
-    script = "from retinue.storage.presence import has_ancestor_with_variable; print(has_ancestor_with_variable('OF_AN_AGENT'), has_ancestor_with_variable('OF_AN'))"
+    script = (
+        "from retinue.storage.presence import has_ancestor_with_variable as has; "
+        "print(has('OF_AN_AGENT'), has('OF_AN'))"
+    )
     argv = ["sh", "-c", 'env -i "$@"; exit', "sh", sys.executable, "-c", script]
     started = {"env": {**os.environ, "OF_AN_AGENT": "1"}, "capture_output": True, "text": True, "check": True}
     told = subprocess.run(argv, **started).stdout.split()  # type: ignore[call-overload]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.keys import AgentId
 from retinue.toolkit.cron import cron_tool

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.messages import Image
 from retinue.storage.files import Root

@@ -9,12 +9,12 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from html import escape
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from retinue.core.trust import Trust

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.agent.ledger import Ledger
 from retinue.agent.points import AFTER_TOOL, BEFORE_TOOL, CallAhead, CallDone
@@ -44,8 +45,7 @@ def _no_watch(call: ToolCall, decision: Decision) -> None:
     """Decisions that nobody keeps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workbench:
+class Workbench(Struct, frozen=True):
     """What calls need: the tools, the context they run in, and where their story is kept and told."""
 
     tools: Mapping[str, Tool[Any]]
@@ -68,8 +68,7 @@ class Workbench:
         return replace(self, context=replace(self.context, tainted=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     call: ToolCall
     tool: Tool[Any]
     arguments: Any

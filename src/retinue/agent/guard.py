@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct
 
 from retinue.core.messages import ToolCall, ToolResult
 
@@ -20,8 +21,7 @@ class Progress(Enum):
     STUCK = "stuck"
 
 
-@dataclass(frozen=True, slots=True)
-class LoopLimits:
+class LoopLimits(Struct, frozen=True):
     """How often the same call may give the same result before the model is told, and before the turn ends."""
 
     enabled: bool = True
@@ -41,16 +41,13 @@ class LoopLimits:
     """Whether two calls in turns count, each with the same result as before."""
 
 
-@dataclass(slots=True)
 class LoopGuard:
     """Remembers the last calls with their results; the same call with a new result is progress."""
 
-    limits: LoopLimits
-    _seen: deque[str] = field(init=False)
-    _idle: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self._seen = deque(maxlen=self.limits.history)
+    def __init__(self, limits: LoopLimits) -> None:
+        self.limits = limits
+        self._seen: deque[str] = deque(maxlen=limits.history)
+        self._idle = 0
 
     def watch(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> Progress:
         """Take note of one round of calls."""

@@ -7,14 +7,15 @@ recorded before anything else happens, so a turn can end at any point without lo
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS, Workbench, run_calls
 from retinue.agent.guard import LoopGuard, LoopLimits, Progress
-from retinue.core.events import Answered, Emit, Notice, Spoken, Thought, TurnStatus
+from retinue.core.events import Emit, MessageFinished, Notice, ReasoningDelta, TextDelta, TurnStatus
 from retinue.core.messages import (
     AssistantMessage,
     Message,
@@ -26,7 +27,16 @@ from retinue.core.messages import (
     is_tainted,
     said,
 )
-from retinue.core.model import CallDelta, Failed, Failure, Finished, ModelEvent, ModelRequest, TextDelta, ThinkingDelta
+from retinue.core.model import (
+    Failure,
+    ModelCallDelta,
+    ModelEvent,
+    ModelFailed,
+    ModelFinished,
+    ModelReasoningDelta,
+    ModelRequest,
+    ModelTextDelta,
+)
 from retinue.tools.toolset import unwrap_call
 
 Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
@@ -47,8 +57,7 @@ def _go_on(used: Usage) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopParts:
+class LoopParts(Struct, frozen=True):
     """What the loop works with. `steering` hands over messages that arrived while the turn ran, and forgets them."""
 
     stream: Stream
@@ -65,15 +74,14 @@ class LoopParts:
     """Whether the model can be asked again with all that was said and done so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopEnd:
+class LoopEnd(Struct, frozen=True):
     """How the loop ended: the last answer, what was used, the failure if there was one, and calls left to others."""
 
     status: TurnStatus
     answer: AssistantMessage | None
     usage: Usage
     rounds: int
-    failure: Failed | None = None
+    failure: ModelFailed | None = None
     handed: tuple[ToolCall, ...] = ()
 
 
@@ -85,11 +93,11 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
     answer: AssistantMessage | None = None
     for rounds in range(1, parts.limits.rounds + 1):
         if rounds > 1 and (why := parts.overdrawn(usage)) is not None:
-            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.UNKNOWN, why))
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.UNKNOWN, why))
         if rounds > 1 and not parts.has_room(messages):
-            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, Failed(Failure.OVERFLOW, CROWDED))
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.OVERFLOW, CROWDED))
         ending = await _ask_model(replace(request, messages=tuple(messages)), parts)
-        if isinstance(ending, Failed):
+        if isinstance(ending, ModelFailed):
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, ending)
         answer = ending.message
         usage += answer.usage
@@ -104,7 +112,7 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
                 return LoopEnd(TurnStatus.OK, answer, usage, rounds, handed=handed)
             progress = guard.watch(own, results)
             if progress is Progress.STUCK:
-                stuck = Failed(Failure.UNKNOWN, "the model repeated the same tool call without progress; stopped")
+                stuck = ModelFailed(Failure.UNKNOWN, "the model repeated the same tool call without progress; stopped")
                 return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, stuck)
             if progress is Progress.CIRCLING:
                 messages.append(await _record(said(CIRCLING), parts))
@@ -112,7 +120,7 @@ async def run_turn(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         messages.extend(steered)
         if not answer.calls and not steered:
             return LoopEnd(TurnStatus.OK, answer, usage, rounds)
-    endless = Failed(Failure.UNKNOWN, f"the turn made {parts.limits.rounds} model calls without an end; stopped")
+    endless = ModelFailed(Failure.UNKNOWN, f"the turn made {parts.limits.rounds} model calls without an end; stopped")
     return LoopEnd(TurnStatus.FAILED, answer, usage, parts.limits.rounds, endless)
 
 
@@ -130,7 +138,7 @@ async def _record(message: UserMessage, parts: LoopParts) -> UserMessage:
     return message
 
 
-async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Failed:
+async def _ask_model(request: ModelRequest, parts: LoopParts) -> ModelFinished | ModelFailed:
     """One model call; what a cancelled call had said is recorded as an aborted answer."""
     spoken: list[str] = []
     try:
@@ -140,38 +148,38 @@ async def _ask_model(request: ModelRequest, parts: LoopParts) -> Finished | Fail
             await parts.bench.ledger.record(_aborted(request, parts.bench.cap("".join(spoken))))
         raise
     match ending:
-        case Finished(message):
+        case ModelFinished(message):
             await parts.bench.ledger.record(message)
-            await parts.emit(Answered(message))
-        case Failed(partial=AssistantMessage() as partial) if partial.text:
+            await parts.emit(MessageFinished(message))
+        case ModelFailed(partial=AssistantMessage() as partial) if partial.text:
             heard = (Text(parts.bench.cap(partial.text)),)
             failed = replace(partial, content=heard, stop=StopReason.ERROR, error=ending.detail)
             await parts.bench.ledger.record(failed)
-        case Failed():
+        case ModelFailed():
             pass
     return ending
 
 
-async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> Finished | Failed:
+async def _listen(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> ModelFinished | ModelFailed:
     """Pass on what comes, to the stream's own end: one that is left before it closes its connection who knows when."""
-    ending: Finished | Failed | None = None
+    ending: ModelFinished | ModelFailed | None = None
     async for event in parts.stream(request):
         match event:
-            case TextDelta(text):
+            case ModelTextDelta(text):
                 spoken.append(text)
-                await parts.emit(Spoken(text))
-            case ThinkingDelta(text):
-                await parts.emit(Thought(text))
-            case CallDelta():
+                await parts.emit(TextDelta(text))
+            case ModelReasoningDelta(text):
+                await parts.emit(ReasoningDelta(text))
+            case ModelCallDelta():
                 pass
-            case Finished() | Failed():
+            case ModelFinished() | ModelFailed():
                 ending = event
             case _:
                 assert_never(event)
     if ending is not None:
         return ending
     await parts.emit(Notice("The model's answer ended without an ending."))
-    return Failed(Failure.EMPTY, "the stream ended without a final event")
+    return ModelFailed(Failure.EMPTY, "the stream ended without a final event")
 
 
 def _aborted(request: ModelRequest, text: str) -> AssistantMessage:

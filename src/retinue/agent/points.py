@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.core.events import TurnFinished
 from retinue.core.keys import SessionKey
@@ -10,16 +10,14 @@ from retinue.core.messages import ToolCall, ToolResult
 from retinue.hooks.bus import Point
 
 
-@dataclass(frozen=True, slots=True)
-class CallAhead:
+class CallAhead(Struct, frozen=True):
     """A tool is about to run; a subscriber may return other arguments, or veto the call."""
 
     session: SessionKey
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class CallDone:
+class CallDone(Struct, frozen=True):
     """A tool ran; a subscriber may return another result."""
 
     session: SessionKey
@@ -27,8 +25,7 @@ class CallDone:
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnd:
+class TurnEnd(Struct, frozen=True):
     """A turn ended."""
 
     session: SessionKey

@@ -6,10 +6,11 @@ the history too long after all, make room again and retry. The loop knows none o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS
 from retinue.agent.loop import CROWDED, LoopEnd, LoopParts, any_room, run_turn
@@ -22,8 +23,7 @@ MOST_OVERFLOWS = 3
 TIMED_OUT = "The turn took longer than its limit of {seconds:g} s and was stopped."
 
 
-@dataclass(slots=True)
-class StopSwitch:
+class StopSwitch(Struct):
     """Ends a running turn from outside."""
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -32,8 +32,7 @@ class StopSwitch:
         self.scope.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """What is to be answered, and within which time; no message means: go on where the transcript ends."""
 
     run: RunId

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
@@ -17,8 +18,7 @@ from retinue.storage.home import Home
 from retinue.storage.instance import InstanceFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(Struct, frozen=True):
     """A file of which the prompt holds only a part."""
 
     name: str
@@ -26,8 +26,7 @@ class Truncation:
     injected: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceFacts:
+class WorkspaceFacts(Struct, frozen=True):
     """An agent's folder. `problem` is why it cannot be opened at all, `absent` that it is not there."""
 
     path: Path
@@ -40,8 +39,7 @@ class WorkspaceFacts:
     trusted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFacts:
+class SkillFacts(Struct, frozen=True):
     """The skills an agent finds, and those that did not fit into its prompt."""
 
     judged: tuple[CheckedSkill, ...]
@@ -49,8 +47,7 @@ class SkillFacts:
     omitted: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """Who answers for an agent. `failures` are attempts that did not work, where models were asked."""
 
     chosen: str | None
@@ -64,8 +61,7 @@ class ModelFacts:
     failures: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFacts:
+class MemoryFacts(Struct, frozen=True):
     """An agent's index. `problem` is why it could not be opened."""
 
     path: Path
@@ -79,8 +75,7 @@ class MemoryFacts:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxFacts:
+class SandboxFacts(Struct, frozen=True):
     """What was tried to confine an agent's sessions; `works` where something can, or nothing has to."""
 
     works: bool
@@ -88,8 +83,7 @@ class SandboxFacts:
     candidates: tuple[BackendCandidate, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AgentFacts:
+class AgentFacts(Struct, frozen=True):
     """One agent."""
 
     id: AgentId
@@ -101,8 +95,7 @@ class AgentFacts:
     memory: MemoryFacts | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayFacts:
+class GatewayFacts(Struct, frozen=True):
     """The server: whether one runs and answers, and whether its port is somebody else's."""
 
     instance: InstanceFacts | None = None
@@ -114,8 +107,7 @@ class GatewayFacts:
     unused_tokens: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A file or folder of Retinue's own state."""
 
     path: Path
@@ -126,8 +118,7 @@ class Entry:
     changed_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Everything about a home at one moment."""
 
     home: Home

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.keys import AgentId
 
@@ -20,37 +21,32 @@ class Severity(StrEnum):
     """Good to know."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restrict:
+class Restrict(Struct, frozen=True):
     """Take the permissions of others off a file or folder."""
 
     path: Path
     mode: int
 
 
-@dataclass(frozen=True, slots=True)
-class Discard:
+class Discard(Struct, frozen=True):
     """Remove a file that nobody can need any more."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPresence:
+class SweepPresence(Struct, frozen=True):
     """Remove what killed processes left in the folder of those that live."""
 
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
-class MendSessions:
+class MendSessions(Struct, frozen=True):
     """Put an agent's transcripts and their index right, as `retinue sessions check --fix` does."""
 
     agent: AgentId
 
 
-@dataclass(frozen=True, slots=True)
-class MakeWorkspace:
+class MakeWorkspace(Struct, frozen=True):
     """Make an agent's folder with its first files, as `retinue init` does."""
 
     agent: AgentId
@@ -60,8 +56,7 @@ Remedy = Restrict | Discard | SweepPresence | MendSessions | MakeWorkspace
 """What can be done without asking: nothing of it loses a byte that somebody may want."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that was found: what it is, why it matters, and what a person can do."""
 
     area: str

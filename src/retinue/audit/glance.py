@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.automation.job_codec import decode_job
 from retinue.automation.jobs import Job
@@ -33,8 +34,7 @@ _WHOLE = "PRAGMA quick_check(1)"
 _SYNCED = "SELECT value FROM meta WHERE key = 'note.synced'"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryGlance:
+class MemoryGlance(Struct, frozen=True):
     """An index: how much is in it, and when it was last brought up to date."""
 
     files: int

@@ -6,9 +6,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.security.logs import CONTINUATION
 
@@ -22,8 +24,7 @@ _HEAD = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One record of the log. `raw` is all its lines; `message` includes a traceback."""
 
     raw: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+
+from msgspec import Struct
 
 from retinue.core.clock import Clock, format_moment
 from retinue.core.keys import AgentId
@@ -19,8 +20,7 @@ _READ = "UPDATE agenda SET read_at = ?, text = '' WHERE id = ?"
 _FORGET = "DELETE FROM agenda WHERE read_at < ?"
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """Something to look at; `foreign` where it holds text from outside."""
 
     id: int

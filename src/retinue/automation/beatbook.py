@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.automation.heartbeat import REPEATS_WITHIN, Said, Wake
 from retinue.core.clock import Clock, format_moment, parse_moment
@@ -21,8 +22,7 @@ INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(Struct, frozen=True):
     """One wake of an agent: skipped, quiet, repeated, delivered, failed or woken; `detail` says more."""
 
     agent: AgentId

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct, field
 
 from retinue.automation.jobbook import JobBook
 from retinue.automation.jobs import Job, JobRun, Mode
@@ -22,7 +22,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, StorageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.security.escaping import literal
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,7 @@ Note = Callable[[Inbound, str], None]
 WAITS = "It waits for the next heartbeat."
 
 
-@dataclass
-class JobRunner:
+class JobRunner(Struct):
     """Runs the jobs of a home; one process at a time does."""
 
     book: JobBook
@@ -167,5 +166,5 @@ def compose(job: Job, run: JobRun) -> Inbound:
         channel="cron",
         source=Source.CRON,
         model=job.model,
-        thinking=Thought(job.thinking) if job.thinking else None,
+        thinking=ReasoningEffort(job.thinking) if job.thinking else None,
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
@@ -14,7 +14,7 @@ from retinue.automation.jobs import Delivery, Job, Mode, WakeMode
 from retinue.automation.schedule import Cron, Schedule, find_zone, parse_at, parse_cron, parse_every
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.security.escaping import literal
 
 LONGEST_NAME = 80
@@ -75,8 +75,8 @@ def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
     target = fields.session or job.target
     if target not in ("main", "isolated") and SessionKey.parse(target, default_agent=job.agent).agent != job.agent:
         raise UsageError(f"'{target}' belongs to another agent. A job speaks in sessions of its own agent.")
-    if fields.thinking is not None and fields.thinking not in tuple(Thought):
-        raise UsageError(f"'{fields.thinking}' is none of: {', '.join(Thought)}.")
+    if fields.thinking is not None and fields.thinking not in tuple(ReasoningEffort):
+        raise UsageError(f"'{fields.thinking}' is none of: {', '.join(ReasoningEffort)}.")
     wake_mode = fields.wake_mode or job.wake_mode
     if wake_mode == "next-heartbeat" and target != "main":
         raise UsageError("Only a job of the session main can wait for the next heartbeat (wakeMode).")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from hashlib import sha256
+
+from msgspec import Struct
 
 from retinue.core.keys import AgentId, SessionKey
 
@@ -45,8 +46,7 @@ class Skip(StrEnum):
     BUDGET = "the budget for heartbeats is used up"
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveWindow:
+class ActiveWindow(Struct, frozen=True):
     """The hours in which a heartbeat may run; the end is exclusive, and may be before the start, over midnight."""
 
     start: time
@@ -63,8 +63,7 @@ class ActiveWindow:
         return moment >= self.start or moment < self.end
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """What is known when a heartbeat is due; `checklist` is HEARTBEAT.md, None where there is none."""
 
     local: datetime
@@ -133,8 +132,7 @@ def _read_time(text: str | None) -> time:
     return time(int(hours), int(minutes))
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """Something a heartbeat delivered, by the hash of its words."""
 
     digest: str

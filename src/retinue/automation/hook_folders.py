@@ -12,10 +12,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
 from pydantic import ValidationError
 
 from retinue.automation.programs import Program, ask_program
@@ -60,8 +60,7 @@ class HookFolderError(RetinueError):
     """A hook folder cannot be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class HookFolder:
+class HookFolder(Struct, frozen=True):
     """A hook that can run; one that Retinue brings has no program."""
 
     name: str
@@ -76,8 +75,7 @@ class HookFolder:
         return any(event == wanted or event.startswith(f"{wanted}:") for wanted in self.events)
 
 
-@dataclass(frozen=True, slots=True)
-class HookReply:
+class HookReply(Struct, frozen=True):
     """What a hook said: words for the person, and paths in the workspace for the prompt."""
 
     messages: tuple[str, ...] = ()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.keys import AgentId, RunId
@@ -15,8 +17,7 @@ _FORGET = "DELETE FROM hook_runs WHERE run = ?"
 _ALL = "SELECT run, body, accepted_at FROM hook_runs ORDER BY rowid"
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(Struct, frozen=True):
     """What is to be done with the answer to a webhook; `timeout_seconds` is how long it may take."""
 
     agent: AgentId
@@ -27,8 +28,7 @@ class Errand:
     timeout_seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HookRun:
+class HookRun(Struct, frozen=True):
     """A webhook that an agent works on."""
 
     run: RunId

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
+
+from msgspec.structs import replace
 
 from retinue.automation.job_codec import decode_job, encode_job
 from retinue.automation.jobs import Job, JobRun, Outcome, after_run, plan_next

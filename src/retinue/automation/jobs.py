@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.automation.schedule import At, Schedule, due_slot, next_slot
 from retinue.core.clock import EPOCH
@@ -26,8 +28,7 @@ class Mode(StrEnum):
     WEBHOOK = "webhook"
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """Where a job's answer goes: nowhere, to a chat (the last one where none is named), or to an address."""
 
     mode: Mode = Mode.ANNOUNCE
@@ -42,8 +43,7 @@ WakeMode = Literal["now", "next-heartbeat"]
 Outcome = Literal["running", "ok", "failed", "skipped", "interrupted"]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """Something an agent is asked at set times.
 
     `target` is `main` (the agent's own conversation), `isolated` (a fresh session for each run) or a session key.
@@ -80,8 +80,7 @@ class Job:
                 return SessionKey.parse(self.target, default_agent=self.agent)
 
 
-@dataclass(frozen=True, slots=True)
-class JobRun:
+class JobRun(Struct, frozen=True):
     """One run of a job: for which slot, why, and what came of it."""
 
     job: str

@@ -10,13 +10,13 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError
 
@@ -27,8 +27,7 @@ class ProgramFailed(RetinueError):
     """A program did not start, took too long or ended with an error; the message says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """What to run, and where."""
 
     name: str

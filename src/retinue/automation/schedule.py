@@ -6,10 +6,11 @@ was served, and asks for what came due after it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
 
 from retinue.core.errors import UsageError
 from retinue.settings import format_duration, parse_duration
@@ -20,8 +21,7 @@ _REPEATED = timedelta(hours=2)
 """More than any clock is ever set back."""
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(Struct, frozen=True):
     """Once, at a moment."""
 
     when: datetime
@@ -30,8 +30,7 @@ class At:
         return f"at {self.when.isoformat(timespec='seconds')}"
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(Struct, frozen=True):
     """Again and again, counted from a moment."""
 
     interval: timedelta
@@ -41,8 +40,7 @@ class Every:
         return f"every {format_duration(self.interval)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(Struct, frozen=True):
     """By a cron expression in a time zone."""
 
     expression: str

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from retinue.core.errors import RetinueError
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import TextSource, wrap_untrusted
 
@@ -35,16 +36,14 @@ class HookRefused(RetinueError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class TransformCall:
+class TransformCall(Struct, frozen=True):
     """The code that a mapping names."""
 
     module: str
     export: str = "transform"
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(Struct, frozen=True):
     """A row of the configuration's `hooks.mappings`."""
 
     path: str | None = None
@@ -60,7 +59,7 @@ class Mapped:
     channel: str | None = None
     to: str | None = None
     model: str | None = None
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     timeout_seconds: int | None = None
     transform: TransformCall | None = None
     trusted: bool = False
@@ -80,8 +79,7 @@ PRESETS = {
 """Ready-made mappings, under the names that `hooks.presets` takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class HookRules:
+class HookRules(Struct, frozen=True):
     """What the configuration says about all webhooks."""
 
     mappings: Sequence[Mapped] = ()
@@ -91,8 +89,7 @@ class HookRules:
     agents: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HookTask:
+class HookTask(Struct, frozen=True):
     """What a request asks for: a message to an agent, in its main session (`wake`) or in one of its own."""
 
     action: Action
@@ -101,7 +98,7 @@ class HookTask:
     agent: str | None = None
     session: str | None = None
     model: str | None = None
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     timeout_seconds: int | None = None
     deliver: bool = True
     channel: str | None = None
@@ -207,7 +204,7 @@ def _apply(task: HookTask, fields: HookFields) -> HookTask:
         agent=fields.agent_id or task.agent,
         session=fields.session_key or task.session,
         model=fields.model or task.model,
-        thinking=Thought(fields.thinking) if fields.thinking else task.thinking,
+        thinking=ReasoningEffort(fields.thinking) if fields.thinking else task.thinking,
         timeout_seconds=fields.timeout_seconds or task.timeout_seconds,
         deliver=task.deliver if fields.deliver is None else fields.deliver,
         channel=fields.channel or task.channel,

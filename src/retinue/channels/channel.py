@@ -1,4 +1,4 @@
-"""What a channel is: a way for parcels to reach people."""
+"""The interface of a channel, which delivers outgoing messages to people."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Protocol
 
 from retinue.core.errors import RetinueError
 from retinue.core.origin import Origin
-from retinue.core.parcel import Capabilities, Parcel
+from retinue.core.outgoing import Capabilities, OutgoingMessage
 
 
 class NotTaken(RetinueError):
-    """A parcel did not arrive; `final` tells that it never will."""
+    """A message was not delivered; if `final` is set, sending it again is pointless."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
@@ -26,8 +26,8 @@ class Channel(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    async def send(self, parcel: Parcel) -> None:
-        """Hand a parcel over; returns once the other side has confirmed it, and raises `NotTaken` otherwise."""
+    async def send(self, outgoing: OutgoingMessage) -> None:
+        """Send a message; returns once the receiver has confirmed it, and raises `NotTaken` otherwise."""
         ...
 
     async def show_typing(self, to: Origin) -> None:

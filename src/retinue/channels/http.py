@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.channels.channel import NotTaken
 from retinue.core.clock import Clock, random_id
 from retinue.core.origin import Origin
-from retinue.core.parcel import Attachment, Capabilities, Parcel
+from retinue.core.outgoing import Attachment, Capabilities, OutgoingMessage
 from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, parse_url
 
@@ -19,13 +20,12 @@ NAME = "http"
 TIMEOUT_SECONDS = 20.0
 MOST_ANSWER_BYTES = 65_536
 FINAL_STATUS = frozenset({400, 410, 413, 422})
-"""Answers that mean the receiver will not take this parcel, however often it comes."""
+"""Status codes with which a receiver rejects a message for good; sending it again is pointless."""
 
 SIGNATURE, TIMESTAMP, KEY = "x-retinue-signature", "x-retinue-timestamp", "idempotency-key"
 
 
-@dataclass(frozen=True, slots=True)
-class HttpChannel:
+class HttpChannel(Struct, frozen=True):
     """Sends to a webhook. Without a secret the requests are not signed."""
 
     url: str
@@ -33,8 +33,8 @@ class HttpChannel:
     clock: Clock
     capabilities: Capabilities
 
-    async def send(self, parcel: Parcel) -> None:
-        await self._post(parcel.key, encode_parcel(parcel))
+    async def send(self, outgoing: OutgoingMessage) -> None:
+        await self._post(outgoing.key, encode_outgoing(outgoing))
 
     async def show_typing(self, to: Origin) -> None:
         key = f"typing:{random_id()}"
@@ -71,23 +71,23 @@ def sign(secret: str, stamp: str, body: bytes) -> str:
     return f"sha256={digest.hexdigest()}"
 
 
-def encode_parcel(parcel: Parcel) -> dict[str, Any]:
-    """A parcel as the webhook gets it, without what does not apply."""
+def encode_outgoing(outgoing: OutgoingMessage) -> dict[str, Any]:
+    """An outgoing message as the webhook receives it, without the fields that do not apply."""
     facts: dict[str, Any] = {
-        "key": parcel.key,
-        "type": "reaction" if parcel.reaction is not None else "message",
-        **_encode_chat(parcel.to),
-        "text": parcel.text,
-        "media": [_encode_attachment(each) for each in parcel.media],
-        "replyTo": None if parcel.reaction is not None else parcel.reply_to,
-        "buttons": [list(row) for row in parcel.buttons],
-        "voice": parcel.voice,
-        "sessionKey": parcel.session,
-        "runId": parcel.run,
+        "key": outgoing.key,
+        "type": "reaction" if outgoing.reaction is not None else "message",
+        **_encode_chat(outgoing.to),
+        "text": outgoing.text,
+        "media": [_encode_attachment(each) for each in outgoing.media],
+        "replyTo": None if outgoing.reaction is not None else outgoing.reply_to,
+        "buttons": [list(row) for row in outgoing.buttons],
+        "voice": outgoing.voice,
+        "sessionKey": outgoing.session,
+        "runId": outgoing.run,
     }
-    if parcel.reaction is not None:
-        facts["reaction"] = {"emoji": parcel.reaction, "messageId": parcel.reply_to}
-        if parcel.removes:
+    if outgoing.reaction is not None:
+        facts["reaction"] = {"emoji": outgoing.reaction, "messageId": outgoing.reply_to}
+        if outgoing.removes:
             facts["reaction"]["removed"] = True
     return _without_nothing(facts)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from retinue.cli.assistant import Wanted, open_assistant
 from retinue.cli.common import (
@@ -75,8 +76,7 @@ def agent(
     return anyio.run(ask_once, invocation, question, wanted, no_stream, approvals)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is said, and to whom: an agent, a session of it, perhaps with another model."""
 
     text: str
@@ -198,15 +198,23 @@ class _Printer:
         self._invocation.note(json.dumps(data) if self._invocation.as_json else f"accepted {run} {self._accepted_at}")
 
     async def emit(self, event: TurnEvent) -> None:
-        from retinue.core.events import Accepted, Answered, ApprovalAsked, ApprovalGiven, Notice, Spoken, ToolStarted
+        from retinue.core.events import (
+            Accepted,
+            ApprovalAsked,
+            ApprovalGiven,
+            MessageFinished,
+            Notice,
+            TextDelta,
+            ToolStarted,
+        )
 
         match event:
             case Accepted(run, _, accepted_at):
                 self._accepted_at = accepted_at.isoformat()
                 self._acknowledge(run)
-            case Spoken(text) if self._streaming:
+            case TextDelta(text) if self._streaming:
                 self._stream(text)
-            case Answered() if self._printed and not self._printed.endswith("\n"):
+            case MessageFinished() if self._printed and not self._printed.endswith("\n"):
                 self._stream("\n")
             case ToolStarted(call):
                 self._invocation.note(f"▸ {call.name}")

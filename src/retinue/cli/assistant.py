@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,8 +20,7 @@ ANSWER_SECONDS = 10.0
 """How long a gateway elsewhere may take to be there at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What a command wants of whomever it talks to."""
 
     name: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from retinue.cli.approval import terminal_ask
 from retinue.cli.assistant import Wanted, open_assistant

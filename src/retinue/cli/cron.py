@@ -110,7 +110,7 @@ def remove(invocation: Invocation, job: str) -> None:
 @pass_invocation
 def pause(invocation: Invocation, job: str, resume: bool) -> None:
     """Keep a job from running until it is resumed."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     with _opened(invocation) as (_, book):
         _show_job(invocation, book.change(replace(book.get(job), enabled=resume)), "Resumed" if resume else "Paused")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 from retinue.cli.terminal import tame
 from retinue.core.events import (
     Accepted,
-    Answered,
     ApprovalAsked,
     ApprovalGiven,
+    MessageFinished,
     Notice,
-    Spoken,
-    Thought,
+    ReasoningDelta,
+    TextDelta,
     ToolFinished,
     ToolProgress,
     ToolStarted,
@@ -36,7 +36,7 @@ SECONDS_WORTH_TELLING = 0.5
 DRAWINGS_PER_SECOND = 15
 TELLING = ("command", "path", "url", "query", "pattern")
 """Arguments that say by themselves what a call does."""
-_NOTHING_FOLLOWS = (Spoken, Thought, ApprovalAsked, Answered, TurnFinished)
+_NOTHING_FOLLOWS = (TextDelta, ReasoningDelta, ApprovalAsked, MessageFinished, TurnFinished)
 """Events that need no sign that more is to come: words are one, and after the others nothing comes, or a question."""
 
 
@@ -105,9 +105,9 @@ class TerminalView:
 
     def _show(self, event: TurnEvent) -> None:
         match event:
-            case Spoken(text):
+            case TextDelta(text):
                 self._speak(text)
-            case Thought(text):
+            case ReasoningDelta(text):
                 if self._show_thinking:
                     self._stop_live()
                     self._console.print(tame(text), style="dim italic", end="", markup=False, highlight=False)
@@ -130,7 +130,7 @@ class TerminalView:
             case Notice(text):
                 self._settle()
                 self._line(f"• {text}", "yellow")
-            case Answered():
+            case MessageFinished():
                 self._settle()
             case TurnFinished(status=status, error=error):
                 self._settle()

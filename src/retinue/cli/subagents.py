@@ -58,7 +58,7 @@ def show(invocation: Invocation, run: str) -> None:
 @pass_invocation
 def cancel(invocation: Invocation, run: str) -> None:
     """End a sub-agent that is at work; its parent is told."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from retinue.dispatch.subagents import ChildState
     from retinue.storage.lease import SessionLease

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolResult
 
@@ -19,8 +20,7 @@ _PATH_ARGUMENTS = ("path", "file_path", "filePath", "file")
 _PATCH_MARKS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Struct, frozen=True):
     """The files that tools read and changed, oldest first."""
 
     read: tuple[str, ...] = ()

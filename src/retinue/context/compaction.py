@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.context.settings import CompactionSettings
 from retinue.context.summary import SummaryLimits
@@ -13,8 +13,7 @@ _LARGEST_RESERVE = 0.5
 _SHARE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class FlushState:
+class FlushState(Struct, frozen=True):
     """What is known of a session's notes: in which cycle they were last written, and what was said since.
 
     A cycle is counted by the compactions before it; `flushed_in` is None where notes were never written.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+
+from msgspec import Struct
 
 from retinue.context.measure import estimate, tokens_of
 from retinue.core.envelope import Source
@@ -22,8 +23,7 @@ _INTRODUCTION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CutPlan:
+class CutPlan(Struct, frozen=True):
     """What a compaction would replace, and what it would keep.
 
     `previous` is the summary that stands in front of the history now. `asks` are the words of the people in the older

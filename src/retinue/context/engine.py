@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from retinue.context.compaction import keep_of, limits_of
 from retinue.context.cutpoints import plan_cut, summary_message, trust_of
@@ -28,8 +29,7 @@ _FORCED_SHARE = 3
 _KNOWN_KEYS = Redactor()
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """What a transcript says was said: the last summary and the messages after it.
 
     `started` are the tool calls known to have been about to take effect, None where nobody knows.
@@ -46,8 +46,7 @@ class History:
         return least([*before, *map(trust_of, self.messages)])
 
 
-@dataclass(frozen=True, slots=True)
-class AssembleRequest:
+class AssembleRequest(Struct, frozen=True):
     """What is to be made ready for a model call.
 
     `overhead` are the tokens of the system prompt and the tools; `last_cache_touch` is when the session last called a
@@ -62,8 +61,7 @@ class AssembleRequest:
     overhead: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
+class Assembled(Struct, frozen=True):
     """The messages to send and about how many tokens the whole request is.
 
     `pruned` says that old tool results were shortened now, `notes` what had to be repaired.
@@ -76,8 +74,7 @@ class Assembled:
     trust: Trust = Trust.OWNER
 
 
-@dataclass(frozen=True, slots=True)
-class CompactRequest:
+class CompactRequest(Struct, frozen=True):
     """What is to be summed up: the entries behind what the model reads (`Tree.kept`) and the summary before them.
 
     `force` sums up even a history that is within its limits: a person asked, or a provider said that it is too long.
@@ -102,8 +99,7 @@ class CompactRequest:
         return estimate(read_back(self.history))
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """An entry to append to the transcript, and what the history costs with it."""
 
     entry: Compacted

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from retinue.context.cutpoints import trust_of
 from retinue.context.identifiers import find_identifiers
@@ -83,8 +84,7 @@ _SHORTEST = 8
 _LONGEST_TEXT = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One passage of the conversation, on one line."""
 
     topic: Topic
@@ -92,8 +92,7 @@ class Line:
     trust: Trust
 
 
-@dataclass(frozen=True, slots=True)
-class Extract:
+class Extract(Struct, frozen=True):
     """Notes on a conversation, in the order of their topics."""
 
     lines: tuple[Line, ...]

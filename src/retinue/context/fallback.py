@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.engine import Assembled, AssembleRequest, Compaction, CompactRequest, ContextEngine, History
 from retinue.context.refusal import Refused
@@ -30,8 +31,7 @@ class EngineBroke(RetinueError):
     """A context engine gave back something that cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class FallbackEngine:
+class FallbackEngine(Struct, frozen=True):
     """Asks `primary` and, where it raises, takes too long or gives back nonsense, `default`.
 
     What it gives back is held to the same promises as the default: every call has its result, a compaction makes the

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.measure import tokens_of
 from retinue.context.settings import ContextPruningSettings, PruningTools, SoftTrim
@@ -22,8 +24,7 @@ Mark = str
 """A tool result by the hash of its call and its words, and how many of the same stand before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """Which tool results were shortened or taken out, so that the next request does the same."""
 
     trimmed: frozenset[Mark] = frozenset()
@@ -33,8 +34,7 @@ class Marks:
 NO_MARKS = Marks()
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     """The messages to send; `changed` says that more was pruned than before, so the provider's cache starts over."""
 
     messages: tuple[Message, ...]
@@ -68,21 +68,17 @@ def prune(
     return Pruned(tuple(draft.messages), changed, Marks(frozenset(draft.trimmed), frozenset(draft.cleared)))
 
 
-@dataclass(slots=True)
 class _Draft:
     """The messages while they are pruned; marks and cuts are always made from the result as it was."""
 
-    originals: tuple[Message, ...]
-    limits: SoftTrim
-    placeholder: str
-    messages: list[Message] = field(init=False)
-    marks: dict[int, Mark] = field(init=False)
-    trimmed: set[Mark] = field(default_factory=set)
-    cleared: set[Mark] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.messages = list(self.originals)
-        self.marks = dict(_mark_all(self.originals))
+    def __init__(self, originals: tuple[Message, ...], limits: SoftTrim, placeholder: str) -> None:
+        self.originals = originals
+        self.limits = limits
+        self.placeholder = placeholder
+        self.messages = list(originals)
+        self.marks = dict(_mark_all(originals))
+        self.trimmed: set[Mark] = set()
+        self.cleared: set[Mark] = set()
 
     def repeat(self, at: int, marks: Marks) -> None:
         if self.marks[at] in marks.cleared:

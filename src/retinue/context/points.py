@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.keys import SessionKey
 from retinue.hooks.bus import Given, Point, Query
 
 
-@dataclass(frozen=True, slots=True)
-class PromptDraft:
+class PromptDraft(Struct, frozen=True):
     """A prompt that is about to be sent, and the message it is for."""
 
     session: SessionKey
@@ -18,8 +18,7 @@ class PromptDraft:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptChange:
+class PromptChange(Struct, frozen=True):
     """What a plugin wants of the prompt; an empty text is no wish.
 
     `system` replaces the stable block. The others add: before or after the session block, before or after the message.
@@ -32,8 +31,7 @@ class PromptChange:
     after_message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelQuestion:
+class ModelQuestion(Struct, frozen=True):
     """A turn is about to choose its model."""
 
     session: SessionKey
@@ -41,15 +39,13 @@ class ModelQuestion:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelWish:
+class ModelWish(Struct, frozen=True):
     """Another model, as `provider/model` or alias."""
 
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Compacting:
+class Compacting(Struct, frozen=True):
     """A history is about to be summed up, or was; `tokens_after` is None before.
 
     A subscriber may add `messages`, which the person reads.

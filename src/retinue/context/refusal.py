@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 Summarise = Callable[[str, str], Awaitable[str]]
 """Asks a model: the system prompt and the user's message in, its words out. Raises `ModelError` where none answers."""
@@ -19,8 +20,7 @@ class Refusal(StrEnum):
     AUDIT = "audit"
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The history stays as it is. `reason` is a sentence for the user; `problems` are what the check found."""
 
     reason: str

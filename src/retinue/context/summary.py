@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import anyio
+from msgspec import Struct
 
 from retinue.context.appendix import ASK_CHARS, Files, build_appendix, find_failures, find_files
 from retinue.context.audit import HEADINGS, audit_summary, find_size_problems, required_identifiers
@@ -62,8 +62,7 @@ _RETRY = (
 _WRITE = "Write the minutes of everything up to here."
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """A summary that passed; a model wrote the first `own_chars` of `text`, the rest are facts about the history."""
 
     text: str
@@ -78,8 +77,7 @@ class Summary:
         return Compacted(self.text, plan.first_kept, plan.tokens_before, details, self.trust)
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryLimits:
+class SummaryLimits(Struct, frozen=True):
     """What a summary must fit: the window of the model that writes it, and the tokens it may take itself."""
 
     window: int
@@ -120,8 +118,7 @@ def own_text(compacted: Compacted | None) -> str:
     return compacted.summary[:length] if isinstance(length, int) and length > 0 else compacted.summary
 
 
-@dataclass(frozen=True, slots=True)
-class _Writer:
+class _Writer(Struct, frozen=True):
     plan: CutPlan
     ask: Summarise
     settings: CompactionSettings

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from retinue.core.approval import Ask
 from retinue.core.envelope import Inbound, Outbound
@@ -12,8 +13,7 @@ from retinue.core.events import Emit
 from retinue.core.keys import RunId, SessionKey
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(Struct, frozen=True):
     """What somebody should know who begins to talk: with whom, where it lives, and which model answers."""
 
     name: str
@@ -29,16 +29,14 @@ class Greeting:
     """What to know of the workspace before anything is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Display:
+class Display(Struct, frozen=True):
     """How a session wants its turns shown."""
 
     thinking: bool
     verbose: str
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
+class Missed(Struct, frozen=True):
     """An answer that nobody has seen, and the words it answers."""
 
     asked: str

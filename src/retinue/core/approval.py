@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from retinue.core.keys import AgentId, SessionKey
 
@@ -20,8 +21,7 @@ class Verdict(StrEnum):
     DENY = "deny"
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRequest:
+class ApprovalRequest(Struct, frozen=True):
     """Exactly what would happen, in the words that the person sees; `detail` is never shortened.
 
     `remember` are the exact argument patterns that "always" would store; where there are none, there is no "always".
@@ -43,8 +43,7 @@ class ApprovalRequest:
         return bool(self.remember)
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalDecision:
+class ApprovalDecision(Struct, frozen=True):
     """A verdict and who gave it, or why it was given without anybody; then `by` is empty."""
 
     verdict: Verdict

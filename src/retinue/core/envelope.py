@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
-from retinue.core.model import Thought, ToolSpec
+from retinue.core.model import ReasoningEffort, ToolSpec
 from retinue.core.origin import Origin
 
 
@@ -29,8 +30,7 @@ class Source(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
+class Inbound(Struct, frozen=True):
     """A message for a session."""
 
     text: str
@@ -42,7 +42,7 @@ class Inbound:
     source: Source = Source.CHAT
     model: str | None = None
     """A model for this turn alone."""
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     """How much the model reasons, in this turn alone."""
     foreign: bool = False
     """Whether it holds text from outside, such as a webhook's: the turn is then tainted, whoever handed it over."""
@@ -61,8 +61,7 @@ class Inbound:
         return bool(self.tools or self.results)
 
 
-@dataclass(frozen=True, slots=True)
-class CallSummary:
+class CallSummary(Struct, frozen=True):
     """A tool call of the turn, for those who only want to know what was done."""
 
     name: str
@@ -70,8 +69,7 @@ class CallSummary:
     is_error: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Outbound:
+class Outbound(Struct, frozen=True):
     """What became of a message: the answer as the person should see it, or the reason that there is none."""
 
     run: RunId

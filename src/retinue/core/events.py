@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest
 from retinue.core.keys import RunId, SessionKey
@@ -21,8 +22,7 @@ class TurnStatus(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """A message is kept for good: whatever happens to this process, it will be answered."""
 
     run: RunId
@@ -30,8 +30,7 @@ class Accepted:
     accepted_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class TurnStarted:
+class TurnStarted(Struct, frozen=True):
     """A turn begins; `model` is the one it will try first."""
 
     run: RunId
@@ -39,44 +38,38 @@ class TurnStarted:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
+class TextDelta(Struct, frozen=True):
     """More words of the answer, as the person should see them."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Thought:
+class ReasoningDelta(Struct, frozen=True):
     """More of the model's reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class MessageFinished(Struct, frozen=True):
     """The model finished one message of the turn; it is in the transcript."""
 
     message: AssistantMessage
 
 
-@dataclass(frozen=True, slots=True)
-class ToolStarted:
+class ToolStarted(Struct, frozen=True):
     """A tool call is about to take effect; it is in the transcript."""
 
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class ToolProgress:
+class ToolProgress(Struct, frozen=True):
     """A running tool has something to show."""
 
     call_id: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
+class ToolFinished(Struct, frozen=True):
     """A tool call ended; its result is in the transcript."""
 
     call: ToolCall
@@ -84,30 +77,26 @@ class ToolFinished:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalAsked:
+class ApprovalAsked(Struct, frozen=True):
     """A person is being asked."""
 
     request: ApprovalRequest
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalGiven:
+class ApprovalGiven(Struct, frozen=True):
     """A person, or the lack of one, decided."""
 
     request: ApprovalRequest
     decision: ApprovalDecision
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """Something the person should know: a fallback model, a retry, a truncation."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TurnFinished:
+class TurnFinished(Struct, frozen=True):
     """The turn ended; `text` is the whole visible answer, `handed` the calls that the sender runs itself."""
 
     run: RunId
@@ -124,9 +113,9 @@ class TurnFinished:
 TurnEvent = (
     Accepted
     | TurnStarted
-    | Spoken
-    | Thought
-    | Answered
+    | TextDelta
+    | ReasoningDelta
+    | MessageFinished
     | ToolStarted
     | ToolProgress
     | ToolFinished

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Lazy:
+
+class Lazy(Struct, frozen=True):
     """Something by its dotted name, as in `package.module:attribute`, imported on first use."""
 
     target: str
@@ -20,24 +20,21 @@ class Lazy:
         return getattr(importlib.import_module(module), attribute)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFactory:
+class ToolFactory(Struct, frozen=True):
     """A family of tools: `make` takes the runtime's parts and returns the tools that it can offer with them."""
 
     family: str
     make: Lazy
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderFactory:
+class ProviderFactory(Struct, frozen=True):
     """A way to talk to models: `make` takes an endpoint and returns the provider for it."""
 
     api: str
     make: Lazy
 
 
-@dataclass(frozen=True, slots=True)
-class HookSpec:
+class HookSpec(Struct, frozen=True):
     """A plugin's wish to be called at a hook, by the hook's name; a higher priority is asked first."""
 
     hook: str
@@ -46,16 +43,14 @@ class HookSpec:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFactory:
+class EngineFactory(Struct, frozen=True):
     """A way to decide what of a history the model reads: `make` takes nothing and returns the engine."""
 
     id: str
     make: Lazy
 
 
-@dataclass(frozen=True, slots=True)
-class SkillRoot:
+class SkillRoot(Struct, frozen=True):
     """A folder of skills that a plugin brings."""
 
     path: Path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
+
+from msgspec import Struct
 
 from retinue.core.errors import UsageError
 
@@ -62,8 +63,7 @@ _SINGLE_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SessionKey:
+class SessionKey(Struct, frozen=True, eq=False):
     """Which conversation a message belongs to, as in `agent:main:main`.
 
     `text` is the canonical spelling; two keys are equal exactly when their texts are. The other fields come from it:
@@ -71,12 +71,18 @@ class SessionKey:
     """
 
     text: str
-    agent: AgentId = field(compare=False)
-    kind: SessionKind = field(compare=False)
-    channel: str | None = field(default=None, compare=False)
-    account: str | None = field(default=None, compare=False)
-    peer: str | None = field(default=None, compare=False)
-    thread: str | None = field(default=None, compare=False)
+    agent: AgentId
+    kind: SessionKind
+    channel: str | None = None
+    account: str | None = None
+    peer: str | None = None
+    thread: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, SessionKey) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     def __str__(self) -> str:
         return self.text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.core.trust import Trust
 
@@ -13,23 +14,20 @@ INVALID_ARGUMENTS = "__invalid__"
 """Where a tool call keeps the text that should have been its arguments but is no JSON object."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Words."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Struct, frozen=True):
     """A picture, kept as base64 so that a message stays a plain value."""
 
     media_type: str
     data: str
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(Struct, frozen=True):
     """A model's reasoning; `signature` is the provider's proof that it wrote it, sent back unchanged."""
 
     text: str
@@ -37,8 +35,7 @@ class Thinking:
     redacted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A model's wish to run a tool."""
 
     id: str
@@ -47,8 +44,7 @@ class ToolCall:
     signature: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What one or more model calls cost. `input` excludes what was read from or written to the provider's cache."""
 
     input: int = 0
@@ -87,8 +83,7 @@ class StopReason(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class UserMessage:
+class UserMessage(Struct, frozen=True, weakref=True):
     """What a person, or something that speaks in a person's place, said.
 
     `preface` is the turn's own block (recalled memory, notices): sent in front of the text, and never shown as
@@ -105,8 +100,7 @@ class UserMessage:
         return text_of(self.content)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class AssistantMessage:
+class AssistantMessage(Struct, frozen=True, weakref=True):
     """What the model answered."""
 
     content: tuple[Text | Thinking | ToolCall, ...]
@@ -124,8 +118,7 @@ class AssistantMessage:
         return tuple(part for part in self.content if isinstance(part, ToolCall))
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True, weakref=True):
     """What a tool gave back for one call."""
 
     call_id: str

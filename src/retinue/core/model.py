@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.core.messages import AssistantMessage, Message
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRef:
+class ModelRef(Struct, frozen=True):
     """A model by its full name, `provider/model`; the first slash splits."""
 
     provider: str
@@ -27,8 +27,7 @@ class ModelRef:
         return cls(provider.lower(), model) if provider and model else None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """A tool as the model sees it; `parameters` is a JSON schema."""
 
     name: str
@@ -36,7 +35,7 @@ class ToolSpec:
     parameters: Mapping[str, Any]
 
 
-class Thought(StrEnum):
+class ReasoningEffort(StrEnum):
     """How much a model should reason before it answers."""
 
     OFF = "off"
@@ -55,8 +54,7 @@ class CacheRetention(StrEnum):
     LONG = "long"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True):
     """One call to a model.
 
     `stable` and `session` are the two system blocks: the first changes with the workspace, the second with the
@@ -70,7 +68,7 @@ class ModelRequest:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output: int | None = None
-    thinking: Thought = Thought.OFF
+    thinking: ReasoningEffort = ReasoningEffort.OFF
     temperature: float | None = None
     cache_key: str = ""
     top_p: float | None = None
@@ -95,22 +93,19 @@ class Failure(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class ModelTextDelta(Struct, frozen=True):
     """More words of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingDelta:
+class ModelReasoningDelta(Struct, frozen=True):
     """More of the model's reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDelta:
+class ModelCallDelta(Struct, frozen=True):
     """A tool call is being written; `name` is known from the first delta on."""
 
     index: int
@@ -118,15 +113,13 @@ class CallDelta:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class ModelFinished(Struct, frozen=True):
     """The stream's last event: the whole answer."""
 
     message: AssistantMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class ModelFailed(Struct, frozen=True):
     """The stream's last event when no answer came.
 
     `partial` holds what had arrived; `retry_after` is the provider's own wish, in seconds.
@@ -138,11 +131,10 @@ class Failed:
     partial: AssistantMessage | None = None
 
 
-ModelEvent = TextDelta | ThinkingDelta | CallDelta | Finished | Failed
+ModelEvent = ModelTextDelta | ModelReasoningDelta | ModelCallDelta | ModelFinished | ModelFailed
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """US dollars per million tokens."""
 
     input: float = 0.0
@@ -151,8 +143,7 @@ class Price:
     cache_write: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
+class ModelInfo(Struct, frozen=True):
     """What is known of a model."""
 
     ref: ModelRef

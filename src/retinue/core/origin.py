@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class PeerKind(StrEnum):
@@ -19,8 +20,7 @@ class PeerKind(StrEnum):
         return self is not PeerKind.DIRECT
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """The chat of a message: on which channel and account, with whom, and by whom it was written.
 
     `peer` is the chat: the person in a direct chat, else the group. `message_id` is the channel's own name of the

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, assert_never
+
+from msgspec import Struct
 
 from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.overheard import DEFAULT_LIMIT
@@ -78,8 +79,7 @@ def group_rules(origin: Origin, groups: Mapping[str, GroupRules]) -> GroupRules 
     return by_id.get(origin.peer.strip().lower()) or by_id.get(EVERYBODY)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRights:
+class CommandRights(Struct, frozen=True):
     """Who may use commands besides the owner: those of `allow_from`, else those whom the channel names."""
 
     allow_from: Mapping[str, Collection[str]]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 import anyio
+from msgspec import Struct
 
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import Clock
@@ -92,8 +92,7 @@ Watch = Callable[[tuple[RunId, ...]], tuple[Emit, Ask]]
 """Who is told about a turn that answers these messages, and who is asked in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attendant:
+class Attendant(Struct, frozen=True):
     """Answers the messages of one session."""
 
     worker: Worker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.dispatch.markup import Scanner
 from retinue.dispatch.silence import (
@@ -16,8 +16,7 @@ from retinue.dispatch.silence import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """An answer, ready to be sent.
 
     `silent` means that the model asked for nothing to be said. `reply_to` is the message to answer to, `to_current` the

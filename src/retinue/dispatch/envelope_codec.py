@@ -11,7 +11,7 @@ from retinue.core.errors import UsageError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, ToolCall, ToolResult, Usage
-from retinue.core.model import Thought, ToolSpec
+from retinue.core.model import ReasoningEffort, ToolSpec
 from retinue.core.origin import Origin, PeerKind
 from retinue.sessions.message_codec import (
     decode_message,
@@ -54,7 +54,7 @@ def decode_inbound(text: str) -> Inbound:
         channel=_text(data, "channel"),
         source=parse_enum(Source, data.get("source")) or Source.OTHER,
         model=text_or_none(data.get("model")),
-        thinking=parse_enum(Thought, data.get("thinking")),
+        thinking=parse_enum(ReasoningEffort, data.get("thinking")),
         foreign=data.get("foreign") is True,
         origin=decode_origin(mapping_of(data["origin"])) if data.get("origin") else None,
         instructions=text_or_none(data.get("instructions")) or "",

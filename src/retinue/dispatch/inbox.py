@@ -12,9 +12,11 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.envelope import Inbound, Outbound
@@ -129,8 +131,7 @@ class UnknownRun(RetinueError):
     """No such message: it was forgotten after its time, or lost with a database that was damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The acknowledgement: from here on the message survives. A duplicate gets that of the first one."""
 
     run: RunId
@@ -138,8 +139,7 @@ class Accepted:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A message that was accepted and is not answered; `attempts` is how many turns took it so far."""
 
     run: RunId
@@ -148,16 +148,14 @@ class Waiting:
     attempts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """A message that a turn took, and the run of that turn."""
 
     message: Waiting
     into: RunId
 
 
-@dataclass(frozen=True, slots=True)
-class Undelivered:
+class Undelivered(Struct, frozen=True):
     """A result that nobody has seen, and the message it answers, without its pictures."""
 
     inbound: Inbound

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import anyio
+from msgspec import Struct, field
 
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
@@ -39,8 +39,7 @@ def default_concurrency(cpus: int | None) -> int:
     return min(16, max(8, cpus or 1))
 
 
-@dataclass(eq=False, slots=True)
-class _Turn:
+class _Turn(Struct, eq=False):
     session: SessionKey
     kind: LaneKind
     parent: SessionKey

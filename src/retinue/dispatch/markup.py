@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _TAG_NAMES = ("think", "thinking", "thought", "final")
 _TAG = re.compile(rf"<\s{{0,3}}(?P<close>/?)\s{{0,3}}(?P<name>{'|'.join(_TAG_NAMES)})\s{{0,3}}>", re.IGNORECASE)
@@ -25,8 +26,7 @@ _FENCE_LINE = re.compile(r"[ \t]*([`~]*)[ \t]*")
 _SPECIAL = re.compile(r"[\n<\[]")
 
 
-@dataclass(slots=True)
-class Told:
+class Told(Struct):
     """What the program was told so far."""
 
     reply_to: str | None = None

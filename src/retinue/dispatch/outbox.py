@@ -1,7 +1,7 @@
 """The durable outbox: what is to leave for a chat stays here until the other side has confirmed it.
 
-Parcels of one chat leave in their order. The answer to a message of the inbox counts as delivered in the same
-transaction in which the last of its parcels was confirmed.
+Messages of one chat leave in their order. The answer to a message of the inbox counts as delivered in the same
+transaction in which the last of its outgoing messages was confirmed.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from retinue.core.clock import Clock
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.keys import RunId
 from retinue.core.origin import Origin
-from retinue.core.parcel import Attachment, Parcel
+from retinue.core.outgoing import Attachment, OutgoingMessage
 from retinue.dispatch.envelope_codec import decode_inbound, decode_origin, decode_outbound, encode_origin
 from retinue.storage.database import Database
 
@@ -76,11 +78,10 @@ _MISSED = "UPDATE outbox SET attempts = attempts + 1, due_at = ?, state = ?, err
 _PRUNE = "DELETE FROM outbox WHERE state <> 'waiting' AND due_at < ?"
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The next parcel of a chat, when it is due, and how often it was tried."""
+class Head(Struct, frozen=True):
+    """The next message of a chat, when it is due, and how many attempts were made."""
 
-    parcel: Parcel
+    outgoing: OutgoingMessage
     chat: str
     due: datetime
     attempts: int
@@ -112,16 +113,16 @@ class Outbox:
                 return decode_inbound(row["payload"]).origin
         return None
 
-    def put(self, parcels: Iterable[Parcel], pauses: Iterable[float] = ()) -> None:
-        """Keep parcels; one with a key that is known is not kept again. Each may wait some seconds after the last."""
+    def put(self, messages: Iterable[OutgoingMessage], pauses: Iterable[float] = ()) -> None:
+        """Store messages; a known key is not stored again. `pauses` are the seconds between them."""
         due = self._clock.now()
         waits = iter(pauses)
         with self._database.change() as base:
-            for parcel in parcels:
+            for outgoing in messages:
                 due += timedelta(seconds=next(waits, 0.0))
-                to = parcel.to
+                to = outgoing.to
                 chat = json.dumps([to.channel, to.account, to.kind.value, to.peer, to.thread])
-                values = (parcel.key, to.channel, to.account, chat, parcel.run, _encode(parcel), _format(due))
+                values = (outgoing.key, to.channel, to.account, chat, outgoing.run, _encode(outgoing), _format(due))
                 base.execute(_PUT, values)
 
     def seen_in(self, run: RunId) -> tuple[tuple[RunId, Inbound], ...]:
@@ -133,37 +134,37 @@ class Outbox:
         return tuple(found)
 
     def heads(self) -> tuple[Head, ...]:
-        """The next parcel of every chat, due or not."""
+        """The next message of every chat, due or not."""
         return tuple(filter(None, map(self._read_head, self._database.read(_HEADS))))
 
-    def sent(self, parcel: Parcel) -> None:
-        """Record that a parcel was confirmed, and with the last of an answer, that the answer was delivered."""
+    def sent(self, outgoing: OutgoingMessage) -> None:
+        """Record that a message was confirmed, and with the last one of an answer that the answer was delivered."""
         with self._database.change() as base:
-            base.execute(_SENT, (parcel.key,))
-            if parcel.run is not None:
-                base.execute(_ANSWERED, (_format(self._clock.now()), parcel.run))
+            base.execute(_SENT, (outgoing.key,))
+            if outgoing.run is not None:
+                base.execute(_ANSWERED, (_format(self._clock.now()), outgoing.run))
 
     def missed(self, head: Head, why: str, *, final: bool) -> bool:
-        """Record a failed try; false where the parcel is given up."""
+        """Record a failed attempt; returns false if the message is given up."""
         gives_up = final or head.attempts + 1 >= MOST_ATTEMPTS
         due = self._clock.now() + pause_after(head.attempts)
         with self._database.change() as base:
-            base.execute(_MISSED, (_format(due), "failed" if gives_up else "waiting", why[:500], head.parcel.key))
+            base.execute(_MISSED, (_format(due), "failed" if gives_up else "waiting", why[:500], head.outgoing.key))
         return not gives_up
 
     def prune(self, older_than: datetime) -> int:
-        """Forget parcels that ended before a moment."""
+        """Delete messages that ended before a moment."""
         with self._database.change() as base:
             return base.execute(_PRUNE, (_format(older_than),)).rowcount
 
     def _read_head(self, row: sqlite3.Row) -> Head | None:
         try:
-            parcel = _decode(row["key"], json.loads(row["body"]))
+            outgoing = _decode(row["key"], json.loads(row["body"]))
         except (ValueError, KeyError, TypeError) as error:
             with self._database.change() as base:
                 base.execute(_MISSED, (row["due_at"], "failed", f"damaged on disk: {error}", row["key"]))
             return None
-        return Head(parcel, row["chat"], datetime.fromisoformat(row["due_at"]), row["attempts"])
+        return Head(outgoing, row["chat"], datetime.fromisoformat(row["due_at"]), row["attempts"])
 
 
 def _read_result(row: sqlite3.Row, heard: str | None = None) -> tuple[Inbound, Outbound] | None:
@@ -182,24 +183,24 @@ def pause_after(attempts: int) -> timedelta:
     return min(FIRST_PAUSE * (1 << min(attempts, 20)), LONGEST_PAUSE)
 
 
-def _encode(parcel: Parcel) -> str:
+def _encode(outgoing: OutgoingMessage) -> str:
     facts = {
-        "to": encode_origin(parcel.to),
-        "text": parcel.text,
-        "media": [asdict(each) for each in parcel.media],
-        "reply_to": parcel.reply_to,
-        "reaction": parcel.reaction,
-        "buttons": parcel.buttons,
-        "run": parcel.run,
-        "session": parcel.session,
-        "voice": parcel.voice,
-        "removes": parcel.removes,
+        "to": encode_origin(outgoing.to),
+        "text": outgoing.text,
+        "media": [asdict(each) for each in outgoing.media],
+        "reply_to": outgoing.reply_to,
+        "reaction": outgoing.reaction,
+        "buttons": outgoing.buttons,
+        "run": outgoing.run,
+        "session": outgoing.session,
+        "voice": outgoing.voice,
+        "removes": outgoing.removes,
     }
     return json.dumps(facts, ensure_ascii=True)
 
 
-def _decode(key: str, data: dict[str, Any]) -> Parcel:
-    return Parcel(
+def _decode(key: str, data: dict[str, Any]) -> OutgoingMessage:
+    return OutgoingMessage(
         key=key,
         to=decode_origin(data["to"]),
         text=data["text"],

@@ -6,7 +6,8 @@ It is kept in memory alone: who writes in a group and calls nobody leaves nothin
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.origin import Origin
 from retinue.security.escaping import literal
@@ -19,8 +20,7 @@ DEFAULT_LIMIT = 50
 Chat = tuple[str, str, str, str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """One message: who wrote it, and what, on one line."""
 
     who: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from msgspec import Struct, field
 
 from retinue.core.envelope import Inbound, Source
 from retinue.dispatch.commands.command import parse_command
@@ -17,8 +18,7 @@ NO_WAIT = timedelta(0)
 _LABEL = "[From "
 
 
-@dataclass(frozen=True, slots=True)
-class PieceRules:
+class PieceRules(Struct, frozen=True):
     """How long a message of a channel waits for its next piece; none that did not come from one waits."""
 
     wait: timedelta = NO_WAIT

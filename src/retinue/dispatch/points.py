@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.keys import SessionKey
 from retinue.hooks.bus import Point
 
 
-@dataclass(frozen=True, slots=True)
-class SessionChange:
+class SessionChange(Struct, frozen=True):
     """A conversation begins or ends, and why."""
 
     session: SessionKey
@@ -18,8 +17,7 @@ class SessionChange:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommandGiven:
+class CommandGiven(Struct, frozen=True):
     """Somebody gave a slash command, and it was carried out; a subscriber may add `messages` to what it says."""
 
     session: SessionKey

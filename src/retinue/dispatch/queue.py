@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import RunId
@@ -53,8 +55,7 @@ _MODES = {mode.value: mode for mode in QueueMode} | {"queue": QueueMode.FOLLOWUP
 _DROPS = {drop.value: drop for drop in Drop} | {"summarise": Drop.SUMMARIZE}
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRules:
+class QueueRules(Struct, frozen=True):
     """The rules of one session's queue."""
 
     mode: QueueMode = QueueMode.STEER
@@ -64,8 +65,7 @@ class QueueRules:
     pieces: PieceRules = EACH_BY_ITSELF
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOverrides:
+class QueueOverrides(Struct, frozen=True):
     """What a person chose for one session with `/queue`; None is as configured."""
 
     mode: QueueMode | None = None
@@ -87,15 +87,13 @@ class QueueOverrides:
 AS_CONFIGURED = QueueOverrides()
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Nothing yet: more may come until then."""
 
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Capped:
+class Capped(Struct, frozen=True):
     """What may wait and what is too many; `summary` tells of those, where they are to be told of in a turn."""
 
     kept: tuple[Waiting, ...]
@@ -103,8 +101,7 @@ class Capped:
     summary: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """What the next turn answers.
 
     `summarised` are messages of which only a line is left; they end with this turn. `refused` are not answered at all,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import assert_never
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.origin import Origin, PeerKind
@@ -43,8 +44,7 @@ _BECAUSE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Considered:
+class Considered(Struct, frozen=True):
     """What became of one binding: why it did not fit, or the tier it fits in."""
 
     index: int
@@ -53,8 +53,7 @@ class Considered:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """The agent for a message, and how it was found; `binding` is an index of the list, None for the default."""
 
     agent: AgentId
@@ -67,8 +66,7 @@ class Route:
         return _BECAUSE[self.tier]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRules:
+class SessionRules(Struct, frozen=True):
     """How sessions are told apart: which chats share one, and who is the same person."""
 
     dm_scope: DmScope = "main"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
+
+from msgspec import Struct, field
 
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage
@@ -31,8 +32,7 @@ class ChildState(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnOrder:
+class SpawnOrder(Struct, frozen=True):
     """What an agent asks for when it starts another."""
 
     task: str
@@ -49,8 +49,7 @@ class SpawnOrder:
     """A folder inside the workspace that the child is kept to."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnFacts:
+class SpawnFacts(Struct, frozen=True):
     """What decides whether a child may be started."""
 
     parent: SessionKey
@@ -69,8 +68,7 @@ class SpawnFacts:
     """What the child's sandbox would allow that its parent's does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(Struct, frozen=True):
     """A sub-agent: what it was asked, by whom, and what became of it."""
 
     run: RunId

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
+from msgspec.structs import replace
+
 from retinue.core.envelope import CallSummary
-from retinue.core.events import Answered, Emit, Spoken, Thought, ToolFinished, TurnEvent, TurnFinished
+from retinue.core.events import Emit, MessageFinished, ReasoningDelta, TextDelta, ToolFinished, TurnEvent, TurnFinished
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, text_of
 from retinue.dispatch.delivery import Reply, VisibleStream
 from retinue.dispatch.silence import ACK_MAX_CHARS
@@ -25,14 +26,14 @@ class VisibleEvents:
     async def emit(self, event: TurnEvent) -> None:
         """Pass an event on, changed where it must be."""
         match event:
-            case Spoken(text):
+            case TextDelta(text):
                 await self._speak(self._stream.feed(text))
                 return
-            case Thought():
+            case ReasoningDelta():
                 self._stream.note_reasoning()
-            case Answered(message):
+            case MessageFinished(message):
                 await self._close_message()
-                event = Answered(show_message(message, self._new_stream())[0])
+                event = MessageFinished(show_message(message, self._new_stream())[0])
             case ToolFinished(call, result):
                 self.calls.append(CallSummary(call.name, call.arguments, result.is_error))
             case TurnFinished():
@@ -42,7 +43,7 @@ class VisibleEvents:
 
     async def _speak(self, text: str) -> None:
         if text:
-            await self._show(Spoken(text))
+            await self._show(TextDelta(text))
 
     async def _close_message(self) -> None:
         """End one message of the turn; the last one that says something is the reply."""

@@ -7,8 +7,10 @@ configuration takes it off the list.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from retinue.agent.calls import Workbench, authorise, run_calls
 from retinue.core.clock import random_uuid

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import anyio
+from msgspec import Struct, field
 
 from retinue.core.errors import RetinueError
 
@@ -27,16 +27,14 @@ class Vetoed(RetinueError):
     """A subscriber refused what was about to happen, or failed at a point where failure means refusal."""
 
 
-@dataclass(frozen=True)
-class Point(Generic[E]):
+class Point(Struct, Generic[E], frozen=True):
     """A moment at which subscribers are told of an `E` and may return a changed one."""
 
     name: str
     fails_closed: bool = False
 
 
-@dataclass(frozen=True)
-class Query(Generic[E, R]):
+class Query(Struct, Generic[E, R], frozen=True):
     """A moment at which subscribers, told of an `E`, may each give an `R`; the asker decides what to make of them.
 
     Only a subscriber with the `permission` is heard.
@@ -46,16 +44,14 @@ class Query(Generic[E, R]):
     permission: str
 
 
-@dataclass(frozen=True, slots=True)
-class Given(Generic[R]):
+class Given(Struct, Generic[R], frozen=True):
     """What one subscriber gave."""
 
     registrant: Registrant
     value: R
 
 
-@dataclass(frozen=True, slots=True)
-class Registrant:
+class Registrant(Struct, frozen=True):
     """Who subscribed, and with what standing: a higher priority is asked first."""
 
     plugin: str
@@ -64,8 +60,7 @@ class Registrant:
     timeout: float = DEFAULT_TIMEOUT
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[E]):
+class Change(Struct, Generic[E], frozen=True):
     """What one subscriber made of an event, for the audit log."""
 
     point: str
@@ -74,15 +69,13 @@ class Change(Generic[E]):
     after: E
 
 
-@dataclass(frozen=True, slots=True)
-class _Subscription:
+class _Subscription(Struct, frozen=True):
     handler: Callable[[Any], Awaitable[Any]]
     registrant: Registrant
     order: int
 
 
-@dataclass(slots=True)
-class Bus:
+class Bus(Struct):
     """Subscriptions by point."""
 
     _subscriptions: dict[str, tuple[_Subscription, ...]] = field(default_factory=dict)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Literal, Protocol
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError
@@ -95,8 +96,7 @@ class BulkEmbedder(Protocol):
     async def cancel(self, batch: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(Struct, frozen=True):
     """A batch that was handed over: its name, how many texts, and when."""
 
     id: str
@@ -107,8 +107,7 @@ class Ticket:
         return now - datetime.fromisoformat(self.at) > timedelta(seconds=seconds)
 
 
-@dataclass(slots=True)
-class BulkOutcome:
+class BulkOutcome(Struct):
     """What came of it: how many texts were embedded, how many wait for a batch, how many for somebody to start one."""
 
     embedded: int = 0

@@ -6,7 +6,8 @@ Sizes are estimated as four characters a token; a character of a script without 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.markdown import fence_after, read_heading
 from retinue.memory.scripts import count_spaceless
@@ -16,8 +17,7 @@ _SPACELESS_EXTRA = 2
 _SMALLEST_WINDOW = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """A piece of a note: its exact lines, counted from 1, and the headings above its first line."""
 
     text: str
@@ -26,8 +26,7 @@ class Chunk:
     headings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """A line, or a part of one that is too long for a window."""
 
     line: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from retinue.memory.documents import Library, Problem, Provenance, written_by_agent
 from retinue.memory.settings import ChunkingSettings
@@ -14,8 +15,7 @@ def nothing_derived() -> Sequence[Problem]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
+class Corpus(Struct, frozen=True):
     """The notes, how they are cut into chunks, and who wrote what in them.
 
     `prepare` runs before files are looked at, to write those that are derived, such as exported sessions; what it could

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.globs import Glob
@@ -40,8 +41,7 @@ def written_by_agent(path: str, lines: Sequence[str]) -> Trust:
     return Trust.AGENT
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(Struct, frozen=True):
     """A file that should be indexed, seen but not read."""
 
     path: str
@@ -50,24 +50,21 @@ class FoundFile:
     mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """A file that is not indexed, or not whole, and why."""
 
     path: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """What there is to index."""
 
     files: tuple[FoundFile, ...]
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A file's text and what it says about itself."""
 
     record: FileRecord
@@ -75,8 +72,7 @@ class Document:
     problem: Problem | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
+class Shelf(Struct, frozen=True):
     """Files of one folder: named ones, and everything beneath some folders in it. `prefix` starts their paths.
 
     With a `pattern`, of everything beneath the folders only what fits it.

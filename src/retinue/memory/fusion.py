@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
+
+from msgspec import Struct
 
 RRF_K = 60
 DECAY_FLOOR = 0.85
@@ -13,8 +14,7 @@ COSINE_BASE = 0.3
 ENOUGH_WORDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """How much meaning and words count; together 1."""
 
     vector: float
@@ -26,8 +26,7 @@ class Weights:
         return cls(vector / total, text / total) if total > 0 else cls(0.5, 0.5)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """How a score came about; each part is between 0 and 1 and `final` is what counts."""
 
     vector: float

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
@@ -44,8 +45,7 @@ Mode = Literal["hybrid", "text", "vector"]
 Backend = Literal["builtin", "qmd"]
 
 
-@dataclass(frozen=True, slots=True)
-class SyncReport:
+class SyncReport(Struct, frozen=True):
     """What bringing an index up to date came to. `reason` says why texts have no vectors, where that is so.
 
     `waiting` texts are in batches under way, and `notes` tell what went otherwise than asked for.
@@ -64,8 +64,7 @@ class SyncReport:
     instead_of: Backend | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """Hits, who found them, and what was not possible; `instead_of` is who should have found them."""
 
     hits: tuple[Hit, ...]
@@ -77,8 +76,7 @@ class SearchResult:
     instead_of: Backend | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """An index at a glance."""
 
     totals: Totals

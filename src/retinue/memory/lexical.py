@@ -7,8 +7,9 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+
+from msgspec import Struct
 
 from retinue.memory.query import Query
 from retinue.memory.scripts import pair_up
@@ -24,8 +25,7 @@ _EXACT_LINE = 20.0
 _LONGEST_BEGINNING = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What to look for: how much each stem and pair is worth, and what must stand exactly.
 
     `beginnings` are those of every word that could have one of the stems.
@@ -42,8 +42,7 @@ class Terms:
     beginnings: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """What a chunk holds of a question: its stems and pairs, the share of the question they make up, and how many
     of the exact phrases stand there."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from typing import TypeVar
+
+from msgspec import Struct
 
 from retinue.memory.scripts import pair_up, without_spaceless
 from retinue.memory.stopwords import STOP_WORDS
@@ -45,8 +46,7 @@ _SPOKEN_DATES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A question taken apart. Words are in lower case; `exact` must stand in a text letter for letter."""
 
     text: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import repeat
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.trust import Trust, least
 from retinue.memory.fusion import Parts
@@ -21,8 +23,7 @@ WeighLines = Callable[[Sequence[str]], list[float]]
 """How much each of some lines says about the question."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How much a search gives back."""
 
     max_results: int = 6
@@ -31,8 +32,7 @@ class Limits:
     total_chars: int = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A chunk that may be shown."""
 
     chunk: StoredChunk
@@ -42,8 +42,7 @@ class Candidate:
     """How near each of its lines is to the question in meaning."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """What a search found: the text that is shown, on exactly these lines."""
 
     path: str

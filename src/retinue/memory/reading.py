@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.core.trust import Trust
 from retinue.memory.documents import Provenance
@@ -11,8 +11,7 @@ DEFAULT_LINES = 120
 MAX_CHARS = 12_000
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLimits:
+class ReadLimits(Struct, frozen=True):
     """How much one reading brings: lines where none are asked for, and characters at most."""
 
     lines: int = DEFAULT_LINES
@@ -22,8 +21,7 @@ class ReadLimits:
 USUAL_LIMITS = ReadLimits()
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """Lines of a note; `next_line` is where to go on, None at the end of the file."""
 
     path: str

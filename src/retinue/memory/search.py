@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
+
+from msgspec import Struct, field
 
 from retinue.core.trust import Trust
 from retinue.memory.fusion import (
@@ -31,8 +32,7 @@ EVERY_ORIGIN = frozenset(Trust)
 EVERY_SOURCE: frozenset[Source] = frozenset({"memory", "sessions"})
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """How candidates are found and scored."""
 
     limits: Limits = field(default_factory=Limits)
@@ -45,8 +45,7 @@ class Rules:
     sources: frozenset[Source] = EVERY_SOURCE
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Hits, best first, and why there may be fewer than there could be."""
 
     hits: tuple[Hit, ...]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _SEGMENT = 160
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line, or a stretch of a long one, and how much it says about the question."""
 
     number: int
@@ -18,8 +18,7 @@ class Line:
     continues: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
+class Snippet(Struct, frozen=True):
     """A text and the exact lines it stands on."""
 
     text: str

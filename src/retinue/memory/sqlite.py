@@ -9,11 +9,12 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import date
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+
+from msgspec.structs import asdict
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.memory.errors import IndexDamaged, IndexUnusable

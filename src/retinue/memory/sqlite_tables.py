@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
+from msgspec import Struct
 
 from retinue.memory.sqlite_schema import understood
 from retinue.memory.vectors import FLOATS_UP_TO, LINES_UP_TO, FloatTable, Ids, LineTable, SignTable, to_codes
@@ -16,8 +16,7 @@ from retinue.memory.vectors import FLOATS_UP_TO, LINES_UP_TO, FloatTable, Ids, L
 _MOST_MARKS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True):
     """The vectors of one revision of an index; no lines where they are too many to look through."""
 
     epoch: str

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from retinue.core.trust import Trust
 from retinue.memory.sqlite_schema import understood
@@ -26,8 +26,7 @@ _CHUNK_COLUMNS = (
 )
 
 
-@dataclass(slots=True)
-class Remembered:
+class Remembered(Struct):
     """What one process keeps in memory about one revision of an index. Replaced, never changed, by a newer one."""
 
     epoch: str

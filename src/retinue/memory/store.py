@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import date
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from retinue.core.trust import Trust
 
@@ -22,8 +22,7 @@ Codes = npt.NDArray[np.int8]
 Source = Literal["memory", "sessions"]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexIdentity:
+class IndexIdentity(Struct, frozen=True):
     """What an index was made with; one that differs has to be made again."""
 
     provider: str
@@ -33,8 +32,7 @@ class IndexIdentity:
     overlap: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileRecord:
+class FileRecord(Struct, frozen=True):
     """A file as it was when it was indexed."""
 
     path: str
@@ -45,8 +43,7 @@ class FileRecord:
     day: date | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewChunk:
+class NewChunk(Struct, frozen=True):
     """A chunk to keep. `hash` names the text that is embedded, `pairs` its characters in scripts without spaces."""
 
     start_line: int
@@ -59,8 +56,7 @@ class NewChunk:
     pairs: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredChunk:
+class StoredChunk(Struct, frozen=True):
     """A chunk as it is kept, with what its file says about it."""
 
     id: int
@@ -76,8 +72,7 @@ class StoredChunk:
     day: date | None
 
 
-@dataclass(frozen=True, slots=True)
-class Unembedded:
+class Unembedded(Struct, frozen=True):
     """A text that has no vector yet."""
 
     hash: str
@@ -89,8 +84,7 @@ class Unembedded:
         return f"{self.context}\n{self.text}" if self.context else self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Similarity:
+class Similarity(Struct, frozen=True):
     """Cosines with a question: of the whole chunk, and of each of its lines where lines have vectors."""
 
     chunk: float
@@ -101,8 +95,7 @@ class Similarity:
         return max(self.chunk, *self.lines) if self.lines else self.chunk
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """How much there is."""
 
     files: int

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.errors import StorageError
 from retinue.memory.chunking import chunk_text
@@ -23,8 +25,7 @@ Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done and how much there is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What a look at the files says: which may have changed, which are gone, which cannot be indexed."""
 
     suspects: tuple[FoundFile, ...]
@@ -34,8 +35,7 @@ class Plan:
     known: Mapping[str, FileRecord]
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """What a sync did."""
 
     changed: int = 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from retinue.core.errors import StorageError
 from retinue.memory.documents import Problem
@@ -18,8 +20,7 @@ _STATE = "exports.json"
 _MAX_STATE_BYTES = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptFacts:
+class TranscriptFacts(Struct, frozen=True):
     """How far a session has come."""
 
     id: str
@@ -36,8 +37,7 @@ class TranscriptSource(Protocol):
     def render(self, session: str) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Exported:
+class _Exported(Struct, frozen=True):
     size: int
     messages: int
 

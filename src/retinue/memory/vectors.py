@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from retinue.memory.errors import EmbeddingFailed
 from retinue.memory.store import Codes, Vector
@@ -53,8 +53,7 @@ def stack(blobs: Sequence[bytes], dims: int) -> Vector:
     return np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), dims)
 
 
-@dataclass(frozen=True, slots=True)
-class FloatTable:
+class FloatTable(Struct, frozen=True):
     """Vectors of length one by id, in the order of ids."""
 
     ids: Ids
@@ -70,8 +69,7 @@ class FloatTable:
         return FloatTable(np.concatenate([self.ids[kept], ids]), np.concatenate([self.rows[kept], rows]))
 
 
-@dataclass(frozen=True, slots=True)
-class SignTable:
+class SignTable(Struct, frozen=True):
     """The signs of vectors by id; the nearest by signs are compared again by their numbers, which `fetch` reads."""
 
     ids: Ids
@@ -92,8 +90,7 @@ class SignTable:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LineTable:
+class LineTable(Struct, frozen=True):
     """The vectors of lines, each with the id of the text it belongs to, in the order of lines.
 
     The nearest are found by signs and put in order by the coarse vectors. Lines of one person's notes all lean the same

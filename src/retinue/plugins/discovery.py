@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError
 from retinue.plugins.hookspecs import NAME
@@ -22,8 +23,7 @@ class PluginError(RetinueError):
     """A plugin cannot be used; the message ends a sentence that begins with its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A plugin that was found. `load` imports it and gives the object with its hooks."""
 
     name: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pluggy
+from msgspec import Struct, field
 
 from retinue.config.sections.gateway import PluginEntry, PluginsSettings
 from retinue.core.extension import EngineFactory, HookSpec, Lazy, ProviderFactory, SkillRoot, ToolFactory
@@ -34,8 +34,7 @@ class PluginState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class PluginFacts:
+class PluginFacts(Struct, frozen=True):
     """A plugin that was found: where it comes from, what became of it, and why."""
 
     name: str
@@ -46,8 +45,7 @@ class PluginFacts:
     """What it registered, in words."""
 
 
-@dataclass(slots=True)
-class Registry:
+class Registry(Struct):
     """Everything that can be used, by name."""
 
     tools: dict[str, ToolFactory] = field(default_factory=dict)
@@ -91,8 +89,7 @@ class Registry:
         return tuple(f"Plugin '{plugin.name}' could not be loaded: {plugin.because}" for plugin in failed)
 
 
-@dataclass(frozen=True, slots=True)
-class _PluginRegistrar:
+class _PluginRegistrar(Struct, frozen=True):
     """A registry as one plugin sees it: what it adds carries the plugin's name."""
 
     registry: Registry

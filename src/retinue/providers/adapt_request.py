@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import assert_never
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
-from retinue.core.model import CacheRetention, ModelInfo, ModelRequest, Thought
+from retinue.core.model import CacheRetention, ModelInfo, ModelRequest, ReasoningEffort
 from retinue.providers.stream import to_json
 
 IMAGE_OMITTED = "[image left out: this model reads only text]"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOptions:
+class RequestOptions(Struct, frozen=True):
     """How the operator wants a model asked; what is None is left as the request has it."""
 
     temperature: float | None = None
@@ -52,7 +53,7 @@ def adapt_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
         messages=messages,
         tools=request.tools if info.tools else (),
         max_output=min(request.max_output, info.max_output) if request.max_output else None,
-        thinking=request.thinking if info.reasoning else Thought.OFF,
+        thinking=request.thinking if info.reasoning else ReasoningEffort.OFF,
     )
 
 

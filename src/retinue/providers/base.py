@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
+
+from msgspec import Struct, field
 
 from retinue.core.model import ModelEvent, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.settings import Api, CompatSettings
@@ -15,17 +16,18 @@ Describe = Callable[[ModelRef], ModelInfo]
 """What is known of a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(Struct, frozen=True):
     """A key or token, and the profile it came from; its text never shows the secret."""
 
     profile: str
-    secret: str = field(repr=False)
+    secret: str
     kind: CredentialKind = "api_key"
 
+    def __repr__(self) -> str:
+        return f"Credential(profile={self.profile!r}, kind={self.kind!r})"
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+
+class Timeouts(Struct, frozen=True):
     """How long a call may take, in seconds.
 
     `idle` counts from one piece of the answer to the next: bytes that carry nothing do not keep a call alive.
@@ -36,20 +38,23 @@ class Timeouts:
     total: float = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """Where a provider's models are served and how to speak to it."""
 
     provider: str
     api: Api
     base_url: str
     describe: Describe
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
     auth: Literal["api-key", "token", "none"] = "api-key"
     timeouts: Timeouts = Timeouts()
     compat: CompatSettings = field(default_factory=CompatSettings)
     model_compat: Mapping[str, CompatSettings] = field(default_factory=dict)
     models_dir: Path | None = None
+
+    def __repr__(self) -> str:
+        # Headers may hold API keys.
+        return f"Endpoint(provider={self.provider!r}, api={self.api!r}, base_url={self.base_url!r}, auth={self.auth!r})"
 
     def compat_of(self, model: str) -> CompatSettings:
         """The endpoint's peculiarities, with the model's own in front."""
@@ -61,7 +66,7 @@ class Provider(Protocol):
     """A way to reach models.
 
     `stream` never raises for a failure of the model, the network or the endpoint: the last event is exactly one
-    `Finished` or `Failed`. Cancelling the task, or closing the iterator, closes the connection.
+    `ModelFinished` or `ModelFailed`. Cancelling the task, or closing the iterator, closes the connection.
     """
 
     @property

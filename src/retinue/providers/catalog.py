@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.errors import ModelError
 from retinue.core.messages import Usage
@@ -19,8 +21,7 @@ TEXT = frozenset({"text"})
 SEES = frozenset({"text", "image"})
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """A family of models, by how their names begin; the longest beginning that fits decides."""
 
     prefix: str

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from retinue.core.errors import ConfigError
 from retinue.core.model import (
-    CallDelta,
-    Failed,
     Failure,
-    Finished,
+    ModelCallDelta,
     ModelEvent,
+    ModelFailed,
+    ModelFinished,
     ModelInfo,
+    ModelReasoningDelta,
     ModelRef,
     ModelRequest,
-    TextDelta,
-    ThinkingDelta,
+    ModelTextDelta,
 )
 from retinue.providers.adapt_request import NO_OPTIONS, RequestOptions, adapt_request, apply_options
 from retinue.providers.base import Endpoint, Provider
@@ -72,8 +74,7 @@ class OpenProviders(Protocol):
     def endpoint(self, provider: str) -> Endpoint: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """A model and the credential to ask it with; None where it needs none."""
 
     ref: ModelRef
@@ -83,14 +84,13 @@ class Attempt:
         return f"{self.ref} ({self.profile.id})" if self.profile else str(self.ref)
 
 
-@dataclass(frozen=True, slots=True)
-class _Patience:
+class _Patience(Struct, frozen=True):
     """How often the same attempt is made again. A rate limit is waited out only where no other credential is left."""
 
     delays: Sequence[float]
     waits_out_limits: bool
 
-    def pause(self, failure: Failed, delay: float) -> float | None:
+    def pause(self, failure: ModelFailed, delay: float) -> float | None:
         """How long to wait before the next try; None where waiting would not help."""
         wish = failure.retry_after or 0.0
         passing = failure.reason in _PASSING or (
@@ -99,11 +99,10 @@ class _Patience:
         return max(delay, wish) if passing and wish <= LONGEST_WAIT else None
 
 
-@dataclass(slots=True)
-class _Story:
+class _Story(Struct):
     """What happened so far in one request."""
 
-    failures: list[tuple[str, Failed]] = field(default_factory=list)
+    failures: list[tuple[str, ModelFailed]] = field(default_factory=list)
     words_shown: bool = False
 
 
@@ -133,7 +132,7 @@ class Failover:
         request: ModelRequest,
         chain: Sequence[ModelRef],
         on_fallback: OnFallback | None = None,
-        failures: list[tuple[str, Failed]] | None = None,
+        failures: list[tuple[str, ModelFailed]] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
         """Stream from the first model that answers; keeps the contract of `Provider.stream`.
 
@@ -150,13 +149,13 @@ class Failover:
             if on_fallback and attempt.ref != (asked or models[0]):
                 await on_fallback(_fallback_notice(asked or models[0], attempt.ref, story))
             asked = attempt.ref
-            ending: Failed | None = None
+            ending: ModelFailed | None = None
             is_last = not any(later.ref not in blocked | {attempt.ref} for later in attempts[position + 1 :])
             delays = self._patience if is_last else QUICK_RETRIES
             patience = _Patience(delays, waits_out_limits=is_last and position == len(attempts) - 1)
             async with aclosing(self._try(attempt, request, story, patience)) as events:
                 async for event in events:
-                    if isinstance(event, Failed):
+                    if isinstance(event, ModelFailed):
                         ending = event
                     else:
                         yield event
@@ -177,7 +176,7 @@ class Failover:
             try:
                 needs_key = self._providers.endpoint(ref.provider).auth != "none"
             except ConfigError as error:
-                story.failures.append((str(ref), Failed(Failure.NOT_FOUND, str(error))))
+                story.failures.append((str(ref), ModelFailed(Failure.NOT_FOUND, str(error))))
                 continue
             if not needs_key:
                 ready.append(Attempt(ref, None))
@@ -188,7 +187,7 @@ class Failover:
                 ready.append(Attempt(ref, None))
             elif not profiles:
                 detail = f"there is no credential for '{ref.provider}'. {self._credentials.how_to_add(ref.provider)}"
-                story.failures.append((str(ref), Failed(Failure.AUTH, detail)))
+                story.failures.append((str(ref), ModelFailed(Failure.AUTH, detail)))
             rests = [
                 (self._credentials.resting_until(profile, ref.model), Attempt(ref, profile)) for profile in profiles
             ]
@@ -205,27 +204,27 @@ class Failover:
         info = self._describe(attempt.ref)
         fitted = adapt_request(apply_options(request, self._tuning(attempt.ref)), info)
         for delay in (*patience.delays, None):
-            failure: Failed | None = None
+            failure: ModelFailed | None = None
             room = info.window * CHARS_PER_TOKEN
             async with aclosing(self._ask(attempt, fitted)) as events:
                 async for event in events:
                     match event:
-                        case Failed():
+                        case ModelFailed():
                             failure = event
-                        case Finished(message):
+                        case ModelFinished(message):
                             self._note_success(attempt)
                             usage = replace(message.usage, cost=cost_of(message.usage, info.price))
-                            yield Finished(replace(message, usage=usage))
+                            yield ModelFinished(replace(message, usage=usage))
                             return
                         case _:
-                            story.words_shown |= isinstance(event, TextDelta) and bool(event.text)
+                            story.words_shown |= isinstance(event, ModelTextDelta) and bool(event.text)
                             yield event
                             room -= _length(event)
                     if room < 0:
-                        failure = Failed(Failure.FORMAT, TOO_LONG)
+                        failure = ModelFailed(Failure.FORMAT, TOO_LONG)
                         break
             if failure is None:
-                failure = Failed(Failure.EMPTY, "the stream ended without a final event")
+                failure = ModelFailed(Failure.EMPTY, "the stream ended without a final event")
             pause = None if story.words_shown or delay is None else patience.pause(failure, delay)
             if pause is None:
                 self._note_failure(attempt, failure, story)
@@ -238,7 +237,7 @@ class Failover:
             credential = await self._credentials.open(attempt.profile) if attempt.profile else None
             provider = self._providers[attempt.ref.provider]
         except ConfigError as error:
-            yield Failed(Failure.AUTH, str(error))
+            yield ModelFailed(Failure.AUTH, str(error))
             return
         async with _closing(provider.stream(request, credential)) as events:
             async for event in events:
@@ -248,14 +247,14 @@ class Failover:
         if attempt.profile:
             self._credentials.succeeded(attempt.profile, attempt.ref.model)
 
-    def _note_failure(self, attempt: Attempt, failure: Failed, story: _Story) -> None:
+    def _note_failure(self, attempt: Attempt, failure: ModelFailed, story: _Story) -> None:
         story.failures.append((str(attempt), failure))
         if attempt.profile:
             self._credentials.failed(attempt.profile, attempt.ref.model, failure)
 
 
-def _length(event: TextDelta | ThinkingDelta | CallDelta) -> int:
-    return len(event.arguments if isinstance(event, CallDelta) else event.text)
+def _length(event: ModelTextDelta | ModelReasoningDelta | ModelCallDelta) -> int:
+    return len(event.arguments if isinstance(event, ModelCallDelta) else event.text)
 
 
 @asynccontextmanager
@@ -274,13 +273,13 @@ def _fallback_notice(before: ModelRef, now: ModelRef, story: _Story) -> str:
     return f"{before} cannot answer now ({why}); {now} answers instead."
 
 
-def _sum_up(story: _Story) -> Failed:
+def _sum_up(story: _Story) -> ModelFailed:
     """One failure for all: the first one's reason, every attempt told."""
     if not story.failures:
-        return Failed(Failure.NOT_FOUND, "no model is configured. Choose one: retinue models set <provider/model>")
+        return ModelFailed(Failure.NOT_FOUND, "no model is configured. Choose one: retinue models set <provider/model>")
     name, first = story.failures[0]
     if len(story.failures) == 1:
         return replace(first, detail=f"{name}: {first.detail}")
     told = "\n".join(f"- {name}: {_WORDS[failure.reason]}: {failure.detail}" for name, failure in story.failures)
     waits = [failure.retry_after for _, failure in story.failures if failure.retry_after is not None]
-    return Failed(first.reason, f"no model could answer:\n{told}", min(waits, default=None), first.partial)
+    return ModelFailed(first.reason, f"no model could answer:\n{told}", min(waits, default=None), first.partial)

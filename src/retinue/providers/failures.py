@@ -6,9 +6,10 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.core.errors import ModelError
 from retinue.core.model import Failure
@@ -21,7 +22,7 @@ LONGEST_WAIT = 3600.0
 
 
 class CallFailed(ModelError):
-    """Ends a call from inside an adapter; it becomes the stream's `Failed` event and travels no further."""
+    """Ends a call from inside an adapter; it becomes the stream's `ModelFailed` event and travels no further."""
 
     def __init__(self, reason: Failure, detail: str, retry_after: float | None = None) -> None:
         super().__init__(detail)
@@ -30,8 +31,7 @@ class CallFailed(ModelError):
         self.retry_after = retry_after
 
 
-@dataclass(frozen=True, slots=True)
-class FailureSign:
+class FailureSign(Struct, frozen=True):
     """A failure is recognised by its status, by its words, or by both where both are given."""
 
     reason: Failure

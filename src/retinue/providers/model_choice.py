@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import UsageError
 from retinue.core.model import ModelRef
@@ -33,8 +34,7 @@ BUILT_IN_ALIASES: Mapping[str, str] = {
 HOW_TO_CHANGE = "retinue models set <provider/model>"
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenModel:
+class ChosenModel(Struct, frozen=True):
     """A model, why it was chosen, and how to choose another."""
 
     ref: ModelRef
@@ -45,8 +45,7 @@ class ChosenModel:
     """What is tried after it instead of the agent's own fallbacks."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalServers:
+class LocalServers(Struct, frozen=True):
     """Where model servers on this machine may be found, and how to ask them."""
 
     ollama_url: str = OLLAMA_URL

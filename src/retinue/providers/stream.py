@@ -7,30 +7,31 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.clock import IdFactory, random_id
 from retinue.core.messages import INVALID_ARGUMENTS, AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
 from retinue.core.model import (
-    CallDelta,
-    Failed,
     Failure,
-    Finished,
+    ModelCallDelta,
     ModelEvent,
+    ModelFailed,
+    ModelFinished,
+    ModelReasoningDelta,
     ModelRequest,
-    TextDelta,
-    ThinkingDelta,
+    ModelTextDelta,
 )
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
 
 log = logging.getLogger(__name__)
 
-Delta = TextDelta | ThinkingDelta | CallDelta
+Delta = ModelTextDelta | ModelReasoningDelta | ModelCallDelta
 Source = Callable[["Draft"], AsyncGenerator[Delta, None]]
 """Fills a draft and tells each piece as it comes. It may raise anything."""
 
@@ -41,8 +42,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _HALF_PAIR = re.compile("[\ud800-\udbff]\\Z")
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     kind: Literal["text", "thinking", "redacted", "call"]
     key: object = None
     pieces: list[str] = field(default_factory=list)
@@ -66,19 +66,19 @@ class Draft:
         self.usage = Usage()
         self.stop: StopReason | None = None
 
-    def say(self, text: str, key: object = None) -> TextDelta | None:
+    def say(self, text: str, key: object = None) -> ModelTextDelta | None:
         """More words; None where there is nothing to show yet."""
         text = self._whole(text, "text")
         if not text:
             return None
         self._block("text", key).pieces.append(text)
-        return TextDelta(text)
+        return ModelTextDelta(text)
 
-    def think(self, text: str, key: object = None) -> ThinkingDelta | None:
+    def think(self, text: str, key: object = None) -> ModelReasoningDelta | None:
         """More reasoning; a block without words is kept, for its signature may follow."""
         text = self._whole(text, "thinking")
         self._block("thinking", key).pieces.append(text)
-        return ThinkingDelta(text) if text else None
+        return ModelReasoningDelta(text) if text else None
 
     def sign(self, signature: str, key: object = None) -> None:
         """The provider's proof for the reasoning block."""
@@ -90,7 +90,7 @@ class Draft:
 
     def call(
         self, key: object, *, call_id: str = "", name: str = "", arguments: str = "", signature: str = ""
-    ) -> CallDelta | None:
+    ) -> ModelCallDelta | None:
         """More of a tool call; calls are told apart by `key`."""
         found = next((block for block in reversed(self._blocks) if block.kind == "call" and block.key == key), None)
         # Some servers number every call the same; a new id with a name begins a new call all the same.
@@ -105,7 +105,7 @@ class Draft:
         if not found.name:
             return None
         index = [block for block in self._blocks if block.kind == "call"].index(found)
-        return CallDelta(index, found.name, arguments)
+        return ModelCallDelta(index, found.name, arguments)
 
     def has_arguments(self, key: object) -> bool:
         """Whether anything has arrived of what a call is given."""
@@ -121,19 +121,19 @@ class Draft:
             stop = StopReason.TOOL_CALLS if called else StopReason.END
         return AssistantMessage(tuple(parts), self._model, self.usage, stop)
 
-    def ending(self) -> Finished | Failed:
+    def ending(self) -> ModelFinished | ModelFailed:
         """The stream's last event, once the source has ended without an error."""
         message = self.message()
         if self.stop is None:
             return self.failed(CallFailed(Failure.CONNECTION, "the answer was cut off before its end"))
         if message.stop is StopReason.END and not message.text.strip() and not message.calls:
             return self.failed(CallFailed(Failure.EMPTY, "the model answered with nothing"))
-        return Finished(message)
+        return ModelFinished(message)
 
-    def failed(self, error: CallFailed) -> Failed:
+    def failed(self, error: CallFailed) -> ModelFailed:
         """The stream's last event after an error; what had arrived travels with it."""
         message = self.message()
-        return Failed(error.reason, error.detail, error.retry_after, message if message.content else None)
+        return ModelFailed(error.reason, error.detail, error.retry_after, message if message.content else None)
 
     def _block(self, kind: Literal["text", "thinking"], key: object) -> _Block:
         last = self._blocks[-1] if self._blocks else None
@@ -206,14 +206,14 @@ def _refuse_constant(name: str) -> None:
 
 
 async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> AsyncGenerator[ModelEvent, None]:
-    """Run a source to its end: pieces as they come, then exactly one `Finished` or `Failed`, whatever happens.
+    """Run a source to its end: deltas as they arrive, then exactly one `ModelFinished` or `ModelFailed`.
 
     The words of an answer that is not to be streamed are one piece.
     """
     draft = Draft(request)
     give_up = anyio.current_time() + timeouts.total
     patience = timeouts.idle if request.streamed else timeouts.total
-    ending: Finished | Failed
+    ending: ModelFinished | ModelFailed
     try:
         async with aclosing(source(draft)) as pieces:
             while True:
@@ -224,8 +224,8 @@ async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> 
                 if request.streamed:
                     yield piece
         ending = draft.ending()
-        if not request.streamed and isinstance(ending, Finished) and ending.message.text:
-            yield TextDelta(ending.message.text)
+        if not request.streamed and isinstance(ending, ModelFinished) and ending.message.text:
+            yield ModelTextDelta(ending.message.text)
     except CallFailed as error:
         ending = draft.failed(error)
     except TimeoutError:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.providers.local.servers import LLAMACPP_URL, OLLAMA_URL
 from retinue.providers.settings import Api, ModelsSettings, ProviderSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Vendor:
+class Vendor(Struct, frozen=True):
     """A provider as it is out of the box: where it is, what it speaks, which variables hold its key."""
 
     id: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 
 import anyio
+from msgspec import Struct
 
 from retinue.core.keys import AgentId
 from retinue.core.messages import AssistantMessage, said
-from retinue.core.model import Failed, Finished, ModelRef, ModelRequest
+from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest
 from retinue.providers.failover import QUICK_RETRIES, Failover, OnFallback
 from retinue.providers.registry import ADAPTERS, Providers
 from retinue.runtime.foundation import Foundation
@@ -23,12 +23,11 @@ LONGEST_REASONED_ANSWER = 512
 """Some models reason before they say the one word; the others only ramble when there is room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """What asking showed: the answer, or None; the attempts that failed, by name; and how long it took."""
 
     answer: AssistantMessage | None
-    failures: tuple[tuple[str, Failed], ...]
+    failures: tuple[tuple[str, ModelFailed], ...]
     seconds: float
 
 
@@ -59,11 +58,11 @@ async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallba
     reasons = any(access.info(ref).reasoning for ref in chain)
     room = LONGEST_REASONED_ANSWER if reasons else LONGEST_ANSWER
     request = ModelRequest(chain[0], "This is a test of the connection.", "", (said(QUESTION),), max_output=room)
-    failures: list[tuple[str, Failed]] = []
+    failures: list[tuple[str, ModelFailed]] = []
     answer: AssistantMessage | None = None
     started = clock.monotonic()
     async with aclosing(failover.stream(request, chain, on_fallback, failures)) as events:
         async for event in events:
-            if isinstance(event, Finished):
+            if isinstance(event, ModelFinished):
                 answer = event.message
     return Trial(answer, tuple(failures), clock.monotonic() - started)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.automation.drafting import JobFields, draft_job, read_fields, revise_job
 from retinue.automation.job_codec import describe_job, describe_run
@@ -40,8 +42,7 @@ def _read_own(fields: Mapping[str, Any]) -> JobFields:
     return read
 
 
-@dataclass(frozen=True, slots=True)
-class AgentJobs:
+class AgentJobs(Struct, frozen=True):
     """The jobs that one agent may see and change: its own. What an agent adds is marked as the agent's."""
 
     foundation: Foundation

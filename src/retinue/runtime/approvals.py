@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+
+from msgspec import Struct
 
 from retinue.core.approval import IN_COMMAND, Ask
 from retinue.core.envelope import Inbound, Source
@@ -17,8 +18,7 @@ from retinue.storage.database import DATABASE_NAME, Database
 from retinue.tools.approvals import ApprovalBook, Approver
 
 
-@dataclass(frozen=True, slots=True)
-class Permissions:
+class Permissions(Struct, frozen=True):
     """What people are asked and what they allowed: open questions and the rules for commands."""
 
     foundation: Foundation

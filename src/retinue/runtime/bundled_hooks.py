@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from retinue.config.sections.automation import HookEntry
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting

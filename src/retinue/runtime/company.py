@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError, WorkspaceError
@@ -26,8 +28,7 @@ LOG_CHARS = 4_000
 _FROM_SESSION = re.compile(r"^\[Message (\d{1,4}) from session ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class HomeCompany:
+class HomeCompany(Struct, frozen=True):
     """All agents and sessions of a runtime."""
 
     runtime: Runtime

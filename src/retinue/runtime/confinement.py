@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from retinue.context.prompt.inputs import SandboxFacts
 from retinue.core.errors import StorageError, WorkspaceError

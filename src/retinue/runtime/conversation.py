@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.agent.turn import StopSwitch, Turn, conduct_turn
@@ -15,10 +17,10 @@ from retinue.context.prompt.inputs import Recollection
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.errand import on_errand
 from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage, UserMessage
+from retinue.core.run_context import enter_run
 from retinue.dispatch.attend import Attendant, Recalled
 from retinue.dispatch.commands.triggers import as_meant
 from retinue.dispatch.delivery import parse_reply
@@ -141,7 +143,7 @@ class Conversation:
 
     async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
         """Answer a message by a turn; the caller holds the session's lease."""
-        with self._at_work(), on_errand(self.key, run):
+        with self._at_work(), enter_run(self.key, run):
             return await self._answer(inbound, run, merged, show, ask)
 
     @contextmanager
@@ -186,7 +188,7 @@ class Conversation:
 
     async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Finish a turn that another process began and did not end."""
-        with self._at_work(), on_errand(self.key, run):
+        with self._at_work(), enter_run(self.key, run):
             return await self._resume(inbound, run, show, ask)
 
     async def _resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:

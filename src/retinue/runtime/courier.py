@@ -8,11 +8,11 @@ import mimetypes
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec.structs import replace
 
 from retinue.channels.channel import Channel, NotTaken
 from retinue.channels.http import NAME as HTTP
@@ -25,7 +25,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId
 from retinue.core.origin import Origin
-from retinue.core.parcel import Attachment, Capabilities, Parcel
+from retinue.core.outgoing import Attachment, Capabilities, OutgoingMessage
 from retinue.dispatch.outbox import SEEN, Head
 from retinue.dispatch.parting import split_text
 from retinue.dispatch.router import may_send
@@ -84,7 +84,7 @@ def capabilities_of(channel: ChannelSettings, account: ChannelAccount) -> Capabi
     )
 
 
-def parcels_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple[Parcel, ...]:
+def outgoing_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
     """An answer as the chat of its message gets it; nothing where it says nothing or may not leave."""
     origin, config = inbound.origin, runtime.foundation.config
     found = find_account(runtime, origin.channel, origin.account) if origin else None
@@ -101,21 +101,21 @@ def parcels_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple[
     if text and config.messages.response_prefix:
         text = f"{config.messages.response_prefix} {text}"
     reply_to = outbound.reply_to or (origin.message_id if outbound.to_current else None)
-    return make_parcels(outbound.run, origin, text, able, media=tuple(attachments), reply_to=reply_to, answer=outbound)
+    return make_outgoing(outbound.run, origin, text, able, media=tuple(attachments), reply_to=reply_to, answer=outbound)
 
 
-def acknowledge(inbound: Inbound, run: RunId, emoji: str) -> Parcel:
+def acknowledge(inbound: Inbound, run: RunId, emoji: str) -> OutgoingMessage:
     """The reaction that says a message was seen."""
     assert inbound.origin is not None
-    return Parcel(f"{run}{SEEN}", inbound.origin, reaction=emoji, reply_to=inbound.origin.message_id)
+    return OutgoingMessage(f"{run}{SEEN}", inbound.origin, reaction=emoji, reply_to=inbound.origin.message_id)
 
 
-def take_back(seen: Parcel) -> Parcel:
+def take_back(seen: OutgoingMessage) -> OutgoingMessage:
     """What takes a reaction back."""
     return replace(seen, key=f"{seen.key}:over", removes=True)
 
 
-def withdraw_acks(runtime: Runtime, run: RunId) -> list[Parcel]:
+def withdraw_acks(runtime: Runtime, run: RunId) -> list[OutgoingMessage]:
     """What takes those reactions back from all messages of a turn, where the configuration wants them gone."""
     messages = runtime.foundation.config.messages
     if not messages.remove_ack_after_reply or not messages.ack_reaction:
@@ -123,7 +123,7 @@ def withdraw_acks(runtime: Runtime, run: RunId) -> list[Parcel]:
     return [take_back(acknowledge(inbound, own, messages.ack_reaction)) for own, inbound in runtime.outbox.seen_in(run)]
 
 
-def make_parcels(
+def make_outgoing(
     key: str,
     to: Origin,
     text: str,
@@ -132,11 +132,11 @@ def make_parcels(
     media: tuple[Attachment, ...] = (),
     reply_to: str | None = None,
     answer: Outbound | None = None,
-) -> tuple[Parcel, ...]:
-    """A message in as many parcels as the chat needs; files go with the last, a reference with the first."""
+) -> tuple[OutgoingMessage, ...]:
+    """Split an answer into as many messages as the chat needs; files go with the last, a reference with the first."""
     pieces = split_text(text, able.max_text) or (("",) if media else ())
     return tuple(
-        Parcel(
+        OutgoingMessage(
             key=f"{key}:{number}",
             to=to,
             text=piece,
@@ -247,13 +247,13 @@ class Courier:
         runtime = self._runtime
         for channel, account in accounts:
             for inbound, outbound in runtime.outbox.results(channel, account):
-                parcels, ending = parcels_of(runtime, inbound, outbound), withdraw_acks(runtime, outbound.run)
-                if not parcels:
+                messages, ending = outgoing_of(runtime, inbound, outbound), withdraw_acks(runtime, outbound.run)
+                if not messages:
                     runtime.outbox.put(ending)
                     runtime.inbox.delivered(outbound.run)
                     continue
                 delay = runtime.foundation.config.agents.resolve(outbound.session.agent).human_delay
-                runtime.outbox.put([*parcels, *ending], human_pauses(delay, len(parcels), self._chance))
+                runtime.outbox.put([*messages, *ending], human_pauses(delay, len(messages), self._chance))
 
     def _start_due(self, tasks: TaskGroup) -> None:
         now = self._runtime.foundation.clock.now()
@@ -265,19 +265,19 @@ class Courier:
                 tasks.start_soon(self._bring, head)
 
     async def _bring(self, head: Head) -> None:
-        """Try to hand one parcel over; what fails is tried again later."""
-        runtime, to = self._runtime, head.parcel.to
+        """Try to send one message; what fails is tried again later."""
+        runtime, to = self._runtime, head.outgoing.to
         try:
             channel = open_channel(runtime, to.channel, to.account)
             if channel is None:
                 raise NotTaken(f"channels.{to.channel}.accounts.{to.account} has no webhookUrl or is off.")
-            await channel.send(head.parcel)
-            runtime.outbox.sent(head.parcel)
+            await channel.send(head.outgoing)
+            runtime.outbox.sent(head.outgoing)
         except RetinueError as error:
             final = isinstance(error, NotTaken) and error.final
             if not runtime.outbox.missed(head, str(error), final=final):
-                log.warning("%s was given up for %s: %s", head.parcel.key, head.chat, error)
-        except Exception:  # border: a channel is foreign code; the parcel stays for the next try
+                log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
+        except Exception:  # border: a channel is foreign code; the message stays for the next try
             log.exception("the channel %s crashed", to.channel)
             runtime.outbox.missed(head, "the channel crashed", final=False)
         finally:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.prompt.report import PromptReport
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
@@ -14,7 +16,7 @@ from retinue.core.clock import clock_style
 from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Status, UsageRow, parse_command
 from retinue.dispatch.commands.table import COMMANDS, RESERVED, run_command
 from retinue.dispatch.points import COMMAND, CommandGiven
@@ -54,8 +56,7 @@ async def carry_out(conversation: Conversation, inbound: Inbound) -> Answer | No
     return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationDesk:
+class ConversationDesk(Struct, frozen=True):
     """Lets the sender of one message command the conversation it was sent in."""
 
     conversation: Conversation
@@ -167,7 +168,7 @@ class ConversationDesk:
         return str(choice.ref) if choice else "no model"
 
     def choose_thinking(self, level: str | None) -> str:
-        chosen = Thought(level) if level else None
+        chosen = ReasoningEffort(level) if level else None
         self._transcript().append(ThinkingChanged(chosen))
         return str(chosen or self.conversation.parts.room.settings.thinking_default or "off")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
+
+from msgspec.structs import replace
 
 from retinue.config.secrecy import is_secret
 from retinue.core.errors import ConfigError

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound
@@ -49,8 +51,7 @@ READING = frozenset({"read", "image"})
 WRITING = frozenset({"write", "edit", "apply_patch"})
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """What would happen, why, and what else there is to know about it."""
 
     effect: Effect
@@ -61,8 +62,7 @@ class Explained:
         return {"decision": str(self.effect), **self.more, "because": self.because}
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """A session as the policy sees it, for messages of one sender."""
 
     foundation: Foundation

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.config.load import LoadedConfig, load_config
 from retinue.config.schema import Config
@@ -28,8 +29,7 @@ from retinue.storage.presence import has_ancestor_with_variable
 from retinue.workspace.trust import Vouched, read_vouched
 
 
-@dataclass(frozen=True)
-class Foundation:
+class Foundation(Struct, frozen=True, dict=True):
     """A home with its configuration, read once. Nothing here changes; a reload makes a new one."""
 
     home: Home

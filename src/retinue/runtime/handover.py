@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import RunId

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.automation.agenda import Agenda, Note
 from retinue.automation.beatbook import Beat, BeatBook
@@ -56,8 +57,7 @@ Submit = Callable[[Inbound], Awaitable[RunId]]
 Outcome = Callable[[RunId, float], Awaitable[Outbound | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """A heartbeat about to be: for whom, in which session, with what to look at, and who hears of it."""
 
     agent: AgentId
@@ -74,20 +74,25 @@ class _Plan:
         return self.settings.heartbeat
 
 
-@dataclass
 class Heart:
     """Beats for every agent that has a heartbeat."""
 
-    runtime: Runtime
-    book: BeatBook
-    agenda: Agenda
-    submit: Submit
-    outcome: Outcome
-    busy: Callable[[SessionKey], bool]
-    _began: datetime = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._began = self.runtime.foundation.clock.now()
+    def __init__(
+        self,
+        runtime: Runtime,
+        book: BeatBook,
+        agenda: Agenda,
+        submit: Submit,
+        outcome: Outcome,
+        busy: Callable[[SessionKey], bool],
+    ) -> None:
+        self.runtime = runtime
+        self.book = book
+        self.agenda = agenda
+        self.submit = submit
+        self.outcome = outcome
+        self.busy = busy
+        self._began = runtime.foundation.clock.now()
 
     async def serve(self) -> None:
         """Beat until cancelled."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.agent.points import TURN_END, TurnEnd
 from retinue.automation.hook_folders import (
@@ -54,8 +56,7 @@ ON_BY_ITSELF = frozenset({"boot-md"})
 HookSource = Literal["home", "extra", "bundled", "workspace"]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownHook:
+class KnownHook(Struct, frozen=True):
     """A hook that was found: whose it is, whether it is on, and what keeps it from being used."""
 
     name: str
@@ -135,8 +136,7 @@ def _own_roots(foundation: Foundation) -> tuple[Path, ...]:
     return (foundation.home.path / "hooks", *(Path(path).expanduser() for path in extra))
 
 
-@dataclass(frozen=True, slots=True)
-class HookFolders:
+class HookFolders(Struct, frozen=True):
     """The programs that are on, with the environment each gets."""
 
     hooks: tuple[tuple[HookFolder, Mapping[str, str]], ...]

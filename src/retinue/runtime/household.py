@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
+from msgspec import Struct, field
 
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.envelope import Outbound, Source
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 
 
-@dataclass
-class Household:
+class Household(Struct):
     """A conversation and those who work for it, opened when the first of them is asked for.
 
     What has not ended with the process goes on with the next one.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.context.measure import estimate
 from retinue.core.errors import ConfigError, StorageError, ToolFailed, UsageError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.confinement import working_root
 from retinue.runtime.runtime import Runtime
@@ -27,8 +28,7 @@ class SpawnRefused(UsageError):
     """A sub-agent was not started; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outfit:
+class Outfit(Struct, frozen=True):
     """What a child's session begins with, the model that was asked for, and what the parent should know about it."""
 
     bodies: tuple[Body, ...]
@@ -86,12 +86,12 @@ def _conversation(runtime: Runtime, parent: SessionKey, notes: list[str]) -> tup
     return ()
 
 
-def _reasoning(runtime: Runtime, order: SpawnOrder, agent: AgentId, parent: Session | None) -> Thought | None:
+def _reasoning(runtime: Runtime, order: SpawnOrder, agent: AgentId, parent: Session | None) -> ReasoningEffort | None:
     configured = runtime.foundation.config.agents.resolve(agent).subagents.thinking
     level = order.thinking or configured or (parent.thinking if parent else None)
-    if level is not None and level not in tuple(Thought):
-        raise SpawnRefused(f"'{literal(level, 40)}' is none of: {', '.join(Thought)}.")
-    return Thought(level) if level else None
+    if level is not None and level not in tuple(ReasoningEffort):
+        raise SpawnRefused(f"'{literal(level, 40)}' is none of: {', '.join(ReasoningEffort)}.")
+    return ReasoningEffort(level) if level else None
 
 
 def _wanted_model(runtime: Runtime, order: SpawnOrder, agent: AgentId, notes: list[str]) -> str | None:

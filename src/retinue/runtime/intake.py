@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.prompt.owners import tag_sender
 from retinue.core.clock import random_id
@@ -17,7 +19,7 @@ from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.commands.triggers import as_command
 from retinue.dispatch.inbox import Accepted
 from retinue.dispatch.overheard import Remark
-from retinue.runtime.courier import acknowledge, parcels_of, take_back
+from retinue.runtime.courier import acknowledge, outgoing_of, take_back
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.prompting import display_secret
 from retinue.runtime.routing import Destination, find_destination, is_called
@@ -33,8 +35,7 @@ NO_COMMANDS = "the sender may not use commands"
 BEFORE = "[Said in this group since you were called last. It is there to be understood by, and not to be answered.]"
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """A message as a channel brings it.
 
     `vouched` tells that whoever brings it may say who wrote it; `mentioned`, that the channel saw the agent called.
@@ -47,8 +48,7 @@ class Arrival:
     vouched: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """What became of an arrival: accepted, or the reason why it is not for the agents."""
 
     destination: Destination
@@ -105,7 +105,7 @@ async def _answer_at_once(
     answer = await switchboard.wait(accepted.run, 0)
     if answer is not None:
         ending = [take_back(seen)] if seen is not None and messages.remove_ack_after_reply else []
-        runtime.outbox.put([*parcels_of(runtime, inbound, answer), *ending])
+        runtime.outbox.put([*outgoing_of(runtime, inbound, answer), *ending])
 
 
 async def _is_command(runtime: Runtime, destination: Destination, text: str) -> bool:

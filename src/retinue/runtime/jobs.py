@@ -6,10 +6,11 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.automation.agenda import Agenda
 from retinue.automation.cron import JobRunner
@@ -110,8 +111,7 @@ def put_away_runs(runtime: Runtime, book: JobBook) -> None:
             log.info("put away %s as %s", key, kept.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Announcer:
+class Announcer(Struct, frozen=True):
     """Brings what a job came to where the job says."""
 
     runtime: Runtime

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.compaction import FlushState, should_compact, should_flush
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
@@ -19,7 +21,7 @@ from retinue.core.errors import ModelError, StorageError
 from retinue.core.events import Emit, Notice
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, Message, is_tainted, said
-from retinue.core.model import Failed, Finished, ModelRef, ModelRequest, Thought, ToolSpec
+from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.silence import is_silent
 from retinue.hooks.bus import Bus
@@ -44,15 +46,14 @@ FLUSH_PROMPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     """What stays the same in every request of a turn."""
 
     chain: tuple[ModelRef, ...]
     stable: str
     session: str
     tools: tuple[ToolSpec, ...]
-    thinking: Thought
+    thinking: ReasoningEffort
     window: int
     report: PromptReport
     max_output: int | None = None
@@ -64,8 +65,7 @@ class Fixed:
         return self.report.total.tokens + sum(tool.tokens for tool in self.report.tools)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionKeeper:
+class SessionKeeper(Struct, frozen=True):
     """Makes the requests of one turn from its session's transcript, and room in it."""
 
     key: SessionKey
@@ -213,7 +213,9 @@ class SessionKeeper:
     async def _ask(self, system: str, user: str) -> str:
         """One call to the model that writes summaries."""
         chain = self._summariser()
-        request = ModelRequest(chain[0], system, "", (said(user),), thinking=Thought(self._settings.thinking_level))
+        request = ModelRequest(
+            chain[0], system, "", (said(user),), thinking=ReasoningEffort(self._settings.thinking_level)
+        )
         return (await self._complete(request, Source.COMPACTION, chain)).text
 
     def _flusher(self) -> tuple[ModelRef, ...]:
@@ -233,10 +235,10 @@ class SessionKeeper:
         async with aclosing(self.access.stream(request, chain or self.fixed.chain, unnoticed)) as events:
             async for event in events:
                 match event:
-                    case Finished(message):
+                    case ModelFinished(message):
                         self.transcript.append(MessageAdded(message, self.run, source))
                         return message
-                    case Failed(reason, detail):
+                    case ModelFailed(reason, detail):
                         raise ModelError(f"{reason}: {detail}")
         raise ModelError("The model's stream ended without an ending.")
 

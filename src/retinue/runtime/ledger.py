@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId
@@ -13,8 +14,7 @@ from retinue.sessions.entries import CallStarted, MessageAdded
 from retinue.sessions.transcript import Transcript
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptLedger:
+class TranscriptLedger(Struct, frozen=True):
     """Writes what happens in one run to its session's transcript."""
 
     transcript: Transcript

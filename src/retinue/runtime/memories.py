@@ -10,7 +10,6 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, assert_never
 
 import anyio
@@ -39,17 +38,17 @@ A_MOMENT_SECONDS = 2.0
 _DIRECT = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT})
 
 
-@dataclass
 class Memories:
     """One memory per agent. `database` knows which of their notes came from outside."""
 
-    database: Database
-    _opened: dict[AgentId, MemoryIndex | QmdMemory] = field(default_factory=dict, init=False)
-    _due: dict[AgentId, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
-    _openings: dict[AgentId, anyio.Event] = field(default_factory=dict, init=False)
-    _embedders: dict[AgentId, list[Embedder]] = field(default_factory=dict, init=False)
-    _stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
-    _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._opened: dict[AgentId, MemoryIndex | QmdMemory] = {}
+        self._due: defaultdict[AgentId, set[str]] = defaultdict(set)
+        self._openings: dict[AgentId, anyio.Event] = {}
+        self._embedders: dict[AgentId, list[Embedder]] = {}
+        self._stack = AsyncExitStack()
+        self._lock = anyio.Lock()
 
     def writes(self, room: AgentRoom) -> AgentWrites:
         """What was written into an agent's notes from outside."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
@@ -165,8 +166,7 @@ def _key_from(name: str, secrets: Secrets) -> str | None:
     return secrets.environment.get(_KEY_VARIABLES.get(name, "")) or None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionNotebook:
+class SessionNotebook(Struct, frozen=True):
     """An agent's memory as one session uses it."""
 
     index: Memory

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId
-from retinue.core.model import CacheRetention, Failed, ModelEvent, ModelInfo, ModelRef, ModelRequest
+from retinue.core.model import CacheRetention, ModelEvent, ModelFailed, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.adapt_request import RequestOptions
 from retinue.providers.credentials.pool import AuthRules, CredentialPool
 from retinue.providers.failover import Failover, OnFallback, Sleep
@@ -32,8 +33,7 @@ There is no model to talk to yet. Any of these will do:
 - point `models.providers` at any OpenAI-compatible server; see the documentation on models."""
 
 
-@dataclass
-class ModelAccess:
+class ModelAccess(Struct, eq=False):
     """One agent's way to its models."""
 
     settings: AgentSettings
@@ -43,7 +43,7 @@ class ModelAccess:
     servers: LocalServers = field(default_factory=LocalServers)
     sleep: Sleep = anyio.sleep
     """How to wait before a model is asked again."""
-    _found: ChosenModel | None = field(default=None, init=False)
+    _found: ChosenModel | None = None
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -158,7 +158,7 @@ async def _redacted(events: AsyncGenerator[ModelEvent, None], redactor: Redactor
     """The same events; an endpoint that repeats a secret in its complaint does not get it any further."""
     async with aclosing(events) as stream:
         async for event in stream:
-            yield replace(event, detail=redactor.redact(event.detail)) if isinstance(event, Failed) else event
+            yield replace(event, detail=redactor.redact(event.detail)) if isinstance(event, ModelFailed) else event
 
 
 def open_model_access(foundation: Foundation, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:

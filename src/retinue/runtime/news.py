@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -19,8 +21,7 @@ from retinue.runtime.runtime import Runtime
 _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT})
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(Struct, frozen=True):
     """Where news go: a session, and the chat of a channel that they leave for. Without one they wait to be seen."""
 
     session: SessionKey

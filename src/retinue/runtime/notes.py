@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError, StorageError
 from retinue.core.keys import SessionKind
@@ -28,8 +29,7 @@ SESSIONS_PREFIX = "sessions/"
 _TALKS = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT, SessionKind.GROUP, SessionKind.CHANNEL})
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(Struct, frozen=True):
     """The notes of one agent; `exports` is where its conversations are written as notes, if they are.
 
     `writes` learns which of their lines came from outside, and `due` names conversations that are written next time
@@ -158,8 +158,7 @@ class _Shelves:
         return f"{found}/"
 
 
-@dataclass(frozen=True, slots=True)
-class _Sessions:
+class _Sessions(Struct, frozen=True):
     """Past conversations between people and the agent; what clocks and jobs started is left out."""
 
     store: SessionStore

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct, field
+from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -25,7 +26,7 @@ from retinue.agent.loop import LoopParts
 from retinue.agent.turn import Turn
 from retinue.config.sections.diagnostics import OtelSettings
 from retinue.core.events import Emit, ToolFinished, ToolStarted, TurnEvent, TurnFinished, TurnStatus
-from retinue.core.model import Failed, Finished, ModelEvent, ModelRequest
+from retinue.core.model import ModelEvent, ModelFailed, ModelFinished, ModelRequest
 from retinue.runtime.span_facts import describe_answer, describe_call, describe_end, describe_request, describe_turn
 
 EXPORT_SECONDS = 5.0
@@ -53,8 +54,7 @@ def make_exporter(settings: OtelSettings, headers: Mapping[str, str]) -> SpanExp
     return OTLPSpanExporter(endpoint=settings.endpoint, headers=headers, timeout=EXPORT_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class OtelTracer:
+class OtelTracer(Struct, frozen=True):
     """Makes a trace of every turn."""
 
     spans: SpanMaker
@@ -71,8 +71,7 @@ class OtelTracer:
             trace.close()
 
 
-@dataclass(slots=True)
-class OtelTurn:
+class OtelTurn(Struct):
     """One turn: its span, and those within it that have not ended."""
 
     spans: SpanMaker
@@ -152,10 +151,10 @@ class _WatchedCall:
                 self._span.end()
             raise
         match event:
-            case Finished(message):
+            case ModelFinished(message):
                 self._span.set_attributes(dict(describe_answer(message)))
                 self._span.end()
-            case Failed(reason):
+            case ModelFailed(reason):
                 _fail(self._span, str(reason))
                 self._span.end()
         return event

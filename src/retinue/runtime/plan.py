@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import unified_diff
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.context.engine import ContextEngine
 from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
@@ -19,7 +21,7 @@ from retinue.context.prompt.report import PromptReport, report_prompt
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey, SessionKind
-from retinue.core.model import ModelInfo, Thought, ToolSpec
+from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
@@ -56,8 +58,7 @@ def _restart_nothing(reason: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class AgentParts:
+class AgentParts(Struct, frozen=True):
     """What all sessions of one agent share."""
 
     foundation: Foundation
@@ -79,15 +80,14 @@ class AgentParts:
     """Has the gateway of this process start over, for a reason; false where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A turn, prepared: the model, its tools and the prompt they get."""
 
     choice: ChosenModel
     info: ModelInfo
     tools: tuple[Tool[Any], ...]
     prompt: AgentPrompt
-    thinking: Thought
+    thinking: ReasoningEffort
     injection: Injection
     tainted: bool = False
     """Whether a file in the prompt holds lines that came from outside."""
@@ -114,8 +114,7 @@ class Plan:
         return report_prompt(self.prompt.system, turn=self.prompt.turn, tools=self.specs)
 
 
-@dataclass(frozen=True, slots=True)
-class Planner:
+class Planner(Struct, frozen=True):
     """Plans the turns of one session."""
 
     parts: AgentParts
@@ -147,7 +146,7 @@ class Planner:
         layers = session_layers(self.parts.foundation.config, room.settings, self.key, choice.ref)
         tools = self.parts.tools.for_session(layers, info)
         chosen = inbound.thinking or (session.thinking if session else None)
-        thinking = chosen or Thought(room.settings.thinking_default or "off")
+        thinking = chosen or ReasoningEffort(room.settings.thinking_default or "off")
         # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
         injection = Injection.CONTINUATION if is_tiny(info) else self._injection(transcript)
         is_beat = inbound.source is Source.HEARTBEAT

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin
-from retinue.core.parcel import Parcel
+from retinue.core.outgoing import OutgoingMessage
 from retinue.dispatch.router import may_send
-from retinue.runtime.courier import attach_media, capabilities_of, find_account, make_parcels, most_media_bytes
+from retinue.runtime.courier import attach_media, capabilities_of, find_account, make_outgoing, most_media_bytes
 from retinue.runtime.routing import find_destination, reachable
 from retinue.toolkit.message import Order
 
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
     from retinue.runtime.runtime import Runtime
 
 
-@dataclass(frozen=True, slots=True)
-class Postbox:
+class Postbox(Struct, frozen=True):
     """The messenger of a runtime."""
 
     runtime: Runtime
@@ -48,14 +49,14 @@ class Postbox:
         if order.emoji is not None:
             if not able.reactions:
                 raise UsageError(f"{to.channel}/{to.account} cannot show reactions.")
-            runtime.outbox.put([Parcel(order.key, to, reaction=order.emoji, reply_to=order.reply_to)])
+            runtime.outbox.put([OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)])
             return "The reaction is on its way."
         most = most_media_bytes(found[0], runtime.foundation.config.agents.defaults)
         attached, lost = (
             ((), ()) if not able.media else attach_media(runtime.agent(session.agent).room.root, order.media, most)
         )
-        parcels = make_parcels(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
-        if parcels and able.buttons and order.buttons:
-            parcels = (*parcels[:-1], replace(parcels[-1], buttons=order.buttons))
-        runtime.outbox.put(parcels)
+        messages = make_outgoing(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
+        if messages and able.buttons and order.buttons:
+            messages = (*messages[:-1], replace(messages[-1], buttons=order.buttons))
+        runtime.outbox.put(messages)
         return " ".join(("The message is on its way.", *lost))

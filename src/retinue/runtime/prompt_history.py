@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 
 from retinue.context.prompt.report import PromptReport, diff_reports
 from retinue.core.keys import SessionKey
@@ -15,11 +14,11 @@ from retinue.sessions.transcript import Transcript
 log = logging.getLogger(__name__)
 
 
-@dataclass
 class PromptHistory:
     """Remembers the last prompt of a session, and keeps a new one in the transcript whenever it changed."""
 
-    _sent: tuple[int, PromptReport] | None = field(default=None, init=False)
+    def __init__(self) -> None:
+        self._sent: tuple[int, PromptReport] | None = None
 
     def note(self, key: SessionKey, transcript: Transcript, plan: Plan) -> None:
         """Keep what the prompt was made of whenever it changed, and tell the log which section moved the cache."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import platform
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.context.prompt.build import SystemPrompt, TurnBlock, build_system_prompt, build_turn_block
 from retinue.context.prompt.contributions import contribution_for
@@ -54,8 +56,7 @@ HEARTBEAT_PROMPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PromptOrder:
+class PromptOrder(Struct, frozen=True):
     """Which prompt is wanted: for which session, in which mode, with which tools and model."""
 
     session: SessionKey
@@ -74,8 +75,7 @@ class PromptOrder:
     turn: TurnInputs = field(default_factory=TurnInputs)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentPrompt:
+class AgentPrompt(Struct, frozen=True):
     """A prompt as it is sent, with what it was made from."""
 
     system: SystemPrompt

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, ToolResult, UserMessage
@@ -20,8 +21,7 @@ _ANSWERS = frozenset({StopReason.END, StopReason.LENGTH, StopReason.REFUSED})
 """How a model stops that has said what it had to say; a turn that heard this was over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recollection:
+class Recollection(Struct, frozen=True):
     """How far a run came, and what the model said in it."""
 
     recalled: Recalled

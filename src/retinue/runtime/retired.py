@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.providers.registry import Providers
 from retinue.runtime.conversation import Conversation
@@ -11,8 +12,7 @@ from retinue.runtime.memories import Memories
 from retinue.runtime.plan import AgentParts
 
 
-@dataclass(frozen=True, eq=False)
-class Retired:
+class Retired(Struct, frozen=True, eq=False):
     """Parts of an earlier configuration, which turns that began with them may still use."""
 
     agents: tuple[AgentParts, ...]

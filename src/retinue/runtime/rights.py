@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agent.calls import authorise
 from retinue.core.approval import Ask, nobody_to_ask
@@ -28,8 +30,7 @@ DENIED = "tool_denied"
 """The kind of audit record for a call that the policy refused; one that was elevated has the kind `elevated`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(Struct, frozen=True):
     """The rights of one message's turn in a session."""
 
     parts: AgentParts

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+
+from msgspec import Struct, field
 
 import retinue
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId
-from retinue.core.latest import Latest
+from retinue.core.memoize_last import MemoizeLast
 from retinue.runtime.foundation import Foundation
 from retinue.skills.catalog import SkillCatalog, render_catalog
 from retinue.skills.library import CheckedSkill, SkillLibrary, evaluate_skills, make_context, open_library
@@ -72,8 +73,7 @@ def seed_agent(foundation: Foundation, agent: AgentId) -> SeedReport:
     return seed_workspace(locate_workspace(foundation, agent), settings, foundation.clock.now())
 
 
-@dataclass(frozen=True)
-class AgentRoom:
+class AgentRoom(Struct, frozen=True):
     """One agent at home. Close it to let go of the folder."""
 
     foundation: Foundation
@@ -89,8 +89,8 @@ class AgentRoom:
     """Whether the workspace is the agent's own; the files of any other are data, its skills and hooks are off."""
     stand_ins: dict[Path, Root] = field(default_factory=dict)
     """Folders that sandboxed sessions work in, opened when the first of them does."""
-    _judged: Latest[tuple[CheckedSkill, ...]] = field(default_factory=Latest)
-    _catalog: Latest[SkillCatalog] = field(default_factory=Latest)
+    _judged: MemoizeLast[tuple[CheckedSkill, ...]] = field(default_factory=MemoizeLast)
+    _catalog: MemoizeLast[SkillCatalog] = field(default_factory=MemoizeLast)
 
     @property
     def id(self) -> AgentId:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.config.schema import Config
 from retinue.config.sections.routing import ChannelSettings
@@ -23,8 +23,7 @@ from retinue.sessions.settings import DmScope
 STRANGERS_SCOPE: DmScope = "per-account-channel-peer"
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(Struct, frozen=True):
     """Where a message goes, whose it is, and whether it is for the agents at all."""
 
     route: Route

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.config.schema import Config
 from retinue.config.sections.tools import AgentExec, ExecSection
@@ -65,8 +66,7 @@ ON CONFLICT (agent, pattern) DO UPDATE SET used_at = excluded.used_at, command =
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A pattern that lets commands run unasked: where it comes from, and how it was used last.
 
     `id` is empty where the pattern stands in the configuration, at the key `source`.

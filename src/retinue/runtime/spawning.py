@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.background import run_logged
 from retinue.core.clock import random_id, random_uuid
@@ -75,16 +76,14 @@ NO_AGENT = "Its agent is not in the configuration any more."
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
+class Spawned(Struct, frozen=True):
     """A child that was started, and what its parent should know about it."""
 
     child: Child
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Spawner:
+class Spawner(Struct, frozen=True):
     """The sub-agents of all sessions, in the process that serves them."""
 
     runtime: Runtime

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionKey, SessionKind

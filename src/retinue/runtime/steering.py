@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agent.calls import Workbench
 from retinue.agent.guard import LoopLimits
@@ -41,8 +43,7 @@ POLLING_TOOLS = frozenset({"process", "session_status", "subagents"})
 """What only asks how something is going."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steering:
+class Steering(Struct, frozen=True):
     """Messages that arrive in a session during a turn with certain rights."""
 
     parts: AgentParts

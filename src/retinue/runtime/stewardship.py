@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.config.delegated import check_change
 from retinue.config.edit import Change, change_values
@@ -19,16 +20,14 @@ from retinue.runtime.foundation import Foundation
 LATER = "No gateway runs in this process; the change holds from the next start on."
 
 
-@dataclass(frozen=True, slots=True)
-class Driving:
+class Driving(Struct, frozen=True):
     """What lets an agent make a running gateway read its configuration and start over."""
 
     apply: Callable[[], Awaitable[Mapping[str, Any]]]
     restart: Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class HomeSteward:
+class HomeSteward(Struct, frozen=True):
     """The steward of a home; without a gateway to drive, changes are only written."""
 
     foundation: Foundation

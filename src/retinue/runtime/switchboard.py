@@ -11,11 +11,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.approval import Ask
 from retinue.core.clock import random_uuid
@@ -58,8 +59,7 @@ class TooBusy(RetinueError):
     """Too many sessions wait; the message was not accepted."""
 
 
-@dataclass
-class _Command:
+class _Command(Struct):
     """A command that is being carried out: at the end it was accepted, or left a message to go on with, or failed."""
 
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -68,8 +68,7 @@ class _Command:
     error: Exception | None = None
 
 
-@dataclass
-class Switchboard:
+class Switchboard(Struct):
     """Accepts messages and sees to it that each is answered."""
 
     runtime: Runtime

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from retinue.context.prompt.inputs import BackgroundCommand
@@ -26,15 +25,15 @@ from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
 
 
-@dataclass(frozen=True)
 class SessionTools:
     """All tools there are, and what each session gets of them."""
 
-    foundation: Foundation
-    toolset: Toolset
-    commands: CommandTable
-    secrets: Secrets
-    _selected: dict[Layers, tuple[Tool[Any], ...]] = field(default_factory=dict, init=False, compare=False)
+    def __init__(self, foundation: Foundation, toolset: Toolset, commands: CommandTable, secrets: Secrets) -> None:
+        self.foundation = foundation
+        self.toolset = toolset
+        self.commands = commands
+        self.secrets = secrets
+        self._selected: dict[Layers, tuple[Tool[Any], ...]] = {}
 
     def for_session(self, layers: Layers, model: ModelInfo) -> tuple[Tool[Any], ...]:
         """The tools of a session, fixed while it lasts: what the layers leave, and none for a model without calls."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from retinue.core.errors import RetinueError
-from retinue.core.events import Spoken, Thought, ToolStarted, TurnEvent, TurnFinished, TurnStarted
+from retinue.core.events import ReasoningDelta, TextDelta, ToolStarted, TurnEvent, TurnFinished, TurnStarted
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.origin import Origin
 from retinue.runtime.courier import find_account, open_channel
@@ -26,9 +26,9 @@ LONGEST_SECONDS = 1_800.0
 
 _SIGNS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
     "never": (),
-    "instant": (TurnStarted, Spoken, Thought, ToolStarted),
-    "thinking": (Spoken, Thought, ToolStarted),
-    "message": (Spoken,),
+    "instant": (TurnStarted, TextDelta, ReasoningDelta, ToolStarted),
+    "thinking": (TextDelta, ReasoningDelta, ToolStarted),
+    "message": (TextDelta,),
 }
 """The first of these events of a turn begins it."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from anyio.abc import TaskGroup
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.automation.agenda import Agenda
 from retinue.automation.hookbook import Errand, HookBook, HookRun
@@ -33,7 +34,7 @@ from retinue.core.clock import random_id, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.runtime.foundation import Foundation
 from retinue.runtime.news import Chat, find_chat, tell
 from retinue.runtime.runtime import Runtime
@@ -74,7 +75,7 @@ def _read_mapping(row: HookMapping) -> Mapped:
         channel=row.channel,
         to=row.to,
         model=row.model,
-        thinking=Thought(row.thinking) if row.thinking else None,
+        thinking=ReasoningEffort(row.thinking) if row.thinking else None,
         timeout_seconds=row.timeout_seconds,
         transform=TransformCall(row.transform.module, row.transform.export) if row.transform else None,
         trusted=row.allow_unsafe_external_content,
@@ -114,8 +115,7 @@ async def _run_transform(foundation: Foundation, call: TransformCall, told: Mapp
     return read_fields(made)
 
 
-@dataclass(frozen=True, slots=True)
-class HookDesk:
+class HookDesk(Struct, frozen=True):
     """Hands the tasks of webhooks to agents, and sees to their answers."""
 
     runtime: Runtime

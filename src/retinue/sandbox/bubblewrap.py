@@ -6,9 +6,10 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
@@ -36,8 +37,7 @@ _KERNEL_FILES = ("keys", "kallsyms", "timer_list", "slabinfo", "vmallocinfo", "s
 _TRIAL_SECONDS = 10
 
 
-@dataclass(frozen=True)
-class Bubblewrap:
+class Bubblewrap(Struct, frozen=True, dict=True):
     """The `bwrap` program of this machine, tried once."""
 
     name: str = "bubblewrap"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey, SessionKind
@@ -46,8 +48,7 @@ class Network(StrEnum):
     PROXY = "proxy"
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLimits:
+class ResourceLimits(Struct, frozen=True):
     """What one program, and what it starts, may use; sizes in bytes."""
 
     memory: int
@@ -56,16 +57,14 @@ class ResourceLimits:
     open_files: int
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxDecision:
+class SandboxDecision(Struct, frozen=True):
     """Whether a session is confined, and why."""
 
     confined: bool
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxFolders:
+class SandboxFolders(Struct, frozen=True):
     """The folders that a sandbox is made from, without links on the way to them.
 
     `shown` are those that file tools may read besides the workspace.
@@ -76,8 +75,7 @@ class SandboxFolders:
     shown: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class VisiblePart:
+class VisiblePart(Struct, frozen=True):
     """A folder beneath the one that a sandbox works in: its path, and which folder it must be when it is shown.
 
     Commands of other sessions may write around it, and could put a link to anywhere in its place.
@@ -87,8 +85,7 @@ class VisiblePart:
     place: FolderIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(Struct, frozen=True):
     """What a confined command sees, writes, reaches and uses.
 
     `folder` is where commands start and file tools work, under the same path inside and outside. `own` holds what

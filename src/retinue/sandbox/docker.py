@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct, field
 
 from retinue.sandbox.confinement import Confinement, Network
 from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
@@ -32,8 +33,7 @@ _SYSTEM_PLACES = (
 _ENGINE_SOCKETS = ("docker.sock", "podman.sock", "containerd.sock", "crio.sock")
 
 
-@dataclass(frozen=True)
-class Docker:
+class Docker(Struct, frozen=True, dict=True):
     """A container engine's client; `name` is also the program's.
 
     The engine takes folders by their paths and tells nobody which ones it found, so it cannot be held to a part.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
 from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
@@ -21,8 +22,7 @@ _KERNEL_FILES = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
-@dataclass(frozen=True)
-class Landlock:
+class Landlock(Struct, frozen=True, dict=True):
     """The kernel's landlock."""
 
     name: str = "landlock"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from retinue.sandbox.confinement import Confinement, ResourceLimits, VisiblePart
 
@@ -18,16 +19,14 @@ class BackendKind(StrEnum):
     DOCKER = "docker"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandStart:
+class CommandStart(Struct, frozen=True):
     """What one command brings along: the folder it starts in, below the sandbox's, and its variables."""
 
     below: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
+class LaunchPlan(Struct, frozen=True):
     """What `retinue.sandbox.launch` needs to start a program confined.
 
     `options` stand before the program's own words. `feeds` are files that exist only in memory, for the programs that

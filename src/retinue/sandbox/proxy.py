@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import SocketListener, SocketStream
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError
 from retinue.security.network import (
@@ -44,8 +44,7 @@ class BadRequest(RetinueError):
     """A request that no proxy understands."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkRules:
+class NetworkRules(Struct, frozen=True):
     """Where the programs of a sandbox may connect."""
 
     hosts: tuple[str, ...] = ()
@@ -53,8 +52,7 @@ class NetworkRules:
     resolve: Resolve = resolve_host
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyRequest:
+class ProxyRequest(Struct, frozen=True):
     """What a program wants: a tunnel, or a plain request whose rewritten head is `forward`."""
 
     host: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import (
@@ -30,24 +31,21 @@ INSTALL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BackendCandidate:
+class BackendCandidate(Struct, frozen=True):
     """A backend that was looked at; `problem` is why it is not used."""
 
     name: str
     problem: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class BackendChoice:
+class BackendChoice(Struct, frozen=True):
     """The backend that enforces a sandbox, None where none can, and all that were looked at."""
 
     backend: Backend | None
     candidates: tuple[BackendCandidate, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BackedSandbox:
+class BackedSandbox(Struct, frozen=True):
     """A sandbox and what enforces it, for a command that starts in the folder `below` the sandbox's own."""
 
     confinement: Confinement
@@ -69,8 +67,7 @@ def built_in() -> tuple[Backend, ...]:
     return Bubblewrap(), Landlock()
 
 
-@dataclass(frozen=True)
-class Sandboxes:
+class Sandboxes(Struct, frozen=True):
     """All sandboxes of a home. Drawing one costs nothing; a backend is tried when the first command needs it.
 
     `policy` decides which addresses commands reach where their network is on.

@@ -11,8 +11,9 @@ import errno
 import platform
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import assert_never
+
+from msgspec import Struct
 
 from retinue.sandbox.syscalls import LAST_KNOWN, MACHINES, Machine, number_of
 
@@ -30,16 +31,14 @@ _NOTHING_WRONG = 0
 """The error of a call that does nothing and says that it worked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """The call fails with an error, whatever its arguments."""
 
     call: str
     error: int = errno.EPERM
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseFlags:
+class RefuseFlags(Struct, frozen=True):
     """The call fails where any bit of `mask` is set in an argument."""
 
     call: str
@@ -47,8 +46,7 @@ class RefuseFlags:
     mask: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseValues:
+class RefuseValues(Struct, frozen=True):
     """The call fails where the lower half of an argument is one of these."""
 
     call: str
@@ -56,8 +54,7 @@ class RefuseValues:
     values: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OnlyValues:
+class OnlyValues(Struct, frozen=True):
     """The call fails unless the lower half of an argument is one of these."""
 
     call: str
@@ -66,8 +63,7 @@ class OnlyValues:
     error: int = errno.EPERM
 
 
-@dataclass(frozen=True, slots=True)
-class OnlyNull:
+class OnlyNull(Struct, frozen=True):
     """The call fails unless an argument is a null pointer."""
 
     call: str

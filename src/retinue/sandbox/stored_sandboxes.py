@@ -7,9 +7,10 @@ import json
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.keys import SessionKey
 from retinue.sandbox.confinement import Access, Confinement
@@ -20,8 +21,7 @@ STAMP = "sandbox.json"
 _IN_USE = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSandbox:
+class StoredSandbox(Struct, frozen=True):
     """A sandbox on disk."""
 
     name: str

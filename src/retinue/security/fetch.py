@@ -7,10 +7,10 @@ ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, field
 
 from retinue.security.decompress import ACCEPTED, DecompressionFailed, make_decompressor
 from retinue.security.network import (
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 MAX_REDIRECTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """A complete answer; `truncated` tells that the body was longer than the caller would take."""
 
     url: str
@@ -44,8 +43,7 @@ class Fetched:
     truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """What is sent besides the URL."""
 
     method: str = "GET"

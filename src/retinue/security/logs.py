@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from retinue.core.errand import current_errand
+from retinue.core.run_context import current_run
 from retinue.security.redaction import RedactingFormatter, redact_data
 
 log = logging.getLogger(__name__)
@@ -37,14 +37,14 @@ class ErrandFilter(logging.Filter):
     """Notes on each record which turn it is about, so that the log can be read by session."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        errand = current_errand()
+        run_context = current_run()
         marks = {
-            "agent": str(errand.session.agent) if errand else None,
-            "session": str(errand.session) if errand else None,
-            "run": str(errand.run) if errand else None,
+            "agent": str(run_context.session.agent) if run_context else None,
+            "session": str(run_context.session) if run_context else None,
+            "run": str(run_context.run) if run_context else None,
         }
         spelled = " ".join(f"{name}={value}" for name, value in marks.items())
-        record.__dict__.update(marks, errand=f"[{spelled}] " if errand else "")
+        record.__dict__.update(marks, run_context=f"[{spelled}] " if run_context else "")
         return True
 
 
@@ -56,7 +56,7 @@ class TextFormatter(RedactingFormatter):
     """
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(errand)s%(message)s")
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(run_context)s%(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
         from retinue.security.escaping import passage
@@ -93,7 +93,7 @@ class ConsoleFormatter(RedactingFormatter):
     def __init__(self, style: ConsoleStyle) -> None:
         pretty = style == "pretty"
         super().__init__(
-            "%(asctime)s %(levelname)-8s %(errand)s%(message)s" if pretty else "%(levelname).1s %(message)s"
+            "%(asctime)s %(levelname)-8s %(run_context)s%(message)s" if pretty else "%(levelname).1s %(message)s"
         )
         self.datefmt = "%H:%M:%S"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError
 from retinue.security.addresses import Address, Zone, classify, parse_address
@@ -34,8 +34,7 @@ class AddressRefused(NetworkFailed):
     """A request may not be made: its URL leads where the policy forbids."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Where requests may go.
 
     `private` lets them reach this machine and the local network; link-local and cloud metadata stay forbidden.

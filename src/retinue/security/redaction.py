@@ -12,11 +12,12 @@ import logging
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 from weakref import WeakSet
+
+from msgspec import Struct
 
 from retinue.core.errors import ConfigError
 
@@ -68,8 +69,7 @@ _SHORTEST_CODE = 8
 _SHORTEST_LINE = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """A secret prepared for the search: `probe` stands unchanged in each of the `spellings`, the `codes` are apart."""
 
     probe: str

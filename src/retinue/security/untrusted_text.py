@@ -11,10 +11,11 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import accumulate
+
+from msgspec import Struct
 
 from retinue.core.clock import IdFactory
 
@@ -149,8 +150,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Replacement:
+class _Replacement(Struct, frozen=True):
     start: int
     end: int
     text: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from retinue.core.envelope import Source
 from retinue.core.messages import Usage
@@ -12,8 +13,7 @@ from retinue.sessions.settings import BudgetSettings, Limit
 from retinue.sessions.usage import UsageRecord, total
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
+class Spending(Struct, frozen=True):
     """What was spent so far: the agent's records since the day began, and what the conversation cost in all.
 
     `turn` is what the running turn has used and is not in the others yet.

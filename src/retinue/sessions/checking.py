@@ -6,9 +6,11 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionId, SessionKey
@@ -60,8 +62,7 @@ class Remedy(StrEnum):
     INDEX = "keeps the index aside and makes it again from the transcripts"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that was found, in a sentence, and what can be done about it."""
 
     path: Path
@@ -70,8 +71,7 @@ class Finding:
     remedy: Remedy | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """A transcript that was read from beginning to end; `session` is what it adds up to, if it has a header.
 
     `indexed` is the session that the index takes it for.
@@ -91,8 +91,7 @@ class Checked:
         return self.session is None and self.indexed is not None and self.messages > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """All transcripts of a folder, and what is to be said about the folder itself."""
 
     transcripts: tuple[Checked, ...] = ()
@@ -107,8 +106,7 @@ class Report:
         return sum(finding.fault.is_problem for finding in self.findings)
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     """What is known after some lines; stays small however long the file is."""
 
     row: Session | None

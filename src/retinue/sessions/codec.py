@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
+
+from msgspec import Struct
 
 from retinue.core.envelope import Source
 from retinue.core.errors import SessionError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionId, SessionKey
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.core.trust import Trust
 from retinue.sessions.entries import (
     VERSION,
@@ -48,8 +49,7 @@ READER = json.JSONDecoder(parse_constant=_refuse_constant)
 """Reads what every other program would read too: no `NaN` and no `Infinity`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Struct, frozen=True):
     """A line that is no JSON object; `reason` says why."""
 
     reason: str
@@ -210,7 +210,7 @@ def _decode_body(data: Mapping[str, Any]) -> Body:
             body = _decode_model_change(data)
         case "thinking_level_change":
             name = data.get("thinkingLevel")
-            level = parse_enum(Thought, name)
+            level = parse_enum(ReasoningEffort, name)
             body = ThinkingChanged(level) if level is not None or name is None else None
         case "compaction":
             body = _decode_compaction(data)

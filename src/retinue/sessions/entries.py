@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NewType
+
+from msgspec import Struct, field
 
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId, SessionId, SessionKey
 from retinue.core.messages import Message
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.core.trust import Trust
 
 EntryId = NewType("EntryId", str)
@@ -21,8 +22,7 @@ BESIDE = frozenset({Source.MEMORY, Source.COMPACTION})
 """What sets off model calls beside the conversation; their answers are kept for what they cost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """The first line: which session this is. `parent` is the session it follows or was split off from."""
 
     id: SessionId
@@ -33,8 +33,7 @@ class Header:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class MessageAdded:
+class MessageAdded(Struct, frozen=True):
     """Somebody said something: a person, the model, or a tool."""
 
     message: Message
@@ -42,30 +41,26 @@ class MessageAdded:
     source: Source = Source.CHAT
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChanged:
+class ModelChanged(Struct, frozen=True):
     """The session uses this model from here on; None is the configured one again."""
 
     model: ModelRef | None
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingChanged:
+class ThinkingChanged(Struct, frozen=True):
     """The session reasons this much from here on; None is the configured level again."""
 
-    level: Thought | None
+    level: ReasoningEffort | None
 
 
-@dataclass(frozen=True, slots=True)
-class SettingChanged:
+class SettingChanged(Struct, frozen=True):
     """A person set something for this session, such as `verbose` or `label`; None clears it."""
 
     name: str
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """Everything before `first_kept` is replaced by `summary` in what the model reads. The entries themselves stay."""
 
     summary: str
@@ -75,8 +70,7 @@ class Compacted:
     trust: Trust = Trust.AGENT
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """Something a part of the program remembers here; never shown to the model."""
 
     kind: str
@@ -87,8 +81,7 @@ UNANSWERED = "retinue:unanswered"
 """The kind of note about a message that no model saw, with its `text` and `why`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallStarted:
+class CallStarted(Struct, frozen=True):
     """A tool call is about to take effect. Without a result after it, the effect is unknown."""
 
     call_id: str
@@ -97,8 +90,7 @@ class CallStarted:
     run: RunId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
+class Interrupted(Struct, frozen=True):
     """A turn ended before its end; `calls` are those that were given an `interrupted` result."""
 
     reason: str
@@ -106,8 +98,7 @@ class Interrupted:
     run: RunId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """A line of a kind, or in a shape, that this version does not know; kept as it was."""
 
     raw: Mapping[str, Any]
@@ -126,8 +117,7 @@ Body = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One line after the header; `parent` is the entry it follows, so that a transcript can have branches."""
 
     id: EntryId

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.errors import StorageError
 from retinue.core.keys import SessionId
@@ -19,8 +21,7 @@ from retinue.storage.files.errors import explained
 SUFFIX = ".jsonl"
 
 
-@dataclass(slots=True)
-class Folded:
+class Folded(Struct):
     """What summing up found: usage that was not counted before, and sentences about what could not be read."""
 
     usage: list[UsageRecord] = field(default_factory=list)

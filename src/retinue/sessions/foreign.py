@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from retinue.core.envelope import Source
 from retinue.sessions.codec import EPOCH, READER, decode_line, format_time, parse_time
@@ -31,8 +32,7 @@ def split_objects(line: bytes) -> Iterator[Mapping[str, Any]]:
             at += 1
 
 
-@dataclass(slots=True)
-class Translation:
+class Translation(Struct):
     """Takes the lines of one transcript in order and gives entries whose tree is whole.
 
     `shared` says that others than the owner spoke in this chat. Lines of the first format, which had no ids, follow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from retinue.core.messages import AssistantMessage, Message, ToolResult, Usage, said
 from retinue.core.trust import Trust

@@ -8,15 +8,16 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from retinue.core.errors import RetinueError, SessionError, StorageError, UsageError
 from retinue.core.keys import AgentId, SessionId, SessionKey
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.codec import EPOCH, encode_line
 from retinue.sessions.entries import (
     VERSION,
@@ -48,8 +49,7 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _BATCH = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(Struct, frozen=True):
     """A transcript to take over; `row` is what the index beside it says of it, and `key` the name it had there."""
 
     path: Path
@@ -57,8 +57,7 @@ class Foreign:
     row: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """Where transcripts go: to the agent they had, or the one that was asked for."""
 
     agents: Collection[AgentId]
@@ -93,8 +92,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """One transcript, taken over or not; `problems` are the first of those lines that could not be read."""
 
     path: Path
@@ -234,19 +232,16 @@ def _is_copy(name: str, session: SessionId) -> bool:
     return re.fullmatch(rf"{re.escape(session)}{re.escape(SUFFIX)}(\.(reset|deleted)\..+)?", name) is not None
 
 
-@dataclass(slots=True)
 class _Copy:
     """A transcript on its way to us."""
 
-    foreign: Foreign
-    key: SessionKey
-    session: SessionId
-    translation: Translation = field(init=False)
-    bad: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.translation = Translation(shared=self.key.kind.is_shared)
+    def __init__(self, foreign: Foreign, key: SessionKey, session: SessionId) -> None:
+        self.foreign = foreign
+        self.key = key
+        self.session = session
+        self.translation = Translation(shared=key.kind.is_shared)
+        self.bad = 0
+        self.problems: list[str] = []
 
     def lines(self) -> Iterator[bytes]:
         """The lines of our transcript, the header first."""
@@ -295,7 +290,7 @@ def _choices(row: Mapping[str, Any]) -> Iterator[Body]:
     by_person = row.get("modelOverrideSource", "user") == "user"
     if by_person and isinstance(provider, str) and isinstance(model, str) and provider and model:
         yield ModelChanged(ModelRef(provider, model))
-    level = parse_enum(Thought, row.get("thinkingLevel"))
+    level = parse_enum(ReasoningEffort, row.get("thinkingLevel"))
     if level is not None:
         yield ThinkingChanged(level)
     label = text_or_none(row.get("label")) or text_or_none(row.get("displayName"))

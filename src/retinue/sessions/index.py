@@ -15,7 +15,7 @@ from zlib import crc32
 from retinue.core.errors import StorageError, UsageError
 from retinue.core.keys import AgentId, SessionId, SessionKey
 from retinue.core.messages import Usage
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.codec import EPOCH, parse_time
 from retinue.sessions.lines import opened
 from retinue.sessions.message_codec import mapping_of
@@ -135,7 +135,7 @@ def _decode_row(key: str, row: Mapping[str, Any]) -> Session:
             updated_at=parse_time(row["updatedAt"]),
             last_interaction_at=parse_time(last) if last is not None else None,
             model=ModelRef(provider, model) if provider and model else None,
-            thinking=Thought(level) if level is not None else None,
+            thinking=ReasoningEffort(level) if level is not None else None,
             settings=tuple((str(name), str(text)) for name, text in mapping_of(row.get("settings")).items()),
             usage=_decode_usage(row),
             context_tokens=int(row["contextTokens"]),

@@ -9,9 +9,10 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import StorageError
 from retinue.storage.files import AlreadyThere, DiskFull, NotRegular
@@ -24,8 +25,7 @@ _COMMON = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PRIVATE = 0o600
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a file ends, and which file it is: a path can come to mean another one."""
 
     inode: tuple[int, int]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey, SessionKind
@@ -28,8 +29,7 @@ LeaseOf = Callable[[SessionKey], SessionLease]
 _ARCHIVE = re.compile(r".+\.jsonl\.(?P<why>reset|deleted)\.(?P<day>\d{4}-\d\d-\d\d)T(?P<time>[\d.-]+)Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(Struct, frozen=True):
     """A transcript that no longer belongs to a session; `why` is `reset` or `deleted`, `at` when it was put away."""
 
     path: Path
@@ -38,8 +38,7 @@ class Archive:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What should be done; `reasons` are by session key and file name, `remarks` are about what cannot be done."""
 
     archive: tuple[Session, ...] = ()
@@ -48,8 +47,7 @@ class Plan:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tidied:
+class Tidied(Struct, frozen=True):
     """What was done, and where the archived transcripts are; `skipped` tells what was left alone after all."""
 
     archived: Mapping[SessionKey, Path] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from retinue.core.messages import AssistantMessage, Message
 from retinue.sessions.entries import Entry, Interrupted, MessageAdded

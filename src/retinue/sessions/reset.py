@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import assert_never
+
+from msgspec import Struct
 
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.sessions.session import Session
@@ -19,8 +20,7 @@ class ResetReason(StrEnum):
     IDLE = "idle"
 
 
-@dataclass(frozen=True, slots=True)
-class ResetPolicy:
+class ResetPolicy(Struct, frozen=True):
     """The rule for one session; `idle` is None where silence does not matter."""
 
     mode: ResetMode = "daily"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import SessionError
 from retinue.core.messages import AssistantMessage, Usage
@@ -15,8 +17,7 @@ from retinue.sessions.transcript import Transcript
 RESTORED = "retinue:restored"
 
 
-@dataclass(frozen=True, slots=True)
-class Undoing:
+class Undoing(Struct, frozen=True):
     """What undoing would do: go back to the entry `onto`, and say again there what was said since."""
 
     undone: tuple[EntryId, ...]
@@ -24,8 +25,7 @@ class Undoing:
     carried: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Struct, frozen=True):
     """What undoing changed; the messages are those that the model reads."""
 
     undone: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from retinue.sessions.lines import BLOCK, opened
 
@@ -13,8 +14,7 @@ LONGEST_LINE = 32 * 1024 * 1024
 """More than a message with several pictures takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawLine:
+class RawLine(Struct, frozen=True):
     """One line: where it begins, its bytes and whether a newline ends it.
 
     `data` is None for a line longer than anybody could have meant.
@@ -31,8 +31,7 @@ class RawLine:
         return self.start + self.length + self.ended
 
 
-@dataclass(slots=True)
-class _Growing:
+class _Growing(Struct):
     start: int
     longest: int
     length: int = 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
-from retinue.core.model import ModelRef, Thought
+from retinue.core.model import ModelRef, ReasoningEffort
 from retinue.sessions.entries import (
     Body,
     CallStarted,
@@ -35,8 +37,7 @@ WORKS_IN = "worksIn"
 """The folder of the workspace that a sub-agent's tools are kept to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """What a transcript adds up to; `size` is how many of its bytes were counted.
 
     `last_interaction_at` is when a person last spoke; turns that a clock or a job set off do not count.
@@ -48,7 +49,7 @@ class Session:
     updated_at: datetime
     last_interaction_at: datetime | None = None
     model: ModelRef | None = None
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     settings: tuple[tuple[str, str], ...] = ()
     usage: Usage = field(default_factory=Usage)
     context_tokens: int = 0

@@ -8,10 +8,12 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock, IdFactory, random_id, random_uuid
 from retinue.core.errors import SessionError, StorageError
@@ -34,8 +36,7 @@ SETTLE_SECONDS = 10.0
 _OPEN_AT_ONCE = 32
 
 
-@dataclass(slots=True)
-class _Change:
+class _Change(Struct):
     """The index while this process alone may change it."""
 
     folder: Path

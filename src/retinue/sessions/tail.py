@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
+
+from msgspec import Struct
 
 from retinue.sessions.codec import Unreadable, decode_line
 from retinue.sessions.entries import Entry, Header
@@ -16,16 +17,14 @@ from retinue.sessions.tree import Tree
 HEADER_LIMIT = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One line of a transcript and the byte where it begins."""
 
     start: int
     value: Header | Entry | Unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """What reading backwards gave: the view, and what it cost."""
 
     header: Header | None

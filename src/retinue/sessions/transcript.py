@@ -6,9 +6,11 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock, IdFactory, random_id
 from retinue.core.errors import SessionError
@@ -26,8 +28,7 @@ READ_LIMIT = 32 * 1024 * 1024
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Stamps:
+class Stamps(Struct, frozen=True):
     """Where the times and ids of new entries come from, and whether each entry waits for the disk."""
 
     clock: Clock

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.core.messages import Message, UserMessage
 from retinue.sessions.entries import BESIDE, CallStarted, Compacted, Entry, EntryId, MessageAdded

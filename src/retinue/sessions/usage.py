@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from retinue.core.envelope import Source
 from retinue.core.keys import RunId, SessionId
@@ -25,8 +26,7 @@ from retinue.storage.files import NotThere, make_private_dir, write_atomic
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRecord:
+class UsageRecord(Struct, frozen=True):
     """What one answer cost; `run` is the turn it belongs to."""
 
     at: datetime

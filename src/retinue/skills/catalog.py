@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.security.escaping import literal, xml
 from retinue.skills.skill import Skill
@@ -15,8 +16,7 @@ _CLOSING = "</available_skills>"
 _LONGEST_PATH = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class SkillCatalog:
+class SkillCatalog(Struct, frozen=True):
     """The rendered list. `text` is what the prompt takes, note included; it is empty where nothing can be listed.
 
     `note` is empty unless skills or their descriptions had to be left out.

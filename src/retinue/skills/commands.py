@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.skills.skill import Skill
 
@@ -14,8 +15,7 @@ _FALLBACK = "skill"
 _FOREIGN = re.compile(r"[^a-z0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class SkillCommand:
+class SkillCommand(Struct, frozen=True):
     """A name to type after `/`, and the skill it runs."""
 
     name: str

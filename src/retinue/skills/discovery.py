@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import SkillError
 from retinue.skills.search import Scan, SkillFile, search_source
@@ -15,16 +16,14 @@ from retinue.skills.sources import SkillSource
 from retinue.storage.files.descriptors import fold_name, read_up_to
 
 
-@dataclass(frozen=True, slots=True)
-class Shadowing:
+class Shadowing(Struct, frozen=True):
     """A skill that is not used because one of the same name stands before it."""
 
     skill: Skill
     by: Skill
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
+class Discovery(Struct, frozen=True):
     """What was found, in order of name. Problems and limits say what was not read, and why."""
 
     skills: tuple[Skill, ...] = ()

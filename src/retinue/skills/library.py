@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.core.errors import SkillError
 from retinue.skills.discovery import Discovery, discover, read_skill
@@ -18,8 +19,7 @@ from retinue.skills.sources import SkillFolders, SkillSource, expand_paths, list
 from retinue.storage.files.file_info import Stamp, is_fresh, stamp_path, stamp_status
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSkill:
+class CheckedSkill(Struct, frozen=True):
     """A skill and whether it may be used."""
 
     skill: Skill

@@ -6,8 +6,9 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
+
+from msgspec import Struct
 
 from retinue.skills.settings import SkillEntry
 from retinue.skills.skill import Requirements, Skill, SkillTier
@@ -17,8 +18,7 @@ _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 _UNSET = SkillEntry()
 
 
-@dataclass(frozen=True, slots=True)
-class EligibilityContext:
+class EligibilityContext(Struct, frozen=True):
     """What the gates look at: this machine, the configuration, and what the agent may use.
 
     `env` holds the names of variables that are set and not empty. `allow_bundled` and `agent_allowlist` are None where
@@ -34,8 +34,7 @@ class EligibilityContext:
     agent_allowlist: Collection[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Eligibility:
+class Eligibility(Struct, frozen=True):
     """The verdict on one skill; every obstacle is a reason, so that a person can clear them all at once."""
 
     reasons: tuple[str, ...] = ()

@@ -12,9 +12,10 @@ import stat
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from retinue.core.errors import SkillError
 from retinue.security.escaping import literal
@@ -33,8 +34,7 @@ _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFile:
+class SkillFile(Struct, frozen=True):
     """A regular file, open for reading; whoever opened it closes it."""
 
     descriptor: int
@@ -43,8 +43,7 @@ class SkillFile:
     tier: SkillTier
 
 
-@dataclass(slots=True)
-class Scan:
+class Scan(Struct):
     """One look at all sources: what to look for, what was found, and stamps to tell later whether it is still so."""
 
     max_candidates: int
@@ -64,8 +63,7 @@ def search_source(source: SkillSource, scan: Scan) -> None:
         _Search(source, scan, opened).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Area:
+class _Area(Struct, frozen=True):
     """An open folder that nothing beneath it may leave."""
 
     descriptor: int
@@ -77,8 +75,7 @@ class _Area:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Folder:
+class _Folder(Struct, frozen=True):
     """A folder to look at: where it is in its area, and the path by which people know it."""
 
     area: _Area

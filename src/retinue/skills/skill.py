@@ -7,9 +7,10 @@ The file follows the open Agent Skills format; what OpenClaw added is read under
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import SkillError
 from retinue.skills.front_matter import NAME_LIMIT, Extras, InstallWay, make_line, read_declaration
@@ -31,8 +32,7 @@ class SkillTier(StrEnum):
     EXTRA = "extra"
 
 
-@dataclass(frozen=True, slots=True)
-class Requirements:
+class Requirements(Struct, frozen=True):
     """What a skill needs to work; an empty part asks for nothing."""
 
     os: tuple[str, ...] = ()
@@ -42,8 +42,7 @@ class Requirements:
     config: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InstallSpec:
+class InstallSpec(Struct, frozen=True):
     """One way to install what a skill needs; `target` is the formula, package, module or address."""
 
     kind: str
@@ -58,8 +57,7 @@ class InstallSpec:
     target_dir: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(Struct, frozen=True):
     """A skill as its file declares it. `location` is the file, `folder` what its relative paths start from."""
 
     name: str
@@ -91,8 +89,7 @@ class Skill:
         return self.skill_key or self.name
 
 
-@dataclass(frozen=True, slots=True)
-class SkillProblem:
+class SkillProblem(Struct, frozen=True):
     """Something about a file or folder that a person should know; the other skills load all the same."""
 
     path: Path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.extension import SkillRoot
 from retinue.skills.settings import SkillsLoadSettings
@@ -14,8 +15,7 @@ from retinue.skills.skill import SkillTier
 BUNDLED = Path(__file__).parent / "bundled"
 
 
-@dataclass(frozen=True, slots=True)
-class SkillSource:
+class SkillSource(Struct, frozen=True):
     """A folder to look for skills in, or one that is a skill itself.
 
     With `within`, the folder is refused when a link leads it out of there. `named` tells that a person asked for just
@@ -28,8 +28,7 @@ class SkillSource:
     named: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFolders:
+class SkillFolders(Struct, frozen=True):
     """Where this person, this home and this run keep skills; `managed` is `skills` in the state folder.
 
     `workspace` is None where the workspace's own skills are not to be used, because nobody said it can be trusted.

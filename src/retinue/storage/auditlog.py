@@ -11,9 +11,11 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.storage.files.descriptors import write_all
@@ -31,8 +33,7 @@ def _unchanged(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class AuditDamage:
+class AuditDamage(Struct, frozen=True):
     """Something wrong with the log: at which line of the file, and what it means."""
 
     line: int
@@ -42,8 +43,7 @@ class AuditDamage:
         return f"line {self.line}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Last:
+class _Last(Struct, frozen=True):
     """The last line that can be read: its number, its hash, and whether the file ends right behind it."""
 
     number: int
@@ -51,8 +51,7 @@ class _Last:
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLog:
+class AuditLog(Struct, frozen=True):
     """What was done that somebody may want to know later. `redact` takes secrets out of whatever is written."""
 
     path: Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import UsageError
 from retinue.core.keys import AgentId
@@ -14,8 +15,7 @@ from retinue.core.keys import AgentId
 CONFIG_NAME = "retinue.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(Struct, frozen=True):
     """The state folder, `~/.retinue` unless told otherwise, and the places inside it."""
 
     path: Path

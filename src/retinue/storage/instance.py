@@ -11,8 +11,10 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from retinue.core.errors import RetinueError
 from retinue.storage.files.descriptors import PRIVATE_FILE
@@ -30,8 +32,7 @@ class AlreadyRunning(RetinueError):
     """Another gateway serves this home."""
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceFacts:
+class InstanceFacts(Struct, frozen=True):
     """A gateway that runs; `url` is empty until it listens."""
 
     pid: int

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.keys import AgentId
@@ -29,8 +30,7 @@ def added_lines(before: str, after: str) -> list[str]:
     return [line for line in lines_of(after) if _bare(line) not in known]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentWrites:
+class AgentWrites(Struct, frozen=True):
     """What was written into the files of one agent.
 
     Paths are relative to its workspace, and absolute for files elsewhere.

@@ -15,10 +15,11 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, assert_never
+
+from msgspec import Struct
 
 from retinue.providers.stream import to_json
 from retinue.testing.dialects import ChatDialect, Dialect, GeminiDialect, MessagesDialect, ResponsesDialect
@@ -34,8 +35,7 @@ _DIALECTS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A request as it came, byte for byte."""
 
     method: str

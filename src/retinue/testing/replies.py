@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.core.errors import UsageError
 from retinue.core.messages import Usage
@@ -33,8 +35,7 @@ class Fault(StrEnum):
     """One line without an end."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedCall:
+class ScriptedCall(Struct, frozen=True):
     """A tool call; `arguments` is its text on the wire, well-formed or not. One without an `id` is numbered."""
 
     name: str
@@ -42,8 +43,7 @@ class ScriptedCall:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """One answer of the script."""
 
     text: str = ""

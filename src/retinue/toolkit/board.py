@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStatus:
+class SessionStatus(Struct, frozen=True):
     """How a session stands; `window` and `context` are tokens: the room, and what fills it."""
 
     model: str

@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 from anyio import to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import IdFactory
@@ -46,8 +47,7 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 _READ_ONLY = frozenset({Ground.HARMLESS, Ground.SAFE_BIN})
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What a call wants to run: a launch without programs, the variables it adds, and the folder, which is open.
 
     `programs` are the folders to look in. `confinement` names the sandbox that the command would run in; without one

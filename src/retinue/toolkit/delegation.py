@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
 from pydantic import AliasChoices, Field
 
 from retinue.core.errors import ToolFailed, UsageError
@@ -15,8 +15,7 @@ from retinue.core.trust import Trust
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(Struct, frozen=True):
     """The session that uses a tool, whether its turn has the owner's rights, and whether it read text from outside."""
 
     session: SessionKey
@@ -67,8 +66,7 @@ class AgentsListArguments(Arguments):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """What an agent is told, and whether any of it rests on text from outside."""
 
     facts: dict[str, Any] | list[dict[str, Any]]

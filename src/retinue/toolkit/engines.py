@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from msgspec import Struct
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from retinue.core.errors import ToolFailed
@@ -16,8 +16,7 @@ from retinue.security.fetch import Fetched, Outgoing
 from retinue.toolkit.settings import SearchProvider
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """One result of a search."""
 
     title: str
@@ -25,8 +24,7 @@ class Hit:
     snippet: str
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(Struct, frozen=True):
     """A search engine: `request` puts a question to it, `parse` reads the answer."""
 
     request: Callable[[Question], tuple[str, Outgoing]]
@@ -34,8 +32,7 @@ class Engine:
     needs_key: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What to look for, and how to reach the engine; an empty `base_url` means the engine's own."""
 
     query: str

@@ -16,8 +16,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from retinue.core.errors import ToolFailed
 from retinue.toolkit.text import describe_nearest
@@ -27,16 +28,14 @@ _ADD, _DELETE, _UPDATE, _MOVE = "*** Add File: ", "*** Delete File: ", "*** Upda
 _END_OF_FILE = "*** End of File"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line of a hunk: ` ` stays, `-` goes, `+` comes."""
 
     sign: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hunk:
+class Hunk(Struct, frozen=True):
     """Lines to change, after the line `anchor` where one is given; `at_end` ties them to the end of the file."""
 
     anchor: str
@@ -48,23 +47,20 @@ class Hunk:
         return tuple(line.text for line in self.lines if line.sign != "+")
 
 
-@dataclass(frozen=True, slots=True)
-class AddFile:
+class AddFile(Struct, frozen=True):
     """A file that does not exist yet."""
 
     path: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteFile:
+class DeleteFile(Struct, frozen=True):
     """A file that goes."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateFile:
+class UpdateFile(Struct, frozen=True):
     """A file that changes, or gets another name, or both."""
 
     path: str

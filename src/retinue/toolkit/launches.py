@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import assert_never
+
+from msgspec import Struct
 
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.sandboxes import BackedSandbox
@@ -23,8 +24,7 @@ class Outcome(StrEnum):
     KILLED = "killed"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEnd:
+class CommandEnd(Struct, frozen=True):
     """A command that went on in the background is over; `output` is the end of what it printed.
 
     `owner` tells that a message of the owner had set it off.
@@ -49,8 +49,7 @@ class Notify(StrEnum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """What to start: programs by their absolute paths, for whom, and for how long at most.
 
     `keep` is how long the finished command can be looked at, `notify` whether its end in the background is told.

@@ -8,11 +8,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from anyio import to_thread
+from msgspec import Struct
 from pydantic import Field
 
 from retinue.core.clock import IdFactory, random_id
@@ -98,8 +98,7 @@ def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArgumen
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
+class Matches(Struct, frozen=True):
     """The lines that a search found, as they are shown, and the files that they stand in."""
 
     text: str

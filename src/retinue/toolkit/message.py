@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
 from pydantic import Field
 
 from retinue.core.errors import RetinueError, ToolFailed
@@ -30,8 +30,7 @@ class MessageArguments(Arguments):
     buttons: tuple[tuple[dict[str, Any], ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """What is to be sent, and where; `key` is the same when the call is carried out again."""
 
     key: str

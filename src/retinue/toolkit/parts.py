@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.sandbox.sandboxes import Sandboxes
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from retinue.toolkit.message import OpenMessenger
 
 
-@dataclass(frozen=True, slots=True)
-class ToolParts:
+class ToolParts(Struct, frozen=True):
     """The parts that tools are made from; one value for all agents of a runtime.
 
     `environment` is what this process inherited; commands get only the harmless names of it. Without `sandboxes`

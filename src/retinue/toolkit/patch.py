@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
 
 from anyio import to_thread
+from msgspec import Struct
 from pydantic import Field
 
 from retinue.core.errors import StorageError, ToolFailed
@@ -58,8 +58,7 @@ async def apply_patch(arguments: PatchArguments, context: ToolContext, *, worksp
 _Find = Callable[[str], tuple[Root, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     """One change on disk, how to take it back, and the path that must not be touched twice.
 
     `note` remembers, just before, where the lines come from that the change writes.

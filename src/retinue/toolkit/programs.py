@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.toolkit.environment import PATH, TRUSTED_FOLDERS
 from retinue.tools.allowlist import Argv
@@ -14,8 +15,7 @@ from retinue.tools.syntax import Analysed
 from retinue.tools.wrappers import Refused, unwrap
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramFolders:
+class ProgramFolders(Struct, frozen=True):
     """Where programs may come from: those that run unasked from the system's own folders alone."""
 
     workspace: Path

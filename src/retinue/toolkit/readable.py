@@ -13,9 +13,10 @@ import resource
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from urllib.parse import urljoin
+
+from msgspec import Struct
 
 _HIDDEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "select", "canvas"})
 _BLOCKS = frozenset(
@@ -31,8 +32,7 @@ _LONGEST_TEXT = 2_000_000
 _MOST_MEMORY = 2 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A page's title and words."""
 
     title: str

@@ -6,12 +6,12 @@ import codecs
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 
 import anyio
 from anyio.abc import Process, TaskGroup
+from msgspec import Struct, field
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ToolFailed
@@ -39,8 +39,7 @@ async def tell_nobody(end: CommandEnd) -> None:
     """The `OnExit` of a table whose commands wake nobody."""
 
 
-@dataclass(eq=False)
-class Command:
+class Command(Struct, eq=False):
     """A command that was started; `end` is there once it is over."""
 
     id: str

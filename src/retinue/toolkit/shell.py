@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, assert_never
 
 import anyio
 from anyio import to_thread
+from msgspec.structs import replace
 from pydantic import Field
 
 from retinue.core.clock import IdFactory

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.errors import ToolFailed
 
@@ -25,8 +26,7 @@ def looks_binary(data: bytes) -> bool:
     return decoded.count("\ufffd") > max(1, len(decoded) // 10)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceText:
+class SourceText(Struct, frozen=True):
     """A file's text with plain line ends, and what it takes to write it back in its own way."""
 
     text: str
@@ -57,8 +57,7 @@ class SourceText:
             raise ToolFailed("The new text holds half of a surrogate pair and cannot be written.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """One exact piece of a text and what takes its place."""
 
     old: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from anyio import to_thread
+from msgspec import Struct
 from pydantic import Field
 
 from retinue.core.clock import Clock, IdFactory
@@ -66,8 +66,7 @@ def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     return tuple(tools)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Struct, frozen=True):
     url: str
     page: Page
     is_cut: bool

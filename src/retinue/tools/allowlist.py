@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from retinue.core.errors import ConfigError
 from retinue.core.keys import AgentId
@@ -33,8 +34,7 @@ _QUOTED_IN_TEXT = frozenset(" \t\n'\"")
 _TOKEN = re.compile(r"\\.|.", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ArgvPattern:
+class ArgvPattern(Struct, frozen=True):
     """A pattern for one command; `words` are in the notation of patterns, where `\\*` is a star and `*` is not."""
 
     words: tuple[str, ...]
@@ -147,8 +147,7 @@ class AskWhen(StrEnum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True)
-class SafeBinProfile:
+class SafeBinProfile(Struct, frozen=True):
     """How a filter of standard input may be called: which flags, and how many operands that are no files."""
 
     min_positional: int = 0
@@ -158,8 +157,7 @@ class SafeBinProfile:
     denied_flags: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRules:
+class CommandRules(Struct, frozen=True):
     """What one agent may run, and when a person is asked.
 
     `skill_bins` are programs that enabled skills name, where the configuration allows those; `trusted_dirs` are further
@@ -193,8 +191,7 @@ class Rulebook(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FixedRules:
+class FixedRules(Struct, frozen=True):
     """A rulebook of one page that forgets what it is told."""
 
     page: CommandRules = field(default_factory=CommandRules)

@@ -7,10 +7,12 @@ import logging
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.clock import format_moment, parse_moment
@@ -76,8 +78,7 @@ STATE_OF = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """A question and what became of it. `holder` is the presence of the process whose call waits."""
 
     request: ApprovalRequest

@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.approval import IN_COMMAND, ApprovalDecision, ApprovalRequest, Ask, Verdict, nobody_to_ask
 from retinue.core.clock import Clock
@@ -75,8 +76,7 @@ class AlreadySettled(RetinueError):
         self.approval = approval
 
 
-@dataclass(frozen=True, slots=True)
-class Approver:
+class Approver(Struct, frozen=True):
     """Who wants to decide, and how that came in. `in_command` says that a command of an agent is where it came from."""
 
     name: str

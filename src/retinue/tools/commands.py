@@ -6,9 +6,10 @@ something else than it seems, is for a person to judge.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
+
+from msgspec import Struct
 
 from retinue.tools.allowlist import Argv, ArgvPattern, AskWhen, CommandRules, Security
 from retinue.tools.harmless import harden, objection
@@ -31,8 +32,7 @@ class Ground(StrEnum):
     FULL = "may run because everything may"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """One program of a command line: the wrappers around it, itself last, and why it may run."""
 
     layers: tuple[Argv, ...]
@@ -44,8 +44,7 @@ class Segment:
         return tuple(word for layer in self.layers for word in layer)
 
 
-@dataclass(frozen=True, slots=True)
-class Allow:
+class Allow(Struct, frozen=True):
     """It may run unasked. `command` is read completely; where it is None, only a shell can read the text."""
 
     segments: tuple[Argv, ...]
@@ -54,8 +53,7 @@ class Allow:
     grounds: tuple[Segment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Consult:
+class Consult(Struct, frozen=True):
     """A person must be asked; `because` says why.
 
     `remember` are the patterns that "always" would store, none where nothing may be stored. `listed` tells that the
@@ -70,8 +68,7 @@ class Consult:
     grounds: tuple[Segment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Deny:
+class Deny(Struct, frozen=True):
     """It cannot be run, whoever agrees."""
 
     because: str
@@ -136,8 +133,7 @@ def decide(reading: Analysed | NotAnalysable, rules: CommandRules) -> Decision:
     return Consult(segments, because, command, remember, listed=miss is None, grounds=grounds if miss is None else ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Miss:
+class _Miss(Struct, frozen=True):
     """Why no rule allows a program; `storable` tells that a person could allow exactly this for ever."""
 
     because: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from retinue.tools.allowlist import AskWhen, CommandRules, Security
 
@@ -20,8 +22,7 @@ class Elevation(StrEnum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(Struct, frozen=True):
     """Who wrote a message, as the channel vouches for it; `id` is None where several people did, or nobody is known."""
 
     id: str | None
@@ -29,8 +30,7 @@ class Sender:
     owner: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """One place of the configuration that says who may elevate.
 
     `allow_from` lists senders by channel, `*` being every channel; None leaves the choice to the other gates.

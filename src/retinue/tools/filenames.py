@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError
 from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath, split_path
@@ -42,8 +43,7 @@ class Listing(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FolderListing:
+class FolderListing(Struct, frozen=True):
     """The names beneath a folder that is open."""
 
     descriptor: int

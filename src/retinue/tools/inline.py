@@ -6,7 +6,8 @@ Where in doubt it is code: whoever is asked too often loses a moment, whoever is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.tools.allowlist import Argv
 from retinue.tools.sed import is_plain_sed
@@ -16,8 +17,7 @@ from retinue.tools.wrappers import Refused, program_name
 _INFORMS = flags("--version --help -V")
 
 
-@dataclass(frozen=True, slots=True)
-class _Interpreter:
+class _Interpreter(Struct, frozen=True):
     """A program that runs a script file; with any other flag than these, or without a file, it may run other code."""
 
     harmless: frozenset[str] = frozenset()
@@ -52,8 +52,7 @@ _ALWAYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Peril:
+class _Peril(Struct, frozen=True):
     """What makes an ordinary program run code, write elsewhere or read what it should not.
 
     `letters` are one-letter flags, alone or written together with others; `long` are long flags, also abbreviated;

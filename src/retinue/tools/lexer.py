@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from retinue.tools.wildcards import ANY_ONE, ANY_RUN, AnyOf, Mark, Wildcard, is_wild
 
@@ -49,8 +50,7 @@ class Unreadable(Exception):
     """The lexer met something it does not know; the message completes "cannot be analysed: …"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """A word with its quotes taken off; `marks` is the same with what is a wildcard told from what only looks like one.
 
     `text` is also what shells make of wildcards that match no file. `quoted` tells that some part was quoted.
@@ -65,15 +65,13 @@ class Word:
         return is_wild(self.marks)
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Struct, frozen=True):
     """`|`, `&&`, `||` or `;`."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Redirection:
+class Redirection(Struct, frozen=True):
     """A stream that goes where another goes, or nowhere (`target` is None)."""
 
     stream: int
@@ -129,8 +127,7 @@ def _redirect(found: re.Match[str]) -> Redirection:
     return Redirection(int(found.group(1) or "1"))
 
 
-@dataclass
-class _WordReader:
+class _WordReader(Struct):
     """Reads one word from a position on."""
 
     text: str

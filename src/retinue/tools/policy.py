@@ -8,8 +8,9 @@ a session's list of tools; owner-only and elevated are added when a tool is call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from retinue.tools.elevated import Elevation
 from retinue.tools.names import CALL, PROFILES, SEARCH, canonical, read_names
@@ -46,8 +47,7 @@ class Layer(StrEnum):
     CONFINEMENT = "sandbox/sub-agent"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """What one place of the configuration says about tools; `name` is where it stands.
 
     A list that is empty says nothing. `profile` takes the place of the profiles of scopes before it, `also_allow` adds
@@ -67,16 +67,14 @@ Scopes = tuple[Scope, ...]
 """Scopes that speak about the same thing, the broadest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """For whom a tool is called: whether the owner's message set it off, and what was lifted for it."""
 
     owner: bool
     elevated: Elevation = Elevation.OFF
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(Struct, frozen=True):
     """Everything that a decision depends on; without a `caller` only what is known beforehand is judged."""
 
     general: Scopes = ()
@@ -86,8 +84,7 @@ class Layers:
     caller: Caller | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """What one layer says."""
 
     layer: Layer
@@ -95,8 +92,7 @@ class Finding:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """Whether a tool may be used, why, by which layer, and what every layer said."""
 
     effect: Effect

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.tools.allowlist import Argv, CommandRules, SafeBinProfile
 from retinue.tools.usage import ANYTHING, COUNT, LIST, Usage, anything, flags

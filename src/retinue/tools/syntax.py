@@ -7,8 +7,9 @@ for a person to judge.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from retinue.tools.allowlist import Argv
 from retinue.tools.filenames import Listing, expand
@@ -26,8 +27,7 @@ class Joiner(StrEnum):
     ON_FAILURE = "||"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A pipeline and when it runs; `redirections` is empty or has an entry for each program of the pipeline."""
 
     joiner: Joiner
@@ -35,8 +35,7 @@ class Step:
     redirections: tuple[tuple[Redirection, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Analysed:
+class Analysed(Struct, frozen=True):
     """A command line of which every program and argument is known."""
 
     steps: tuple[Step, ...]
@@ -53,15 +52,13 @@ class Analysed:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NotAnalysable:
+class NotAnalysable(Struct, frozen=True):
     """A command line that only a shell can read; `because` completes "cannot be analysed: …"."""
 
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a command would run: the home folder of its environment, and the names beneath its working folder.
 
     What is not known here cannot be used: without `home` a `~` is not analysable, without `listing` a `*` is not.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct, field
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from retinue.core.approval import Ask, nobody_to_ask
@@ -29,8 +29,7 @@ class Arguments(BaseModel):
 A = TypeVar("A", bound=Arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
+class ToolOutput(Struct, frozen=True):
     """What a tool gives back. `trust` is UNTRUSTED for anything that came from outside."""
 
     content: tuple[Text | Image, ...]
@@ -46,8 +45,7 @@ async def _no_report(text: str) -> None:
     """Progress that nobody watches."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """What a running tool may know and use: the workspace, who asked, and how to ask a person.
 
     `readable` are further folders that may be read, such as those of skills and of the documentation. `outside` is the
@@ -85,8 +83,7 @@ class ToolContext:
         return self.tainted and self.asks_when_tainted
 
 
-@dataclass(frozen=True)
-class Tool(Generic[A]):
+class Tool(Struct, Generic[A], frozen=True, dict=True):
     """A tool the model may call. `run` raises `ToolFailed` with a message that the model can act on.
 
     Where the policy says that a person must agree to a call, a tool that `asks` does it itself, because it has more to

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.tools.allowlist import Argv
 
@@ -28,8 +29,7 @@ def flags(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What an expected use of one command looks like.
 
     `flags` stand alone, `valued` take a value of the given shape in the next word or after `=`; `bundles` tells that

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class AnyRun:
+class AnyRun(Struct, frozen=True):
     """Any characters, also none."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Struct, frozen=True):
     """One character: of these, or with `negated` none of these; the empty negation is any character at all."""
 
     characters: frozenset[str] = frozenset()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.tools.allowlist import Argv
 from retinue.tools.usage import Usage, flags
@@ -15,8 +17,7 @@ _DURATION = r"[0-9]{1,9}(?:\.[0-9]{1,9})?[smhd]?"
 _BUFFER = r"0|L|[0-9]{1,9}[KMG]?"
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A command that is never allowed by a rule; `because` says why a person must look at it.
 
     `inline_code` tells that it would run code that stands in its arguments or comes from its input.
@@ -26,8 +27,7 @@ class Refused:
     inline_code: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Transparent:
+class _Transparent(Struct, frozen=True):
     """A wrapper that runs the rest of its words unchanged, after its own flags and `operands` words of its own."""
 
     usage: Usage

@@ -203,11 +203,11 @@ def encode_event(event: core.TurnEvent) -> WireEvent:
             return AcceptedEvent(run_id=run, session_key=session.text, agent=session.agent, accepted_at=accepted_at)
         case core.TurnStarted(run, session, model):
             return TurnStartedEvent(run_id=run, session_key=session.text, agent=session.agent, model=model)
-        case core.Spoken(text):
+        case core.TextDelta(text):
             return SpokenEvent(text=text)
-        case core.Thought(text):
+        case core.ReasoningDelta(text):
             return ThoughtEvent(text=text)
-        case core.Answered(message):
+        case core.MessageFinished(message):
             return AnsweredEvent(message=WireAnswer.of(message))
         case core.ToolStarted(call):
             return ToolStartedEvent(call=WireCall.of(call))
@@ -254,9 +254,9 @@ def _key(event: AcceptedEvent | TurnStartedEvent) -> SessionKey:
 _DECODERS: dict[str, Callable[[Any], core.TurnEvent]] = {
     "accepted": lambda e: core.Accepted(RunId(e.run_id), _key(e), e.accepted_at),
     "turn_started": lambda e: core.TurnStarted(RunId(e.run_id), _key(e), e.model),
-    "spoken": lambda e: core.Spoken(e.text),
-    "thought": lambda e: core.Thought(e.text),
-    "answered": lambda e: core.Answered(e.message.value()),
+    "spoken": lambda e: core.TextDelta(e.text),
+    "thought": lambda e: core.ReasoningDelta(e.text),
+    "answered": lambda e: core.MessageFinished(e.message.value()),
     "tool_started": lambda e: core.ToolStarted(e.call.value()),
     "tool_progress": lambda e: core.ToolProgress(e.call_id, e.text),
     "tool_finished": lambda e: core.ToolFinished(e.call.value(), e.result.value(), e.seconds),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.wire.agent import OfSession
 from retinue.wire.frames import Done, Name, Params, Wire
 from retinue.wire.method import Method
@@ -102,7 +102,7 @@ class PatchSession(OfSession):
     """Choices for one session; null takes a choice back, what is left out stays."""
 
     model: Word | None = None
-    thinking: Thought | None = None
+    thinking: ReasoningEffort | None = None
     label: Word | None = None
     verbose: Literal["off", "on", "full"] | None = None
     reasoning: Literal["off", "on", "stream"] | None = None

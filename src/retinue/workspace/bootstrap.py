@@ -6,9 +6,11 @@ Reading never fails: what is missing, broken or forbidden becomes a short marker
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.keys import SessionKind
@@ -68,8 +70,7 @@ PERSONA = EVERYONE - {Audience.WORKER}
 PRIVATE = PERSONA - {Audience.SHARED}
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapFile:
+class BootstrapFile(Struct, frozen=True):
     """One row of the table: an `expected` file is missed when absent, a `per_turn` one is not in the system prompt."""
 
     name: str
@@ -104,8 +105,7 @@ class FileStatus(StrEnum):
     UNUSABLE = "unusable"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceFile:
+class WorkspaceFile(Struct, frozen=True):
     """A file as the prompt gets it: its text, or a marker in its place; a blank file has no text and needs no heading.
 
     `problem` is for people: what is wrong and where.

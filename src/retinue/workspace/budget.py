@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+
+from msgspec import Struct
 
 from retinue.core.markdown import fence_after
 from retinue.workspace.bootstrap import FileStatus, WorkspaceFile
@@ -34,8 +35,7 @@ class Cause(StrEnum):
     TOTAL = "total-limit"
 
 
-@dataclass(frozen=True, slots=True)
-class InjectedFile:
+class InjectedFile(Struct, frozen=True):
     """A file as it stands in the prompt, and how long it is on disk."""
 
     name: str

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from retinue.core.errors import StorageError
 from retinue.storage.files import Links, NotThere, Root
@@ -23,8 +25,7 @@ _PLACEHOLDER = re.compile(r"\(.*\)|\[.*\]|[-–—…?]*")
 _JOINERS = "\u200d\ufe0e\ufe0f"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The facts somebody gave; an absent one is None. `problem` says why front matter was not read."""
 
     name: str | None = None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from retinue.core.keys import SessionKey
 from retinue.hooks.bus import Point
 from retinue.workspace.bootstrap import WorkspaceFile
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapFiles:
+class BootstrapFiles(Struct, frozen=True):
     """The files about to be put into a session's prompt; a subscriber may return other ones.
 
     `extra` are paths in the workspace that a subscriber asks for besides; they are read where all files are.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+
+from msgspec import Struct
 
 from retinue.core.errors import StorageError
 from retinue.storage.files import Links, NotThere, Root
@@ -34,8 +35,7 @@ class RitualState(StrEnum):
     LEFTOVER = "leftover"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceState:
+class WorkspaceState(Struct, frozen=True):
     """The content of the state file.
 
     A cloned repository can carry a state file of its own, so `created_by` counts only together with `folder`, the inode

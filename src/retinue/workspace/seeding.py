@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.storage.files import AlreadyThere, Root
 from retinue.workspace.bootstrap import BOOTSTRAP_FILES, RITUAL_FILE
@@ -30,8 +32,7 @@ _LIVED_IN = frozenset({file.name for file in BOOTSTRAP_FILES} | {"memory", "skil
 _GIT_SECONDS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class SeedReport:
+class SeedReport(Struct, frozen=True):
     """What was made, what was there already, and what somebody should know."""
 
     created: tuple[str, ...] = ()

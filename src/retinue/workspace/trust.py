@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.storage.files import Root
 from retinue.storage.files.private import make_private_dir, write_atomic
@@ -20,8 +21,7 @@ FILE_NAME = "trusted-workspaces.json"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Vouched:
+class Vouched(Struct, frozen=True, order=True):
     """A folder that the owner vouched for; another one that takes its place is not it."""
 
     path: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
+
+from msgspec import Struct
 
 from retinue.context.prompt.inputs import ContextFile, Contribution, Mode, SessionInputs, StableInputs, TurnInputs
 from retinue.context.prompt.sections import SESSION, STABLE, TURN, I, Section
@@ -29,8 +30,7 @@ class Part(StrEnum):
     TURN = "turn"
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True, dict=True):
     """A section as it is sent, and where it came from; `file` where it is one. It is measured when somebody asks."""
 
     name: str
@@ -52,8 +52,7 @@ class Record:
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True, dict=True):
     """Records that are sent together."""
 
     records: tuple[Record, ...] = ()
@@ -63,13 +62,11 @@ class Block:
         return "\n\n".join(record.text for record in self.records)
 
 
-@dataclass(frozen=True)
-class TurnBlock(Block):
+class TurnBlock(Block, frozen=True):
     """What stands in front of the current message."""
 
 
-@dataclass(frozen=True)
-class SystemPrompt:
+class SystemPrompt(Struct, frozen=True):
     """The two system blocks: the first changes with the workspace, the second with the session."""
 
     stable_block: Block

@@ -6,9 +6,10 @@ section. All values are frozen and hashable: equal inputs are the same prompt.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from msgspec import Struct
 
 
 class Mode(StrEnum):
@@ -59,8 +60,7 @@ class Occasion(StrEnum):
     HOOK = "hook"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolLine:
+class ToolLine(Struct, frozen=True):
     """A tool as the prompt lists it; a deferred one is listed by name alone."""
 
     name: str
@@ -68,8 +68,7 @@ class ToolLine:
     deferred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ContextFile:
+class ContextFile(Struct, frozen=True):
     """A file as it is injected; `raw_chars` is its whole size, where only a part was taken.
 
     `path` is what the agent would give to `read`: relative for a file inside the workspace, which is also the cheapest.
@@ -86,8 +85,7 @@ class ContextFile:
         return len(self.text) if self.raw_chars is None else self.raw_chars
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxFacts:
+class SandboxFacts(Struct, frozen=True):
     """The confinement of commands: where they see the workspace, how, and whether a sender may lift it."""
 
     workspace: str
@@ -96,23 +94,20 @@ class SandboxFacts:
     elevated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerFacts:
+class OwnerFacts(Struct, frozen=True):
     """The senders who may command the agent, as they are shown."""
 
     labels: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAlias:
+class ModelAlias(Struct, frozen=True):
     """A short name for a model."""
 
     alias: str
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(Struct, frozen=True):
     """What the provider of a model changes in the prompt.
 
     The three `…_style` and `…_bias` texts are whole sections with their heading; an empty text changes nothing. `omit`
@@ -128,8 +123,7 @@ class Contribution:
     omit: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class StableInputs:
+class StableInputs(Struct, frozen=True):
     """What changes only with the workspace, the skills, the tools and the configuration.
 
     `skills` is the catalogue as text, escaped. `workspace_trusted` is false for a folder that somebody else made: its
@@ -164,8 +158,7 @@ class StableInputs:
         return any(file.name == name for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelFacts:
+class ChannelFacts(Struct, frozen=True):
     """Where the session's replies go and what can be shown there.
 
     `message_tool` is true where only the `message` tool reaches people, so that a plain reply stays unseen.
@@ -181,15 +174,13 @@ class ChannelFacts:
     message_tool: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatFacts:
+class HeartbeatFacts(Struct, frozen=True):
     """The wake-up message that the agent must recognise."""
 
     prompt: str
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeFacts:
+class RuntimeFacts(Struct, frozen=True):
     """The facts of the last line; an empty one is left out."""
 
     agent: str
@@ -207,8 +198,7 @@ class RuntimeFacts:
     reasoning: str = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInputs:
+class SessionInputs(Struct, frozen=True):
     """What stays the same within a session.
 
     `context` is text about the occasion: a group's own rules, a sub-agent's task. `tools` are the names the agent can
@@ -224,16 +214,14 @@ class SessionInputs:
     contribution: Contribution | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Recollection:
+class Recollection(Struct, frozen=True):
     """A passage found in memory and where it stands, as in `memory/2026-01-02.md#L3-L9`."""
 
     source: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundCommand:
+class BackgroundCommand(Struct, frozen=True):
     """A command that is still running."""
 
     id: str
@@ -242,8 +230,7 @@ class BackgroundCommand:
     cwd: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnInputs:
+class TurnInputs(Struct, frozen=True):
     """What belongs to one message: it stands in front of that message, after all history."""
 
     heartbeat_file: ContextFile | None = None

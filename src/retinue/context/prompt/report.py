@@ -10,8 +10,10 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from retinue.context.prompt.build import Part, Record, SystemPrompt, TurnBlock
 from retinue.core.model import ToolSpec
@@ -21,16 +23,14 @@ _SKILL = re.compile(r"<skill>.*?<name>(.*?)</name>.*?</skill>", re.DOTALL)
 _HASH_DIGITS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+class Total(Struct, frozen=True):
     """The size of everything in the prompt, tool schemas aside."""
 
     chars: int
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class SectionSize:
+class SectionSize(Struct, frozen=True):
     """One section of the prompt."""
 
     name: str
@@ -41,8 +41,7 @@ class SectionSize:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileSize:
+class FileSize(Struct, frozen=True):
     """One injected file: how large it is and how much of it was injected."""
 
     name: str
@@ -52,8 +51,7 @@ class FileSize:
     truncated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SkillSize:
+class SkillSize(Struct, frozen=True):
     """One entry of the skills catalogue."""
 
     name: str
@@ -61,8 +59,7 @@ class SkillSize:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSize:
+class ToolSize(Struct, frozen=True):
     """One tool's schema, as JSON."""
 
     name: str
@@ -71,8 +68,7 @@ class ToolSize:
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptReport:
+class PromptReport(Struct, frozen=True):
     """The sizes of a prompt; sections in the order in which they are sent."""
 
     total: Total
@@ -141,16 +137,14 @@ def _measure_tool(tool: ToolSpec) -> ToolSize:
     return ToolSize(tool.name, len(text), estimate_tokens(text), digest)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """The first thing that differs in what a provider caches: everything after it was read anew."""
 
     name: str
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReportDiff:
+class ReportDiff(Struct, frozen=True):
     """What changed between two prompts, by section name; `moved` is None while the cached prefix is the same."""
 
     added: tuple[str, ...]

@@ -7,8 +7,9 @@ lines. Reordering, adding or removing a section happens here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from retinue.context.prompt import session as s
 from retinue.context.prompt import stable as b
@@ -34,8 +35,7 @@ def _no_files(inputs: StableInputs | SessionInputs | TurnInputs) -> tuple[Contex
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Section(Generic[I]):
+class Section(Struct, Generic[I], frozen=True):
     """One part of the prompt. `render` gives its text with its heading, or None (or nothing) where it has no place.
 
     `files` are files that follow the section; each becomes a record of its own, so that its size is known exactly.

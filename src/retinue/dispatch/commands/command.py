@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
 
 from retinue.context.prompt.report import PromptReport
 from retinue.core.approval import Verdict
@@ -21,8 +22,7 @@ Fresh = Literal["new", "reset"]
 _TYPED = re.compile(r"/([a-zA-Z][a-zA-Z0-9_-]*)(?:[:\s]\s*(.*))?$", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(Struct, frozen=True):
     """A command as it was typed: `/think high` is `think` with the rest `high`."""
 
     name: str
@@ -35,8 +35,7 @@ def parse_command(text: str) -> Typed | None:
     return Typed(found[1].lower().replace("-", "_"), (found[2] or "").strip()) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a command says; `ask` is a message that goes to the model now."""
 
     text: str
@@ -44,8 +43,7 @@ class Answer:
     ask: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """How a conversation stands."""
 
     session: str
@@ -68,8 +66,7 @@ class Status:
     sandboxed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
+class UsageRow(Struct, frozen=True):
     """What something cost: a session, a day, a model, a source."""
 
     what: str
@@ -165,8 +162,7 @@ class Desk(Protocol):
     def disallow(self, rule: str) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SlashCommand:
+class SlashCommand(Struct, frozen=True):
     """A command: how it is called and what it does."""
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from retinue.core.errors import UsageError
-from retinue.core.model import Thought
+from retinue.core.model import ReasoningEffort
 from retinue.dispatch.commands.command import Answer, Desk, SlashCommand, pick
 
 
@@ -24,7 +24,7 @@ async def _models(desk: Desk, rest: str) -> Answer:
 
 
 async def _think(desk: Desk, rest: str) -> Answer:
-    levels = [*Thought, "default"]
+    levels = [*ReasoningEffort, "default"]
     if not rest:
         status = await desk.status()
         return Answer(f"Thinking is {status.thinking}. Usage: /think {'|'.join(levels)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from retinue.core.messages import Usage
 from retinue.dispatch.commands.command import Answer, Desk, Fresh, SlashCommand, Status
@@ -38,7 +39,7 @@ async def _stop(desk: Desk, rest: str) -> Answer:
 
 async def _status(desk: Desk, rest: str) -> Answer:
     status = await desk.status()
-    return Answer(spell_status(status), asdict(status))
+    return Answer(spell_status(status), asdict(status) | {"usage": asdict(status.usage)})
 
 
 async def _queue(desk: Desk, rest: str) -> Answer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.envelope import Outbound
-from retinue.core.events import Answered, Spoken, TurnStatus
+from retinue.core.events import MessageFinished, TextDelta, TurnStatus
 from retinue.core.messages import StopReason, ToolCall, Usage
 from retinue.core.model import ToolSpec
 from retinue.gateway.compat.dialogue import Dialogue, make_tool, read_arguments, write_arguments
@@ -106,9 +106,9 @@ class Completion:
                 match event:
                     case None:
                         yield KEEP_ALIVE
-                    case Spoken(text):
+                    case TextDelta(text):
                         yield self._chunk({"content": spoken.add(text)}, None)
-                    case Answered(message):
+                    case MessageFinished(message):
                         spoken.end(message.stop)
                     case Outbound():
                         for piece in self._end(event, spoken, with_usage=with_usage):

@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from retinue.core.envelope import Outbound
-from retinue.core.events import Answered, TurnEvent, TurnFinished
+from retinue.core.events import MessageFinished, TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import StopReason
 from retinue.gateway.gate import Refused
@@ -114,7 +114,7 @@ class Hearing:
             match event:
                 case Outbound():
                     return Heard(event, stop)
-                case Answered(message):
+                case MessageFinished(message):
                     stop = message.stop
                 case None if await request.is_disconnected():
                     return None

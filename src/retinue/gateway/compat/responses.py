@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from retinue.core.envelope import Outbound
-from retinue.core.events import Answered, Spoken
+from retinue.core.events import MessageFinished, TextDelta
 from retinue.core.keys import RunId
 from retinue.core.messages import StopReason, ToolCall, Usage
 from retinue.core.model import ToolSpec
@@ -119,10 +119,10 @@ class ResponseWriter:
                 match event:
                     case None:
                         yield KEEP_ALIVE
-                    case Spoken(words):
+                    case TextDelta(words):
                         for piece in text.say(spoken.add(words), events):
                             yield piece
-                    case Answered(message):
+                    case MessageFinished(message):
                         spoken.end(message.stop)
                     case Outbound():
                         refuse_failed(event)

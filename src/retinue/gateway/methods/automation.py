@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from retinue.automation.beatbook import describe_beat
 from retinue.automation.drafting import draft_job, read_fields, revise_job

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from retinue.memory.errors import QmdFailed
@@ -26,8 +26,7 @@ class _Row(BaseModel):
 _ROWS = TypeAdapter(list[_Row])
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(Struct, frozen=True):
     """A file that the program names, the line that it would show, and how well it fits, from 0 to 1."""
 
     collection: str
@@ -36,8 +35,7 @@ class Lead:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateCounts:
+class UpdateCounts(Struct, frozen=True):
     """What an update came to."""
 
     files: int

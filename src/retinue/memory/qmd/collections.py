@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from retinue.memory.documents import WORKSPACE_FILES, WORKSPACE_FOLDER, Shelf
@@ -20,8 +20,7 @@ _SPECIAL = re.compile(r"[^\w .~-]")
 _KNOWN = {WORKSPACE_FILES[0]: "memory-root", WORKSPACE_FILES[1]: "memory-alt", WORKSPACE_FOLDER: "memory-dir"}
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
+class Collection(Struct, frozen=True):
     """A folder and which of its files; `prefix` makes a file's path in it the path that people see."""
 
     name: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.memory.documents import Library
 from retinue.memory.errors import QmdFailed
@@ -26,8 +27,7 @@ MOST_LEADS = 100
 _SIDE_FILES = ("", "-wal", "-shm")
 
 
-@dataclass(frozen=True, slots=True)
-class QmdIndex:
+class QmdIndex(Struct, frozen=True):
     """Knows the program's commands; each raises `QmdFailed` where the program cannot do it."""
 
     program: QmdProgram

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import StorageError
@@ -40,8 +41,7 @@ _SPARE = 2
 _MODES: dict[SearchMode, Mode] = {"search": "text", "vsearch": "vector", "query": "hybrid"}
 
 
-@dataclass(frozen=True, slots=True)
-class QmdStatus:
+class QmdStatus(Struct, frozen=True):
     """The memory at a glance. `backend` is who answers: the program, or for `reason` the built-in index."""
 
     backend: Backend
@@ -59,8 +59,7 @@ class _Rests(QmdFailed):
     """The program was not asked, because it failed too often."""
 
 
-@dataclass(slots=True)
-class _Health:
+class _Health(Struct):
     """How the program did lately. After several failures in a row it is left alone for a while."""
 
     reason: str | None = None

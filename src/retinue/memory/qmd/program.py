@@ -7,13 +7,13 @@ import shutil
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 import anyio
 import anyio.to_thread
 from anyio.abc import ByteReceiveStream, Process
+from msgspec import Struct
 
 from retinue.memory.errors import QmdFailed
 from retinue.storage.files.private import make_private_dir
@@ -31,8 +31,7 @@ _FOR_MODELS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class QmdFolders:
+class QmdFolders(Struct, frozen=True):
     """Where one agent's QMD keeps everything: `home` is its own, `models` is shared by all agents."""
 
     home: Path
@@ -76,14 +75,17 @@ def make_environment(environment: Mapping[str, str], folders: QmdFolders, *, use
     return kept | own | ({} if uses_models else {"CI": "1"})
 
 
-@dataclass(frozen=True, slots=True)
-class QmdProgram:
+class QmdProgram(Struct, frozen=True):
     """The program of one agent. Several commands may run at once."""
 
     command: str
     folders: QmdFolders
-    environment: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str]
     uses_models: bool = False
+
+    def __repr__(self) -> str:
+        # The environment holds API keys.
+        return f"QmdProgram(command={self.command!r}, folders={self.folders!r}, uses_models={self.uses_models!r})"
 
     def locate(self) -> str:
         """The file to run; raises `QmdFailed` where there is none."""
@@ -144,8 +146,7 @@ class QmdProgram:
             raise QmdFailed(f"{title} could not be started: {error}") from error
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Struct):
     """What a stream said, up to so many bytes; then it is full, or drops what is oldest."""
 
     most: int

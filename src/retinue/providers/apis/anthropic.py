@@ -22,7 +22,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import CacheRetention, ModelRequest, Thought
+from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, check_status, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import failure_from_response
@@ -32,18 +32,18 @@ API_VERSION = "2023-06-01"
 BEARER_BETA = "oauth-2025-04-20"
 
 _BUDGETS = {
-    Thought.MINIMAL: 1_024,
-    Thought.LOW: 2_048,
-    Thought.MEDIUM: 8_192,
-    Thought.HIGH: 16_384,
-    Thought.XHIGH: 32_768,
+    ReasoningEffort.MINIMAL: 1_024,
+    ReasoningEffort.LOW: 2_048,
+    ReasoningEffort.MEDIUM: 8_192,
+    ReasoningEffort.HIGH: 16_384,
+    ReasoningEffort.XHIGH: 32_768,
 }
 _EFFORTS = {
-    Thought.MINIMAL: "low",
-    Thought.LOW: "low",
-    Thought.MEDIUM: "medium",
-    Thought.HIGH: "high",
-    Thought.XHIGH: "xhigh",
+    ReasoningEffort.MINIMAL: "low",
+    ReasoningEffort.LOW: "low",
+    ReasoningEffort.MEDIUM: "medium",
+    ReasoningEffort.HIGH: "high",
+    ReasoningEffort.XHIGH: "xhigh",
 }
 _STOPS = {
     "end_turn": StopReason.END,
@@ -129,7 +129,7 @@ def messages_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _thinking(request: ModelRequest) -> dict[str, Any]:
-    if request.thinking is Thought.OFF:
+    if request.thinking is ReasoningEffort.OFF:
         return {}
     if _is_adaptive(request.model.model):
         adaptive = {"type": "adaptive", "display": "summarized"}

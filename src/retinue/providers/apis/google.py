@@ -19,7 +19,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import Failure, ModelRequest, Thought
+from retinue.core.model import Failure, ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import CallFailed, failure_from_response
@@ -36,11 +36,11 @@ API_VERSION = "v1beta"
 FOREIGN_CALL = b"skip_thought_signature_validator"
 
 _BUDGETS = {
-    Thought.MINIMAL: 512,
-    Thought.LOW: 2_048,
-    Thought.MEDIUM: 8_192,
-    Thought.HIGH: 16_384,
-    Thought.XHIGH: 24_576,
+    ReasoningEffort.MINIMAL: 512,
+    ReasoningEffort.LOW: 2_048,
+    ReasoningEffort.MEDIUM: 8_192,
+    ReasoningEffort.HIGH: 16_384,
+    ReasoningEffort.XHIGH: 24_576,
 }
 _REFUSALS = frozenset(
     {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "LANGUAGE", "OTHER"}
@@ -118,7 +118,7 @@ def config_of(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     if request.max_output:
         config["max_output_tokens"] = request.max_output
     config |= sampling(request)
-    if request.thinking is not Thought.OFF and endpoint.describe(request.model).reasoning:
+    if request.thinking is not ReasoningEffort.OFF and endpoint.describe(request.model).reasoning:
         config["thinking_config"] = {"include_thoughts": True, **_depth(request)}
     return config
 
@@ -126,7 +126,7 @@ def config_of(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
 def _depth(request: ModelRequest) -> dict[str, Any]:
     if request.model.model.startswith("gemini-2"):
         return {"thinking_budget": _BUDGETS[request.thinking]}
-    return {"thinking_level": "LOW" if request.thinking in (Thought.MINIMAL, Thought.LOW) else "HIGH"}
+    return {"thinking_level": "LOW" if request.thinking in (ReasoningEffort.MINIMAL, ReasoningEffort.LOW) else "HIGH"}
 
 
 def contents_of(request: ModelRequest) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import Any, assert_never
 
 from retinue.core.messages import AssistantMessage, Image, Message, StopReason, Text, ToolResult, Usage, UserMessage
-from retinue.core.model import ModelRequest, Thought, ToolSpec
+from retinue.core.model import ModelRequest, ReasoningEffort, ToolSpec
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, open_stream
 from retinue.providers.base import Credential, Endpoint
@@ -192,7 +192,7 @@ def chat_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     if not (own and reasoning):
         body |= sampling(request)
     takes_effort = reasoning if compat.supports_reasoning_effort is None else compat.supports_reasoning_effort
-    if request.thinking is not Thought.OFF and takes_effort:
+    if request.thinking is not ReasoningEffort.OFF and takes_effort:
         body["reasoning_effort"] = EFFORTS[request.thinking]
     body |= cache_fields(request, compat, own=own)
     if request.tools:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from retinue.core.model import CacheRetention, ModelRequest, Thought
+from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import check_status, read_to_end
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import failure_from_response
@@ -25,11 +25,11 @@ END = "[DONE]"
 UNSAID = ("", "text/plain")
 """What compatible servers that stream call it where they do not say what it is."""
 EFFORTS = {
-    Thought.MINIMAL: "minimal",
-    Thought.LOW: "low",
-    Thought.MEDIUM: "medium",
-    Thought.HIGH: "high",
-    Thought.XHIGH: "high",
+    ReasoningEffort.MINIMAL: "minimal",
+    ReasoningEffort.LOW: "low",
+    ReasoningEffort.MEDIUM: "medium",
+    ReasoningEffort.HIGH: "high",
+    ReasoningEffort.XHIGH: "high",
 }
 
 

@@ -18,7 +18,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.core.model import ModelRequest, Thought
+from retinue.core.model import ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, open_stream
 from retinue.providers.base import Credential, Endpoint
@@ -49,7 +49,7 @@ def responses_body(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
         body["max_output_tokens"] = request.max_output
     if reasoning:
         body["include"] = ["reasoning.encrypted_content"]
-        if request.thinking is not Thought.OFF:
+        if request.thinking is not ReasoningEffort.OFF:
             body["reasoning"] = {"effort": EFFORTS[request.thinking], "summary": "auto"}
     else:
         body |= sampling(request)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from retinue.core.model import Failure
 from retinue.providers.settings import CooldownSettings
@@ -15,8 +16,7 @@ SHORT_RESTS = (timedelta(seconds=30), timedelta(minutes=1), timedelta(minutes=5)
 BLAMELESS = frozenset({Failure.FORMAT, Failure.OVERFLOW, Failure.EMPTY})
 
 
-@dataclass(frozen=True, slots=True)
-class Cooldown:
+class Cooldown(Struct, frozen=True):
     """One credential rests for one model, for one reason."""
 
     model: str

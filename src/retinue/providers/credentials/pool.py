@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio.to_thread
+from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
-from retinue.core.model import Failed, Failure
+from retinue.core.model import Failure, ModelFailed
 from retinue.providers.base import Credential
 from retinue.providers.credentials.cooldown import next_cooldown
 from retinue.providers.credentials.profile_file import (
@@ -31,8 +32,7 @@ USE_WORTH_WRITING = timedelta(minutes=1)
 _NEARNESS: dict[Origin, int] = {"agent": 0, "main": 1, "config": 2, "environment": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class AuthRules:
+class AuthRules(Struct, frozen=True):
     """What the configuration says about credentials."""
 
     auth: AuthSettings
@@ -97,7 +97,7 @@ class CredentialPool:
         if stale or kept != before.cooldowns:
             self._own.update_record(profile.id, lambda record: replace(record, last_used=now, cooldowns=kept))
 
-    def failed(self, profile: Profile, model: str, failure: Failed) -> None:
+    def failed(self, profile: Profile, model: str, failure: ModelFailed) -> None:
         """Note a bad call, and let the credential rest for this model where it is to blame."""
         now = self._clock.now()
         if failure.reason is Failure.AUTH:

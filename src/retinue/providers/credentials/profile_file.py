@@ -13,10 +13,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from retinue.core.errors import ConfigError, UsageError
 from retinue.core.model import Failure
@@ -35,8 +36,7 @@ Origin = Literal["agent", "main", "config", "environment"]
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]*:[^\s:][^\s]{0,127}")
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """A way to prove who is asking, without the proof itself being visible."""
 
     id: str
@@ -53,16 +53,14 @@ class Profile:
         return self.expires is not None and self.expires <= now
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileUsage:
+class ProfileUsage(Struct, frozen=True):
     """How a profile has fared."""
 
     last_used: datetime | None = None
     cooldowns: tuple[Cooldown, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileSummary:
+class ProfileSummary(Struct, frozen=True):
     """A profile as people may see it: never with the key."""
 
     id: str

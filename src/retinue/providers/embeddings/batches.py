@@ -6,11 +6,11 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from retinue.core.errors import ModelError
 from retinue.providers.base import Timeouts
@@ -58,8 +58,7 @@ _ENDED = frozenset({"completed", "expired", "cancelled"})
 Outcome = list[float] | str
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
+class BatchLimits(Struct, frozen=True):
     """How texts are embedded in bulk: whether to wait for it, how many batches at once, and how long each may take."""
 
     wait: bool = True
@@ -69,8 +68,7 @@ class BatchLimits:
     largest: int = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStatus:
+class BatchStatus(Struct, frozen=True):
     """How far a batch has come. One that ended early is finished too: it has the answers up to then."""
 
     status: Literal["running", "finished", "failed"]

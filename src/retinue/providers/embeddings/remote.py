@@ -6,10 +6,10 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from msgspec import Struct, field
 
 from retinue.core.errors import ConfigError, ModelError
 from retinue.providers.base import Timeouts
@@ -28,8 +28,7 @@ BATCH_PROVIDERS = frozenset({"openai", "openai-compatible"})
 Rows = list[list[float]]
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingApi:
+class EmbeddingApi(Struct, frozen=True):
     """How one provider is asked: the address, the body of a request and where the vectors stand in the answer."""
 
     base_url: str
@@ -103,8 +102,7 @@ DIALECTS: Mapping[str, EmbeddingApi] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingEndpoint:
+class EmbeddingEndpoint(Struct, frozen=True):
     """Where texts are embedded, and with which key and headers."""
 
     provider: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from retinue.core.errors import ModelError
 
@@ -18,8 +19,7 @@ _MOST_ENTRIES = 10_000
 _LONGEST_TEXT = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFile:
+class ModelFile(Struct, frozen=True):
     """The facts that decide how a model file can be used."""
 
     path: Path

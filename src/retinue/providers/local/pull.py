@@ -10,7 +10,6 @@ import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from retinue.core.errors import ModelError, UsageError
 from retinue.providers.base import Timeouts
@@ -36,8 +36,7 @@ MOST_TIMES = 2
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class PackageSource:
+class PackageSource(Struct, frozen=True):
     """The file is inside a Python package."""
 
     package: str
@@ -45,15 +44,13 @@ class PackageSource:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class HubSource:
+class HubSource(Struct, frozen=True):
     """The file is on the model hub, which states its checksum."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class PullableModel:
+class PullableModel(Struct, frozen=True):
     """A model that can be had by name."""
 
     name: str
@@ -90,8 +87,7 @@ PULLABLE: tuple[PullableModel, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PullProgress:
+class PullProgress(Struct, frozen=True):
     """How far a pull is; `total` is 0 while it is not known."""
 
     stage: str
@@ -102,8 +98,7 @@ class PullProgress:
 OnProgress = Callable[[PullProgress], None]
 
 
-@dataclass(frozen=True, slots=True)
-class PulledModel:
+class PulledModel(Struct, frozen=True):
     """A model file that is ready, and its checksum."""
 
     path: Path

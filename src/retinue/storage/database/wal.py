@@ -8,9 +8,10 @@ after it. Here the two are told apart: a half change has no mark of completion b
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache
 from operator import mul
+
+from msgspec import Struct
 
 _MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
 _HEADER, _FRAME, _INDEX = 32, 24, 100
@@ -19,15 +20,13 @@ _WORD = 2**32
 Sums = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class WalDamage:
+class WalDamage(Struct, frozen=True):
     """How many pages of the log can be read, and that finished changes stood behind them."""
 
     readable: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
+class _Log(Struct, frozen=True):
     order: str
     page: int
     salts: bytes

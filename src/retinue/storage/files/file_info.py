@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
+
+class FileIdentity(Struct, frozen=True):
     """Tells one content of one file from any other, without reading it."""
 
     device: int
@@ -20,8 +20,7 @@ class FileIdentity:
     ctime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileRead:
+class FileRead(Struct, frozen=True):
     """A file's bytes, the identity they had and the number of names the file has."""
 
     data: bytes
@@ -29,8 +28,7 @@ class FileRead:
     links: int
 
 
-@dataclass(frozen=True, slots=True)
-class FolderIdentity:
+class FolderIdentity(Struct, frozen=True):
     """Which folder it is, whatever it is called."""
 
     device: int
@@ -46,8 +44,7 @@ class EntryKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class FolderEntry:
+class FolderEntry(Struct, frozen=True):
     """One name in a folder; a link is described itself, not what it points to."""
 
     name: str

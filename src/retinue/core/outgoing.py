@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.core.keys import RunId
 from retinue.core.origin import Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True):
     """What the other side of a channel can show; `max_text` is how long one message may be, in characters."""
 
     max_text: int = 4_000
@@ -25,8 +25,7 @@ class Capabilities:
         return tuple(name for name in ("media", "reactions", "buttons", "threads") if getattr(self, name))
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Struct, frozen=True):
     """A file: an address where it is, or its content in base64."""
 
     url: str = ""
@@ -35,12 +34,11 @@ class Attachment:
     data: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class OutgoingMessage(Struct, frozen=True):
     """One thing for a chat: a message, or where `reaction` is set, a reaction to the message `reply_to`.
 
     A reaction that `removes` takes an earlier one back.
-    `key` is the same whenever the parcel is sent again, so that the receiver can tell.
+    `key` is the same whenever the message is sent again, so that the receiver can tell.
     """
 
     key: str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from retinue.core.latest import Latest
+from retinue.core.memoize_last import MemoizeLast
 
 
 def test_it_is_made_again_for_other_things_alone() -> None:
-    latest: Latest[list[int]] = Latest()
+    latest: MemoizeLast[list[int]] = MemoizeLast()
     made: list[int] = []
 
     def make() -> list[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from retinue.core.envelope import Inbound
-from retinue.core.errand import Errand, current_errand
 from retinue.core.events import Accepted, ToolStarted, TurnEvent, TurnFinished, TurnStarted
 from retinue.core.keys import SessionKey
+from retinue.core.run_context import RunContext, current_run
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import Stage
 
@@ -15,15 +15,15 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_turn_is_known_from_its_start_to_its_end(stage: Stage) -> None:
-    seen: dict[type[TurnEvent], Errand | None] = {}
+    seen: dict[type[TurnEvent], RunContext | None] = {}
 
     async def watch(event: TurnEvent) -> None:
-        seen[type(event)] = current_errand()
+        seen[type(event)] = current_run()
 
     stage.server.push(calls("read", path="none.md"), says("Done."))
     key = SessionKey.parse("agent:main:errands")
     async with stage.open() as runtime:
         outbound = await runtime.say(Inbound("Hello", key), watch)
     assert seen[Accepted] is None
-    assert seen[TurnStarted] == seen[ToolStarted] == seen[TurnFinished] == Errand(key, outbound.run)
-    assert current_errand() is None
+    assert seen[TurnStarted] == seen[ToolStarted] == seen[TurnFinished] == RunContext(key, outbound.run)
+    assert current_run() is None

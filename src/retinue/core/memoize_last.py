@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Latest(Generic[T]):
+class MemoizeLast(Generic[T]):
     """What was made last, given again for as long as it would be made of the very same things.
 
     They are compared by identity, so this is for things that are replaced and never changed.
