@@ -15,7 +15,7 @@ import anyio
 from bench.measure import Sheet, median_ms
 from retinue.core.clock import SystemClock, random_id
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
-from retinue.sandbox.sandboxes import Enclosure, Sandboxes, built_in
+from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes, built_in
 from retinue.sandbox.settings import SandboxSettings
 from retinue.structs.decode import decode
 from retinue.toolkit.processes.command_table import CommandTable
@@ -65,14 +65,14 @@ def _sandboxes(home: Path, **values: Any) -> Sandboxes:
     return Sandboxes(home, lambda agent: settings, lambda agent: home / "workspace", SystemClock().now)
 
 
-def _enter(home: Path, **values: Any) -> Enclosure:
+def _enter(home: Path, **values: Any) -> BackedSandbox:
     sandboxes = _sandboxes(home, **values)
     confinement = sandboxes.draw(SESSION)
     sandboxes.open(confinement, SESSION)
     return sandboxes.enclose(confinement, SESSION)
 
 
-async def _time(home: Path, enclosure: Enclosure | None, programs: tuple[str, ...], runs: int) -> float:
+async def _time(home: Path, enclosure: BackedSandbox | None, programs: tuple[str, ...], runs: int) -> float:
     """The median of a command's time, in milliseconds."""
     step = PipelineStep(Joiner.ALWAYS, tuple((program,) for program in programs))
     launch = Launch(DEFAULT_AGENT, SESSION, "true", (step,), ENVIRONMENT, 60.0, enclosure=enclosure)

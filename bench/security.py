@@ -16,7 +16,7 @@ from retinue.core.messages import Text, ToolResult, said
 from retinue.core.model import ModelRef, ModelRequest
 from retinue.runtime.known_secrets import known_secrets, without_secrets
 from retinue.security.redaction import Redactor
-from retinue.security.untrusted_text import END_MARKER_SANITISED, MARKER_SANITISED, Source, sanitise, wrap_untrusted
+from retinue.security.untrusted_text import END_MARKER_SANITISED, MARKER_SANITISED, TextSource, sanitise, wrap_untrusted
 from retinue.storage.auditlog import AuditLog
 
 FORGERIES, SHORT_FORGERIES = 1_000_000, 100_000
@@ -58,7 +58,7 @@ def _cost(sheet: Sheet) -> None:
     sheet.row("a line of the log", median_ms(lambda: redactor.redact(line)), "ms")
     sheet.row("collecting the secrets at hand", median_ms(lambda: Redactor(known_secrets({}, os.environ, ()))), "ms")
     page = _words(chance, 20_000)
-    wrapping = median_ms(lambda: wrap_untrusted(page, Source.WEB_FETCH, new_id=random_id))
+    wrapping = median_ms(lambda: wrap_untrusted(page, TextSource.WEB_FETCH, new_id=random_id))
     sheet.row("marking a page of 20,000 characters", wrapping, "ms")
     with tempfile.TemporaryDirectory() as place:
         log = AuditLog(Path(place) / "audit.jsonl", SystemClock(), redactor.redact)

@@ -20,7 +20,7 @@ MODULES = (
     "tools/policy.py",
     "tools/elevated.py",
     # paths
-    "storage/files.py",
+    "storage/files/root.py",
     "storage/files/openat.py",
     "storage/files/denied_paths.py",
     "storage/files/descriptors.py",
@@ -29,6 +29,7 @@ MODULES = (
     # network
     "security/addresses.py",
     "security/decompress.py",
+    "security/fetch.py",
     "security/network.py",
     "security/checked_transport.py",
     # journals

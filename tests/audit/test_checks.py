@@ -29,7 +29,7 @@ from retinue.core.keys import AgentId
 from retinue.core.model import Failure
 from retinue.providers.credentials.cooldown import Cooldown
 from retinue.providers.credentials.profile_file import ProfileSummary
-from retinue.sandbox.sandboxes import Candidate
+from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.upkeep.check import CheckReport
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts
@@ -83,7 +83,9 @@ CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {
     "no local token": (lambda f: replace(f, gateway=asked(local_token=False)), Severity.WARNING, "is missing"),
     "old token": (lambda f: replace(f, gateway=asked(unused_tokens=("phone",))), Severity.NOTE, "'phone'"),
     "no sandbox": (
-        lambda f: seen(f, sandbox=SandboxFacts(False, "the mode is all", (Candidate("bubblewrap", "not found"),))),
+        lambda f: seen(
+            f, sandbox=SandboxFacts(False, "the mode is all", (BackendCandidate("bubblewrap", "not found"),))
+        ),
         Severity.PROBLEM,
         "bubblewrap: not found",
     ),

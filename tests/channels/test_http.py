@@ -14,7 +14,7 @@ import pytest
 
 from retinue.channels.http import sign
 from retinue.core.keys import SessionKey
-from retinue.providers.adapt_request import NO_PICTURES
+from retinue.providers.adapt_request import IMAGE_OMITTED
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.channels.receiver import Receiver, open_receiver
@@ -147,7 +147,7 @@ async def test_a_picture_that_is_too_large_is_only_named(
             await bring(hall, "look", media=[picture])
             await receiver.until(1)
         read = read_by_model(hall)
-    assert (NO_PICTURES in read) is shown, "the model is told of a picture that it cannot see"
+    assert (IMAGE_OMITTED in read) is shown, "the model is told of a picture that it cannot see"
     assert ("[Attached: photo.png, image/png, too large to be shown]" in read) is not shown
 
 

@@ -14,8 +14,8 @@ from retinue.memory.index import MemoryIndex
 from retinue.memory.notes import Corpus, Library, workspace_notes
 from retinue.memory.settings import MemorySearchSettings
 from retinue.memory.store.sqlite import SqliteStore
-from retinue.memory.sync.batches import MAX_PAUSE_SECONDS, MIN_BATCH_TEXTS, BatchUse, next_pause
-from retinue.providers.embeddings.batches import BatchTerms, read_answer, read_state
+from retinue.memory.sync.batches import BatchUse, MAX_PAUSE_SECONDS, MIN_BATCH_TEXTS, next_pause
+from retinue.providers.embeddings.batches import BatchLimits, read_answer, read_state
 from retinue.providers.embeddings.remote import EmbeddingEndpoint, RemoteEmbedder
 from retinue.runtime.memory.notebook import make_embedders
 from retinue.security.secrets import Secrets
@@ -50,10 +50,10 @@ def open_at(
     workspace: Path,
     *,
     clock: Clock | None = None,
-    terms: BatchTerms | None = None,
+    terms: BatchLimits | None = None,
 ) -> MemoryIndex:
     embedder = RemoteEmbedder(
-        EmbeddingEndpoint("openai", "m", url, "key"), terms=terms or BatchTerms(poll_seconds=0.001), sleep=no_wait
+        EmbeddingEndpoint("openai", "m", url, "key"), terms=terms or BatchLimits(poll_seconds=0.001), sleep=no_wait
     )
     library = Library([workspace_notes(Root.open(workspace))])
     store = SqliteStore(workspace.parent / "index.sqlite")
@@ -101,7 +101,7 @@ async def test_very_many_texts_go_in_several_batches_but_not_all_at_once(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:
     write_many(write, 4 * MIN_BATCH_TEXTS)
-    terms = BatchTerms(poll_seconds=0.001, largest=MIN_BATCH_TEXTS, concurrency=2)
+    terms = BatchLimits(poll_seconds=0.001, largest=MIN_BATCH_TEXTS, concurrency=2)
     report = await see_through(open_at(url, workspace, terms=terms))
     assert (report.embedded, report.notes) == (4 * MIN_BATCH_TEXTS, ())
     assert (len(server.batches), server.running_at_once) == (4, 2)
@@ -165,7 +165,7 @@ async def test_nobody_waits_who_does_not_want_to(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:
     write_many(write)
-    terms = BatchTerms(wait=False)
+    terms = BatchLimits(wait=False)
     first = await see_through(open_at(url, workspace, terms=terms))
     assert (first.embedded, first.waiting) == (0, MANY)
     write("memory/new.md", "One more note.")
@@ -180,7 +180,7 @@ async def test_a_rebuild_goes_on_with_the_batch_that_is_under_way(
     server: BatchServer, url: str, write: WriteNote, workspace: Path
 ) -> None:
     write_many(write)
-    terms = BatchTerms(wait=False)
+    terms = BatchLimits(wait=False)
     await see_through(open_at(url, workspace, terms=terms))
     index = open_at(url, workspace, terms=terms)
     assert (await index.sync(force=True, use=BatchUse.SUBMIT)).waiting == MANY
@@ -207,7 +207,7 @@ async def test_a_batch_that_takes_too_long_is_cancelled(
     server.stages = ("in_progress",)
     clock = FrozenClock()
     write_many(write)
-    index = open_at(url, workspace, clock=clock, terms=BatchTerms(wait=False, timeout_seconds=3600))
+    index = open_at(url, workspace, clock=clock, terms=BatchLimits(wait=False, timeout_seconds=3600))
     assert (await index.sync(use=BatchUse.SUBMIT)).waiting == MANY
     clock.advance(timedelta(minutes=59))
     assert (await index.sync(use=BatchUse.SUBMIT)).waiting == MANY

@@ -14,7 +14,7 @@ from retinue.providers.apis.google import Google
 from retinue.providers.apis.openai_chat import OpenAIChat
 from retinue.providers.apis.openai_responses import OpenAIResponses
 from retinue.providers.base import Credential, Endpoint, OwnedProvider, Timeouts
-from retinue.providers.catalog import Catalog
+from retinue.providers.catalog import ModelCatalog
 from retinue.providers.settings import Api
 
 KEY = Credential("test:default", "sk-test-0123456789abcdefghij")
@@ -40,7 +40,7 @@ class Adapter:
             provider=self.provider,
             api=self.api,
             base_url=url + self.path,
-            describe=Catalog().describe,
+            describe=ModelCatalog().describe,
             timeouts=timeouts or Timeouts(),
         )
 

@@ -7,7 +7,7 @@ import pytest
 from retinue.core.messages import AssistantMessage, Image, Text, ToolCall, ToolResult, UserMessage
 from retinue.core.model import ModelInfo, ModelRef, ModelRequest, ReasoningEffort
 from retinue.core.trust import Trust
-from retinue.providers.adapt_request import NO_PICTURES, Tuning, fit_request, tune_request
+from retinue.providers.adapt_request import IMAGE_OMITTED, RequestOptions, adapt_request, apply_options
 from tests.providers.support import EXEC
 
 REF = ModelRef("local", "small")
@@ -28,7 +28,7 @@ REQUEST = ModelRequest(
 
 def test_a_model_that_can_do_everything_gets_everything() -> None:
     able = ModelInfo(REF, inputs=frozenset({"text", "image"}), reasoning=True, max_output=20_000)
-    fitted = fit_request(REQUEST, able)
+    fitted = adapt_request(REQUEST, able)
     assert fitted.messages == REQUEST.messages
     assert (fitted.tools, fitted.max_output, fitted.thinking, fitted.model) == (
         (EXEC,),
@@ -39,9 +39,9 @@ def test_a_model_that_can_do_everything_gets_everything() -> None:
 
 
 def test_a_small_model_reads_it_all_as_words() -> None:
-    fitted = fit_request(REQUEST, ModelInfo(REF, tools=False, max_output=512))
+    fitted = adapt_request(REQUEST, ModelInfo(REF, tools=False, max_output=512))
     assert [message.text for message in fitted.messages] == [
-        f"look: {NO_PICTURES}",
+        f"look: {IMAGE_OMITTED}",
         'yes [called exec {"command":"ls"}]',
         "[exec returned]\na.txt",
     ]
@@ -53,10 +53,10 @@ def test_a_small_model_reads_it_all_as_words() -> None:
 @pytest.mark.parametrize(("asked", "tuned", "sent"), [(None, 50, 50), (40, 50, 40), (60, 50, 50), (60, None, 60)])
 def test_the_smaller_limit_on_an_answer_holds(asked: int | None, tuned: int | None, sent: int) -> None:
     request = ModelRequest(ModelRef("a", "b"), "", "", (), max_output=asked)
-    assert tune_request(request, Tuning(max_output=tuned)).max_output == sent
+    assert apply_options(request, RequestOptions(max_output=tuned)).max_output == sent
 
 
 def test_what_a_request_asks_for_itself_stays() -> None:
     request = ModelRequest(ModelRef("a", "b"), "", "", (), temperature=0.0)
-    tuned = tune_request(request, Tuning(temperature=0.7, top_p=0.4))
+    tuned = apply_options(request, RequestOptions(temperature=0.7, top_p=0.4))
     assert (tuned.temperature, tuned.top_p) == (0.0, 0.4)

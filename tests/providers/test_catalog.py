@@ -10,7 +10,7 @@ import pytest
 from retinue.core.errors import ConfigError
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, Price
-from retinue.providers.catalog import Catalog, cost_of
+from retinue.providers.catalog import ModelCatalog, cost_of
 from retinue.providers.registry import ADAPTERS, Providers
 from retinue.providers.settings import ModelsSettings
 from retinue.providers.vendors import canonical_provider
@@ -47,7 +47,7 @@ def settings(**providers: Any) -> ModelsSettings:
     ],
 )
 def test_the_longest_beginning_of_the_name_decides(name: str, window: int, price: float) -> None:
-    info = Catalog().describe(ref(name))
+    info = ModelCatalog().describe(ref(name))
     assert info.window == window
     assert info.price.input == price
 
@@ -68,7 +68,7 @@ def test_the_configuration_corrects_what_is_known() -> None:
             ]
         }
     )
-    catalog = Catalog(configured)
+    catalog = ModelCatalog(configured)
     info = catalog.describe(ref("openai/gpt-4.1"))
     assert (info.window, info.max_output, info.tools, info.inputs) == (50_000, 1_000, False, frozenset({"text"}))
     assert info.price == Price(9, 10, 1, 2)
@@ -80,7 +80,7 @@ def test_the_configuration_corrects_what_is_known() -> None:
 def test_a_local_model_says_itself_what_it_can_do(tmp_path: Path) -> None:
     write_gguf(tmp_path / "small.gguf", window=2_048, template="{{ messages }}")
     write_gguf(tmp_path / "Able.gguf", window=131_072, template="{% if tools %}<tool_call>{% endif %}")
-    catalog = Catalog(models_dir=tmp_path)
+    catalog = ModelCatalog(models_dir=tmp_path)
     small, able = catalog.describe(ref("local/small")), catalog.describe(ref("local/able"))
     assert (small.window, small.tools) == (2_048, False)
     assert (able.window, able.tools) == (32_768, True)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from retinue.core.errors import UsageError
 from retinue.core.model import Failure, ModelFailed
 from retinue.providers.credentials.cooldown import Cooldown, next_cooldown
-from retinue.providers.credentials.pool import AuthRules, Credentials
+from retinue.providers.credentials.pool import AuthRules, CredentialPool
 from retinue.providers.credentials.profile_file import FILE_NAME, Profile, ProfileFile
 from retinue.providers.settings import AuthSettings, CooldownSettings, ModelsSettings
 from retinue.security.secrets import EnvSecret, Secrets
@@ -83,9 +83,9 @@ class Household:
         self.clock = HandClock()
         self.environment: dict[str, str] = {}
 
-    def credentials(self, order: dict[str, list[str]] | None = None, models: Any = None) -> Credentials:
+    def credentials(self, order: dict[str, list[str]] | None = None, models: Any = None) -> CredentialPool:
         rules = AuthRules(AuthSettings(order=order or {}), decode(ModelsSettings, {"providers": models or {}}))
-        return Credentials(self.agent, self.main, rules, Secrets(self.environment), self.clock)
+        return CredentialPool(self.agent, self.main, rules, Secrets(self.environment), self.clock)
 
 
 @pytest.fixture

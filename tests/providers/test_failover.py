@@ -20,7 +20,7 @@ from retinue.core.model import (
     Price,
 )
 from retinue.providers.base import Endpoint, Provider
-from retinue.providers.credentials.pool import AuthRules, Credentials
+from retinue.providers.credentials.pool import AuthRules, CredentialPool
 from retinue.providers.credentials.profile_file import Profile
 from retinue.providers.failover import PATIENT_RETRIES, Failover
 from retinue.providers.settings import AuthSettings, ModelsSettings
@@ -42,7 +42,7 @@ class Stage:
         self.clock = HandClock()
         self.providers = {name: ScriptedProvider(*replies, id=name) for name, replies in scripts.items()}
         rules = AuthRules(AuthSettings(), ModelsSettings())
-        self.credentials = Credentials(folder, None, rules, Secrets({}), self.clock)
+        self.credentials = CredentialPool(folder, None, rules, Secrets({}), self.clock)
         self.notices: list[str] = []
         self.naps: list[float] = []
         self.failover = Failover(self, self.credentials, self.describe, self.sleep)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from retinue.core.model import Failure
-from retinue.providers.failures import LONGEST_DETAIL, classify, refused, retry_after
+from retinue.providers.failures import LONGEST_DETAIL, classify, failure_from_response, retry_after
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_status_and_words_decide(status: int | None, text: str, reason: Failure)
 
 
 def test_the_sentence_for_people_is_found_in_the_body() -> None:
-    assert refused(500, '{"error": {"message": "try later", "type": "x"}}').detail == "500: try later"
-    assert refused(500, '{"message": "plain"}').detail == "500: plain"
-    assert refused(500, '[{"error": {"message": "listed"}}]').detail == "500: listed"
-    assert refused(500, "").detail == "500: no details were given"
+    assert failure_from_response(500, '{"error": {"message": "try later", "type": "x"}}').detail == "500: try later"
+    assert failure_from_response(500, '{"message": "plain"}').detail == "500: plain"
+    assert failure_from_response(500, '[{"error": {"message": "listed"}}]').detail == "500: listed"
+    assert failure_from_response(500, "").detail == "500: no details were given"
 
 
 @pytest.mark.parametrize(
@@ -59,23 +59,23 @@ def test_the_sentence_for_people_is_found_in_the_body() -> None:
     ],
 )
 def test_of_a_web_page_only_the_words_are_told(page: str, told: str) -> None:
-    assert refused(502, page).detail == f"502: {told}"
+    assert failure_from_response(502, page).detail == f"502: {told}"
 
 
 @pytest.mark.parametrize("piece", ["<", "<title ", "<style ", "input token count ", "model "])
 def test_no_complaint_is_too_long_to_be_understood(piece: str) -> None:
     page = "<html>" + piece * 300_000
     for body in (page, json.dumps({"error": {"message": page}})):
-        failure = refused(503, body)
+        failure = failure_from_response(503, body)
         assert failure.reason is Failure.OVERLOADED
         assert len(failure.detail) <= LONGEST_DETAIL
 
 
 def test_details_are_short_and_hold_no_key() -> None:
-    failure = refused(401, "x" * 5000 + "sk-ant-REDACTME1234567890", secret="hunter2hunter2")
+    failure = failure_from_response(401, "x" * 5000 + "sk-ant-REDACTME1234567890", secret="hunter2hunter2")
     assert len(failure.detail) <= LONGEST_DETAIL
-    assert "REDACTME" not in refused(401, "key sk-ant-REDACTME1234567890 is bad").detail
-    assert "hunter2" not in refused(401, "hunter2hunter2 is bad", secret="hunter2hunter2").detail
+    assert "REDACTME" not in failure_from_response(401, "key sk-ant-REDACTME1234567890 is bad").detail
+    assert "hunter2" not in failure_from_response(401, "hunter2hunter2 is bad", secret="hunter2hunter2").detail
 
 
 @pytest.mark.parametrize(

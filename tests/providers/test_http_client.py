@@ -13,7 +13,7 @@ from retinue.core.model import Failure, ModelFailed, ModelInfo, ModelRef, ModelR
 from retinue.providers.apis.openai_chat import make_provider
 from retinue.providers.base import Credential, Endpoint, Timeouts
 from retinue.providers.failures import CallFailed
-from retinue.providers.http_client import LONGEST_BODY, BodyGauge, check_endpoint, open_client
+from retinue.providers.http_client import LONGEST_BODY, BodyLimits, check_endpoint, open_client
 from retinue.testing.modelserver import ModelServer
 from tests.webserver import web_server
 
@@ -99,7 +99,7 @@ async def test_headers_and_compressed_bodies_are_bounded() -> None:
 
 
 def test_a_line_may_be_long_but_not_endless() -> None:
-    gauge = BodyGauge(longest_line=10, longest_body=1000)
+    gauge = BodyLimits(longest_line=10, longest_body=1000)
     for _ in range(5):
         gauge.measure(b"123456789\n12345")
         gauge.measure(b"6789\n")
@@ -110,14 +110,14 @@ def test_a_line_may_be_long_but_not_endless() -> None:
 
 
 def test_a_body_has_an_end() -> None:
-    gauge = BodyGauge(longest_line=10, longest_body=20)
+    gauge = BodyLimits(longest_line=10, longest_body=20)
     gauge.measure(b"123456\n" * 2)
     with pytest.raises(CallFailed):
         gauge.measure(b"123456\n")
 
 
 def test_characters_may_be_split_but_not_broken() -> None:
-    gauge = BodyGauge()
+    gauge = BodyLimits()
     for byte in "世界".encode():
         gauge.measure(bytes([byte]))
     with pytest.raises(CallFailed):

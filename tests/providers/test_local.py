@@ -12,8 +12,8 @@ import pytest
 from retinue.core.messages import StopReason, said
 from retinue.core.model import Failure, ModelRef, ModelRequest, ModelTextDelta
 from retinue.providers.base import Endpoint
-from retinue.providers.catalog import Catalog
-from retinue.providers.local.llama_cpp import Local
+from retinue.providers.catalog import ModelCatalog
+from retinue.providers.local.llama_cpp import LlamaCppProvider
 from tests.providers.support import EXEC, collect, failed, finished
 
 pytestmark = pytest.mark.anyio
@@ -22,9 +22,9 @@ needs_engine = pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None,
 REF = ModelRef("local", "smollm2-135m")
 
 
-def provider(folder: Path, idle_seconds: float = 600.0) -> Local:
-    describe = Catalog(models_dir=folder).describe
-    return Local(Endpoint("local", "local", "", describe, models_dir=folder), idle_seconds=idle_seconds)
+def provider(folder: Path, idle_seconds: float = 600.0) -> LlamaCppProvider:
+    describe = ModelCatalog(models_dir=folder).describe
+    return LlamaCppProvider(Endpoint("local", "local", "", describe, models_dir=folder), idle_seconds=idle_seconds)
 
 
 def request(text: str, max_output: int = 12) -> ModelRequest:
@@ -32,7 +32,7 @@ def request(text: str, max_output: int = 12) -> ModelRequest:
 
 
 @pytest.fixture
-async def smol(models: Path) -> AsyncIterator[Local]:
+async def smol(models: Path) -> AsyncIterator[LlamaCppProvider]:
     opened = provider(models)
     yield opened
     await opened.aclose()
@@ -40,7 +40,7 @@ async def smol(models: Path) -> AsyncIterator[Local]:
 
 @pytest.mark.slow
 @needs_engine
-async def test_a_pulled_model_answers_in_pieces(smol: Local) -> None:
+async def test_a_pulled_model_answers_in_pieces(smol: LlamaCppProvider) -> None:
     assert smol.loaded is None
     events = await collect(smol.stream(request("Say hello.")))
     assert sum(isinstance(event, ModelTextDelta) for event in events) > 1
@@ -55,20 +55,20 @@ async def test_a_pulled_model_answers_in_pieces(smol: Local) -> None:
 @pytest.mark.slow
 @needs_engine
 async def test_the_catalogue_is_honest_about_it(models: Path) -> None:
-    info = Catalog(models_dir=models).describe(REF)
+    info = ModelCatalog(models_dir=models).describe(REF)
     assert (info.window, info.tools, info.reasoning) == (8_192, False, False)
 
 
 @pytest.mark.slow
 @needs_engine
-async def test_a_prompt_that_is_too_long_is_an_overflow(smol: Local) -> None:
+async def test_a_prompt_that_is_too_long_is_an_overflow(smol: LlamaCppProvider) -> None:
     failure = await failed(smol.stream(request("word " * 9_000)))
     assert failure.reason is Failure.OVERFLOW
 
 
 @pytest.mark.slow
 @needs_engine
-async def test_leaving_stops_the_engine_and_the_next_call_works(smol: Local) -> None:
+async def test_leaving_stops_the_engine_and_the_next_call_works(smol: LlamaCppProvider) -> None:
     events = smol.stream(request("Tell a very long story.", max_output=2_000))
     await anext(events)
     await events.aclose()

@@ -10,7 +10,7 @@ import pytest
 from retinue.core.errors import UsageError
 from retinue.core.model import ModelRef
 from retinue.providers.local.servers import list_ollama_models, list_served_models
-from retinue.providers.model_choice import Choice, LocalServers, discover_model, known_aliases, resolve_ref
+from retinue.providers.model_choice import ChosenModel, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.testing.modelserver import ModelServer
 
 ALIASES = known_aliases({"Fast": "groq/openai/gpt-oss-120b"}, ["anthropic"])
@@ -67,7 +67,7 @@ async def discover(
     environment: dict[str, str] | None = None,
     servers: LocalServers = NOBODY,
     stored: tuple[str, ...] = (),
-) -> Choice | None:
+) -> ChosenModel | None:
     return await discover_model(
         configured, ALIASES, environment or {}, folder, servers=servers, with_credentials=stored
     )
@@ -81,7 +81,7 @@ async def test_discovery_takes_the_first_that_is_there(tmp_path: Path) -> None:
     async with ModelServer(models=("llama3:8b", "other")) as server:
         ollama = LocalServers(ollama_url=server.url, ask_ollama=patient_ollama, ask_llamacpp=nobody)
         found = await discover(tmp_path, "sonnet", keys, ollama)
-        assert found == Choice(ModelRef("anthropic", "claude-sonnet-5-5"), "it is configured")
+        assert found == ChosenModel(ModelRef("anthropic", "claude-sonnet-5-5"), "it is configured")
         found = await discover(tmp_path, None, keys, ollama)
         assert found is not None
         assert (found.ref.provider, found.because) == ("openai", "OPENAI_API_KEY is set")

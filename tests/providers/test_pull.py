@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from retinue.core.errors import ModelError, UsageError
 from retinue.providers.local import pull
-from retinue.providers.local.pull import PULLABLE, InPackage, OnHub, Progress, Pullable, pull_model
+from retinue.providers.local.pull import PULLABLE, HubSource, PackageSource, PullableModel, PullProgress, pull_model
 
 pytestmark = pytest.mark.anyio
 
@@ -63,17 +63,17 @@ async def serving() -> AsyncIterator[Hub]:
 
 @pytest.fixture(autouse=True)
 def small_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = Pullable("tiny", "for tests", len(CONTENT), OnHub(HUB_PATH))
-    package = Pullable("packed", "for tests", len(CONTENT), InPackage("tiny-model", "1.0", SHA256))
+    entry = PullableModel("tiny", "for tests", len(CONTENT), HubSource(HUB_PATH))
+    package = PullableModel("packed", "for tests", len(CONTENT), PackageSource("tiny-model", "1.0", SHA256))
     monkeypatch.setattr(pull, "PULLABLE", (entry, package))
 
 
-def ignore(progress: Progress) -> None:
+def ignore(progress: PullProgress) -> None:
     pass
 
 
 async def test_a_model_arrives_whole_checked_and_with_progress(tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[PullProgress] = []
     async with serving() as hub:
         pulled = await pull_model("Tiny", tmp_path / "models", seen.append, hub=hub.url)
     assert pulled.path == tmp_path / "models" / "tiny.gguf"
@@ -107,7 +107,7 @@ async def test_a_damaged_file_is_thrown_away(tmp_path: Path) -> None:
 async def test_a_hub_that_sends_far_more_than_the_model_has_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "PULLABLE", (Pullable("tiny", "for tests", len(CONTENT) // 4, OnHub(HUB_PATH)),))
+    monkeypatch.setattr(pull, "PULLABLE", (PullableModel("tiny", "for tests", len(CONTENT) // 4, HubSource(HUB_PATH)),))
     async with serving() as hub:
         with pytest.raises(ModelError, match="far more"):
             await pull_model("tiny", tmp_path, ignore, hub=hub.url)

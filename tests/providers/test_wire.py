@@ -28,7 +28,7 @@ from retinue.providers.apis.google import FOREIGN_CALL, contents_of
 from retinue.providers.apis.openai_chat import chat_body
 from retinue.providers.apis.openai_responses import responses_body
 from retinue.providers.base import Endpoint
-from retinue.providers.catalog import Catalog
+from retinue.providers.catalog import ModelCatalog
 from retinue.providers.settings import CompatSettings
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import calls, calls_together, says
@@ -106,7 +106,7 @@ async def test_the_turn_block_stands_in_front_of_the_words(adapter: Adapter) -> 
 
 
 def endpoint(url: str = "https://api.openai.com/v1", **changes: Any) -> Endpoint:
-    return Endpoint("openai", "openai-completions", url, Catalog().describe, **changes)
+    return Endpoint("openai", "openai-completions", url, ModelCatalog().describe, **changes)
 
 
 def test_the_cache_key_goes_only_to_who_understands_it() -> None:

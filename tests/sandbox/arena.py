@@ -23,7 +23,7 @@ import pytest
 import retinue
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import Confinement
-from retinue.sandbox.sandboxes import Enclosure, Sandboxes
+from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
 from retinue.sandbox.settings import SandboxSettings
 from retinue.structs.decode import decode
 from retinue.toolkit.processes import supervisor
@@ -58,7 +58,7 @@ class Arena:
         chosen = decode(SandboxSettings, {"mode": "all", "workspaceAccess": "rw", "limits": LIMITS, **settings})
         return Sandboxes(self.home, lambda agent: chosen, lambda agent: self.workspace, lambda: NOW)
 
-    def enter(self, **settings: Any) -> Enclosure:
+    def enter(self, **settings: Any) -> BackedSandbox:
         """A sandbox of the main session, its folders given to the user that will run in it."""
         sandboxes = self.sandboxes(**settings)
         confinement = sandboxes.confine(SESSION)
@@ -69,12 +69,12 @@ class Arena:
         own(self.home, self.uid)
         return enclosure
 
-    def run(self, enclosure: Enclosure | None, *argv: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, enclosure: BackedSandbox | None, *argv: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Run one program under the supervisor, as commands do; without an enclosure unconfined."""
         return self.run_steps(enclosure, [[";", [list(argv)], []]], seconds=seconds)
 
     def run_steps(
-        self, enclosure: Enclosure | None, steps: list[Any], *, seconds: float = 60
+        self, enclosure: BackedSandbox | None, steps: list[Any], *, seconds: float = 60
     ) -> subprocess.CompletedProcess[str]:
         package = str(Path(retinue.__file__).parent.parent)
         wrapping = None
@@ -105,7 +105,7 @@ class Arena:
                 **({} if self.uid == os.getuid() else other),
             )
 
-    def probe(self, enclosure: Enclosure | None, name: str) -> str:
+    def probe(self, enclosure: BackedSandbox | None, name: str) -> str:
         """What an attempt says of itself; a program that was killed says nothing."""
         return self.run(enclosure, SYSTEM_PYTHON, "-B", "-m", "tests.sandbox.probes", name, "facts.json").stdout
 

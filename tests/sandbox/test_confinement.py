@@ -11,19 +11,19 @@ from retinue.core.keys import SessionKey
 from retinue.sandbox.confinement import (
     Access,
     Confinement,
-    Grounds,
-    Limits,
     Network,
+    ResourceLimits,
+    SandboxFolders,
     SandboxUnavailable,
-    draw_confinement,
+    decide_sandbox,
+    make_confinement,
     name_sandbox,
-    stand,
 )
 from retinue.sandbox.settings import SandboxSettings
 from retinue.structs.decode import decode
 
 HOME = Path("/home/ada/.retinue")
-GROUNDS = Grounds(HOME, HOME / "workspace", (HOME / "skills", HOME / "workspace/skills", Path("/opt/docs")))
+GROUNDS = SandboxFolders(HOME, HOME / "workspace", (HOME / "skills", HOME / "workspace/skills", Path("/opt/docs")))
 MAIN = SessionKey.parse("agent:main:main")
 GROUP = SessionKey.parse("agent:main:telegram:group:42")
 
@@ -32,21 +32,21 @@ def settings(**values: Any) -> SandboxSettings:
     return decode(SandboxSettings, {"mode": "all", **values})
 
 
-def draw(grounds: Grounds = GROUNDS, session: SessionKey = MAIN, **values: Any) -> Confinement:
-    return draw_confinement(settings(**values), session, grounds)
+def draw(grounds: SandboxFolders = GROUNDS, session: SessionKey = MAIN, **values: Any) -> Confinement:
+    return make_confinement(settings(**values), session, grounds)
 
 
 @pytest.mark.parametrize(
     ("mode", "main", "group"), [("off", False, False), ("non-main", False, True), ("all", True, True)]
 )
 def test_the_mode_decides_who_is_confined(mode: str, main: bool, group: bool) -> None:
-    assert stand(settings(mode=mode), MAIN).confined is main
-    assert stand(settings(mode=mode), GROUP).confined is group
+    assert decide_sandbox(settings(mode=mode), MAIN).confined is main
+    assert decide_sandbox(settings(mode=mode), GROUP).confined is group
 
 
 @pytest.mark.parametrize("key", ["agent:main:heartbeat", "agent:main:ideas", "agent:main:cron:x", "hook:mail"])
 def test_only_the_main_session_itself_is_main(key: str) -> None:
-    assert stand(settings(mode="non-main"), SessionKey.parse(key)).confined
+    assert decide_sandbox(settings(mode="non-main"), SessionKey.parse(key)).confined
 
 
 def test_the_scope_decides_who_shares_a_sandbox() -> None:
@@ -83,7 +83,7 @@ def test_with_access_the_workspace_is_seen(access: str, writable: bool) -> None:
 
 
 def test_state_inside_a_visible_folder_is_hidden() -> None:
-    everything = Grounds(HOME, Path("/home/ada"))
+    everything = SandboxFolders(HOME, Path("/home/ada"))
     assert draw(everything, workspaceAccess="rw").hidden == (HOME,)
     assert draw(workspaceAccess="rw", readOnlyPaths=["/home"]).hidden == (HOME,)
     assert draw(workspaceAccess="rw").hidden == ()
@@ -101,14 +101,14 @@ def test_sandboxes_kept_in_the_workspace_are_hidden_from_it() -> None:
 )
 def test_a_sandbox_never_shows_state(folder: Path) -> None:
     with pytest.raises(SandboxUnavailable, match="keeps its state"):
-        draw(Grounds(HOME, folder), workspaceAccess="ro")
+        draw(SandboxFolders(HOME, folder), workspaceAccess="ro")
     with pytest.raises(SandboxUnavailable, match="keeps its state"):
         draw(readOnlyPaths=[str(folder)])
 
 
 def test_limits_are_read_as_sizes() -> None:
     limits = {"memory": "2gb", "processes": 64, "fileSize": "10mb", "openFiles": 128}
-    assert draw(limits=limits).limits == Limits(2 * 2**30, 64, 10 * 2**20, 128)
+    assert draw(limits=limits).limits == ResourceLimits(2 * 2**30, 64, 10 * 2**20, 128)
     with pytest.raises(ValueError, match="expected a size"):
         settings(limits={"memory": "much"})
 

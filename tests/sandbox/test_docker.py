@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from retinue.core.keys import SessionKey
-from retinue.sandbox.confinement import Confinement, Grounds, draw_confinement
+from retinue.sandbox.confinement import Confinement, SandboxFolders, make_confinement
 from retinue.sandbox.docker import Docker, refuse_bind, refuse_network
-from retinue.sandbox.launch_plan import Entry
-from retinue.sandbox.sandboxes import Enclosure
+from retinue.sandbox.launch_plan import CommandStart
+from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.sandbox.settings import SandboxSettings
 from retinue.structs.decode import decode
 from tests.sandbox.arena import open_arena
@@ -25,7 +25,7 @@ MAIN = SessionKey.parse("agent:main:main")
 
 def make(docker: dict[str, Any] | None = None, **values: Any) -> tuple[Docker, Confinement]:
     settings = decode(SandboxSettings, {"mode": "all", "workspaceAccess": "rw", **values, "docker": docker or {}})
-    confinement = draw_confinement(settings, MAIN, Grounds(HOME, HOME / "workspace", (Path("/opt/skills"),)))
+    confinement = make_confinement(settings, MAIN, SandboxFolders(HOME, HOME / "workspace", (Path("/opt/skills"),)))
     return Installed(
         settings.docker, HOME, {"DOCKER_HOST": "tcp://engine", "SECRET": "s", "HOME": "/home/ada"}
     ), confinement
@@ -39,7 +39,7 @@ class Installed(Docker, frozen=True):
 
 def options(docker: dict[str, Any] | None = None, **values: Any) -> list[str]:
     backend, confinement = make(docker, **values)
-    return list(backend.wrap(confinement, Entry("src", {"LANG": "C", "PATH": "/x", "HOME": "/y"})).options)
+    return list(backend.wrap(confinement, CommandStart("src", {"LANG": "C", "PATH": "/x", "HOME": "/y"})).options)
 
 
 def given(words: list[str], option: str) -> list[str]:
@@ -140,7 +140,7 @@ def test_every_setting_is_applied() -> None:
 
 def test_variables_reach_the_container_by_name_and_the_client_keeps_its_own() -> None:
     backend, confinement = make({"env": {"TOKEN": "secret-value"}})
-    wrapping = backend.wrap(confinement, Entry(".", {"LANG": "C"}))
+    wrapping = backend.wrap(confinement, CommandStart(".", {"LANG": "C"}))
     assert "secret-value" not in " ".join(wrapping.options), "other users can read the words of a command"
     assert wrapping.environment == {
         "DOCKER_HOST": "tcp://engine",
@@ -200,7 +200,7 @@ def test_containers_are_named_apart_and_removed_at_the_end() -> None:
         confinement = sandboxes.draw(MAIN)
         sandboxes.open(confinement, MAIN)
         backend = type("Stub", (Docker,), {"program": str(program)})(settings.docker, arena.home)
-        done = arena.run_steps(Enclosure(confinement, backend), [[";", [["/bin/a"], ["/bin/b", "x"]], []]])
+        done = arena.run_steps(BackedSandbox(confinement, backend), [[";", [["/bin/a"], ["/bin/b", "x"]], []]])
         *runs, removal = (arena.base / "calls").read_text().splitlines()
     assert done.stdout == "from the container: hello\n"
     names = [given(line.split(), "--name")[0] for line in runs]
@@ -227,8 +227,8 @@ def test_a_real_container_sees_the_workspace_alone(tmp_path: Path) -> None:
     (tmp_path / "workspace/note.txt").write_text("hello")
     values = {"mode": "all", "workspaceAccess": "ro", "backend": "docker", "docker": {"image": image}}
     settings = decode(SandboxSettings, values)
-    confinement = draw_confinement(settings, MAIN, Grounds(tmp_path, tmp_path / "workspace"))
-    wrapping = Docker(settings.docker, tmp_path, dict(os.environ)).wrap(confinement, Entry())
+    confinement = make_confinement(settings, MAIN, SandboxFolders(tmp_path, tmp_path / "workspace"))
+    wrapping = Docker(settings.docker, tmp_path, dict(os.environ)).wrap(confinement, CommandStart())
     words = [option.replace("{serial}", str(os.getpid())) for option in wrapping.options]
     script = "cat note.txt; touch note.txt 2>/dev/null || echo held; ls /sys/class/net"
     done = subprocess.run(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from retinue.sandbox.confinement import Part
-from retinue.sandbox.sandboxes import Enclosure
-from retinue.storage.files.file_info import Place
+from retinue.sandbox.confinement import VisiblePart
+from retinue.sandbox.sandboxes import BackedSandbox
+from retinue.storage.files.file_info import FolderIdentity
 from tests.sandbox.arena import NOBODY, SYSTEM_PYTHON, Arena, open_arena
 from tests.sandbox.probes.catalogue import PROBES
 
@@ -53,7 +53,7 @@ def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
-def enclosure(arena: Arena, request: pytest.FixtureRequest) -> Enclosure:
+def enclosure(arena: Arena, request: pytest.FixtureRequest) -> BackedSandbox:
     return arena.enter(backend=request.param)
 
 
@@ -62,7 +62,7 @@ def test_there_are_at_least_forty_attempts() -> None:
 
 
 @pytest.mark.parametrize("name", PROBES)
-def test_no_attempt_succeeds(arena: Arena, enclosure: Enclosure, name: str) -> None:
+def test_no_attempt_succeeds(arena: Arena, enclosure: BackedSandbox, name: str) -> None:
     assert arena.probe(enclosure, name).strip() in HELD.get(name, ("held",))
 
 
@@ -72,7 +72,7 @@ def test_the_attempts_are_real(name: str) -> None:
         assert "ESCAPED" in fresh.probe(None, name)
 
 
-def test_nothing_of_the_host_was_changed(arena: Arena, enclosure: Enclosure) -> None:
+def test_nothing_of_the_host_was_changed(arena: Arena, enclosure: BackedSandbox) -> None:
     arena.probe(enclosure, "change_the_hosts_files")
     victim = arena.home / "victim.txt"
     found = victim.stat()
@@ -82,7 +82,7 @@ def test_nothing_of_the_host_was_changed(arena: Arena, enclosure: Enclosure) -> 
     assert not (arena.home / "made").exists()
 
 
-def test_no_process_is_left_of_a_flood(arena: Arena, enclosure: Enclosure) -> None:
+def test_no_process_is_left_of_a_flood(arena: Arena, enclosure: BackedSandbox) -> None:
     arena.probe(enclosure, "start_too_many_processes")
     left = [
         folder
@@ -100,16 +100,16 @@ def _read(path: Path) -> bytes:
 
 
 def test_a_part_of_the_folder_is_all_that_is_seen_and_must_be_the_one_that_was_meant(
-    arena: Arena, enclosure: Enclosure
+    arena: Arena, enclosure: BackedSandbox
 ) -> None:
     path = arena.workspace / "tests"
     found = path.stat()
 
-    def see(place: Place, *argv: str) -> str:
-        kept = enclosure.confinement.keep_to(Part(path, place))
+    def see(place: FolderIdentity, *argv: str) -> str:
+        kept = enclosure.confinement.keep_to(VisiblePart(path, place))
         return arena.run(replace(enclosure, confinement=kept, below="tests"), *argv).stdout
 
-    right, wrong = Place(found.st_dev, found.st_ino), Place(found.st_dev, found.st_ino + 1)
+    right, wrong = FolderIdentity(found.st_dev, found.st_ino), FolderIdentity(found.st_dev, found.st_ino + 1)
     assert "__init__.py" in see(right, "/usr/bin/ls", str(path))
     assert "notes.txt" not in see(right, "/usr/bin/ls", str(arena.workspace))
     assert "mine" not in see(right, "/usr/bin/cat", str(arena.workspace / "notes.txt"))

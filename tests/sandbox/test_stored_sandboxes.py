@@ -14,7 +14,7 @@ import pytest
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.sandbox.settings import PruneSettings, SandboxSettings
-from retinue.sandbox.stored_sandboxes import Kept, remove, why_prune
+from retinue.sandbox.stored_sandboxes import StoredSandbox, prune_reason, remove
 from retinue.structs.decode import decode
 
 NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)
@@ -81,8 +81,8 @@ def test_using_a_sandbox_again_keeps_its_age(sandboxes: Sandboxes, time: Hourgla
     ],
 )
 def test_unused_and_old_sandboxes_go(rules: dict[str, Any], idle: timedelta, age: timedelta, goes: bool) -> None:
-    kept = Kept("agent-main", Path("/nowhere"), "main", "agent:main:main", NOW - age, NOW - idle)
-    assert (why_prune(kept, decode(PruneSettings, rules), NOW) is not None) is goes
+    kept = StoredSandbox("agent-main", Path("/nowhere"), "main", "agent:main:main", NOW - age, NOW - idle)
+    assert (prune_reason(kept, decode(PruneSettings, rules), NOW) is not None) is goes
 
 
 def test_pruning_takes_an_agents_own_and_leaves_the_others(sandboxes: Sandboxes, time: Hourglass) -> None:
@@ -118,7 +118,7 @@ def test_a_folder_that_is_no_sandbox_is_left_alone(sandboxes: Sandboxes, tmp_pat
 
 
 def test_removing_what_is_gone_already_is_fine(tmp_path: Path) -> None:
-    assert remove(Kept("x", tmp_path / "x", "main", "agent:main:main", NOW, NOW))
+    assert remove(StoredSandbox("x", tmp_path / "x", "main", "agent:main:main", NOW, NOW))
 
 
 def test_the_size_counts_files_and_follows_no_link(sandboxes: Sandboxes, tmp_path: Path) -> None:

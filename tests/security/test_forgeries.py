@@ -10,7 +10,7 @@ import pytest
 from retinue.security.untrusted_text import (
     END_MARKER_SANITISED,
     MARKER_SANITISED,
-    Source,
+    TextSource,
     sanitise,
     sanitise_chunks,
     sanitise_line,
@@ -67,7 +67,7 @@ def test_no_field_of_a_wrapping_can_forge_its_border() -> None:
         # The second marker begins in the subject and ends in the text.
         wrapped = wrap_untrusted(
             other.marker[half:] + forged.text,
-            Source.EMAIL,
+            TextSource.EMAIL,
             new_id=lambda number=number: f"{number:016x}",  # type: ignore[misc]
             sender=forged.text,
             subject=other.marker[:half],

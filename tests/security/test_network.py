@@ -16,18 +16,16 @@ import pytest
 
 from retinue.security.addresses import Address
 from retinue.security.checked_transport import CheckedTransport
-from retinue.security.decompress import make_inflater
+from retinue.security.decompress import make_decompressor
+from retinue.security.fetch import Fetched, Outgoing, fetch
 from retinue.security.network import (
     MODEL_CHOSEN,
     OPERATOR,
     AddressRefused,
-    Fetched,
     NetworkFailed,
-    Outgoing,
     Policy,
     Resolve,
     check_url,
-    fetch,
     resolve_host,
 )
 from tests.webserver import Request, WebServer, web_server
@@ -377,7 +375,7 @@ async def test_what_follows_a_compressed_body_is_neither_kept_nor_read_for_ever(
 
 
 def test_nothing_is_kept_of_what_follows_a_compressed_body() -> None:
-    inflater = make_inflater("gzip")
+    inflater = make_decompressor("gzip")
     assert inflater.feed(gzip.compress(b"short"), 100) == b"short"
     tracemalloc.start()
     for _ in range(100):

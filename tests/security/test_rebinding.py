@@ -15,7 +15,8 @@ import pytest
 from retinue.providers.base import Timeouts
 from retinue.providers.failures import CallFailed
 from retinue.providers.http_client import open_client
-from retinue.security.network import MODEL_CHOSEN, AddressRefused, NetworkFailed, fetch
+from retinue.security.fetch import fetch
+from retinue.security.network import MODEL_CHOSEN, AddressRefused, NetworkFailed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from retinue.skills.discovery import Discovery, discover
 from retinue.skills.settings import SkillsLimits
-from retinue.skills.skill import Skill, Tier, parse_skill
-from retinue.skills.sources import Source
+from retinue.skills.skill import Skill, SkillTier, parse_skill
+from retinue.skills.sources import SkillSource
 from retinue.structs.decode import decode
 
 
@@ -21,7 +21,7 @@ def write_skill(folder: Path, *, name: str | None = None, description: str = "Do
 
 
 def parse(text: str, *, folder: str = "demo") -> Skill:
-    return parse_skill(text.encode(), Path("/skills") / folder / "SKILL.md", Tier.WORKSPACE)
+    return parse_skill(text.encode(), Path("/skills") / folder / "SKILL.md", SkillTier.WORKSPACE)
 
 
 def make_skill(name: str = "demo", **fields: Any) -> Skill:
@@ -31,15 +31,15 @@ def make_skill(name: str = "demo", **fields: Any) -> Skill:
         "description": f"Does {name}.",
         "location": location,
         "folder": location.parent,
-        "tier": Tier.WORKSPACE,
+        "tier": SkillTier.WORKSPACE,
         "version": "sha256:0123456789abcdef",
     }
     return Skill(**(base | fields))
 
 
-def look(*sources: Source | Path, allowed: tuple[Path, ...] = (), **limits: int) -> Discovery:
+def look(*sources: SkillSource | Path, allowed: tuple[Path, ...] = (), **limits: int) -> Discovery:
     """Look through folders; a bare path is a workspace's skills folder."""
-    asked = [Source(Tier.WORKSPACE, source) if isinstance(source, Path) else source for source in sources]
+    asked = [SkillSource(SkillTier.WORKSPACE, source) if isinstance(source, Path) else source for source in sources]
     return discover(asked, decode(SkillsLimits, limits), allowed)[0]
 
 

@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.skills.catalog import Catalog, render_catalog
+from retinue.skills.catalog import SkillCatalog, render_catalog
 from retinue.skills.skill import Skill
 from tests.skills.builders import make_skill
 
 HOME = Path("/home/ada")
 
 
-def render(skills: list[Skill], *, max_skills: int = 150, max_chars: int = 30_000) -> Catalog:
+def render(skills: list[Skill], *, max_skills: int = 150, max_chars: int = 30_000) -> SkillCatalog:
     return render_catalog(skills, max_skills=max_skills, max_chars=max_chars, home=HOME)
 
 

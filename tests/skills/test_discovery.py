@@ -11,13 +11,13 @@ import pytest
 from retinue.core.extension import SkillRoot
 from retinue.skills.discovery import discover
 from retinue.skills.settings import SkillsLimits, SkillsLoadSettings
-from retinue.skills.skill import Tier
-from retinue.skills.sources import BUNDLED, Places, Source, list_sources
+from retinue.skills.skill import SkillTier
+from retinue.skills.sources import BUNDLED, SkillFolders, SkillSource, list_sources
 from tests.skills.builders import look, names, write_skill
 
 
 def test_sources_stand_in_order_of_precedence(tmp_path: Path) -> None:
-    places = Places(
+    places = SkillFolders(
         user_home=tmp_path,
         managed=tmp_path / "home/skills",
         workspace=tmp_path / "ws",
@@ -26,30 +26,38 @@ def test_sources_stand_in_order_of_precedence(tmp_path: Path) -> None:
     )
     sources = list_sources(places, SkillsLoadSettings(extra_dirs=["~/mine", "/opt/skills", "more", ""]))
     assert [(source.tier, source.path) for source in sources] == [
-        (Tier.EXPLICIT, tmp_path / "one"),
-        (Tier.WORKSPACE, tmp_path / "ws/skills"),
-        (Tier.PROJECT, tmp_path / "ws/.agents/skills"),
-        (Tier.PERSONAL, tmp_path / ".agents/skills"),
-        (Tier.MANAGED, tmp_path / "home/skills"),
-        (Tier.PLUGIN, tmp_path / "plugin"),
-        (Tier.BUNDLED, BUNDLED),
-        (Tier.EXTRA, tmp_path / "mine"),
-        (Tier.EXTRA, Path("/opt/skills")),
-        (Tier.EXTRA, tmp_path / "home/more"),
+        (SkillTier.EXPLICIT, tmp_path / "one"),
+        (SkillTier.WORKSPACE, tmp_path / "ws/skills"),
+        (SkillTier.PROJECT, tmp_path / "ws/.agents/skills"),
+        (SkillTier.PERSONAL, tmp_path / ".agents/skills"),
+        (SkillTier.MANAGED, tmp_path / "home/skills"),
+        (SkillTier.PLUGIN, tmp_path / "plugin"),
+        (SkillTier.BUNDLED, BUNDLED),
+        (SkillTier.EXTRA, tmp_path / "mine"),
+        (SkillTier.EXTRA, Path("/opt/skills")),
+        (SkillTier.EXTRA, tmp_path / "home/more"),
     ]
 
 
 def test_a_workspace_that_is_not_trusted_adds_no_source(tmp_path: Path) -> None:
-    tiers = {source.tier for source in list_sources(Places(tmp_path, tmp_path / "skills"), SkillsLoadSettings())}
-    assert tiers == {Tier.PERSONAL, Tier.MANAGED, Tier.BUNDLED}
+    tiers = {source.tier for source in list_sources(SkillFolders(tmp_path, tmp_path / "skills"), SkillsLoadSettings())}
+    assert tiers == {SkillTier.PERSONAL, SkillTier.MANAGED, SkillTier.BUNDLED}
 
 
 def test_of_two_skills_with_one_name_the_higher_tier_wins(tmp_path: Path) -> None:
-    order = [Tier.EXPLICIT, Tier.WORKSPACE, Tier.PROJECT, Tier.PERSONAL, Tier.MANAGED, Tier.PLUGIN, Tier.BUNDLED]
+    order = [
+        SkillTier.EXPLICIT,
+        SkillTier.WORKSPACE,
+        SkillTier.PROJECT,
+        SkillTier.PERSONAL,
+        SkillTier.MANAGED,
+        SkillTier.PLUGIN,
+        SkillTier.BUNDLED,
+    ]
     for tier in order:
         write_skill(tmp_path / tier / "github", description=f"From {tier}.")
     for first in range(len(order)):
-        found = look(*(Source(tier, tmp_path / tier) for tier in order[first:]))
+        found = look(*(SkillSource(tier, tmp_path / tier) for tier in order[first:]))
         assert [skill.tier for skill in found.skills] == [order[first]]
         assert [(item.skill.tier, item.by.tier) for item in found.shadowed] == [
             (tier, order[first]) for tier in order[first + 1 :]
@@ -107,14 +115,14 @@ def test_folders_that_hold_no_skills_are_skipped(tmp_path: Path, folder: str) ->
 
 def test_a_missing_root_is_silent_unless_somebody_named_it(tmp_path: Path) -> None:
     assert not look(tmp_path / "none").problems
-    found = look(Source(Tier.EXTRA, tmp_path / "none", named=True))
+    found = look(SkillSource(SkillTier.EXTRA, tmp_path / "none", named=True))
     assert [(problem.path, problem.message) for problem in found.problems] == [
         (tmp_path / "none", "There is no such folder.")
     ]
 
 
 def test_a_named_folder_without_a_skill_is_reported(tmp_path: Path) -> None:
-    found = look(Source(Tier.EXPLICIT, tmp_path, named=True))
+    found = look(SkillSource(SkillTier.EXPLICIT, tmp_path, named=True))
     assert "no `SKILL.md` was found" in found.problems[0].message
 
 
@@ -246,7 +254,7 @@ class TestLinks:
         workspace = tmp_path / "ws"
         workspace.mkdir()
         (workspace / "skills").symlink_to(tmp_path / "outside")
-        source = Source(Tier.WORKSPACE, workspace / "skills", within=workspace)
+        source = SkillSource(SkillTier.WORKSPACE, workspace / "skills", within=workspace)
         found = look(source)
         assert not found.skills
         assert [problem.path for problem in found.problems] == [workspace / "skills"]
@@ -308,7 +316,7 @@ class TestLimits:
             os.mkdir(f"{tmp_path}/{number:06}")  # noqa: PTH102 - twice as fast as a Path for each
         write_skill(tmp_path / "000000")
         write_skill(tmp_path / "000001/inner")
-        found, scan = discover([Source(Tier.WORKSPACE, tmp_path)], SkillsLimits())
+        found, scan = discover([SkillSource(SkillTier.WORKSPACE, tmp_path)], SkillsLimits())
         assert len(scan.stamps) <= 301, "the search must stop at its limits"
         assert ["10,000 files and folders" in limit.message for limit in found.limits] == [True, False]
         assert not found.problems
@@ -337,6 +345,6 @@ def test_what_a_stranger_wrote_is_quoted_harmlessly(tmp_path: Path) -> None:
 
 def test_one_file_reached_twice_is_one_skill(tmp_path: Path) -> None:
     write_skill(tmp_path / "a")
-    found = look(Source(Tier.PROJECT, tmp_path), Source(Tier.PERSONAL, tmp_path))
-    assert [skill.tier for skill in found.skills] == [Tier.PROJECT]
+    found = look(SkillSource(SkillTier.PROJECT, tmp_path), SkillSource(SkillTier.PERSONAL, tmp_path))
+    assert [skill.tier for skill in found.skills] == [SkillTier.PROJECT]
     assert not found.shadowed

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from retinue.skills.library import SkillLibrary, judge_skills, make_context, open_library
+from retinue.skills.library import SkillLibrary, evaluate_skills, make_context, open_library
 from retinue.skills.requirements import Programs
 from retinue.skills.settings import SkillsLimits, SkillsSettings
-from retinue.skills.skill import Tier
-from retinue.skills.sources import Places, Source
+from retinue.skills.skill import SkillTier
+from retinue.skills.sources import SkillFolders, SkillSource
 from retinue.structs.decode import decode
 from tests.skills.builders import names, write_skill
 
@@ -24,7 +24,7 @@ def later() -> int:
 
 
 def library(root: Path, clock: Callable[[], int] = later) -> SkillLibrary:
-    return SkillLibrary([Source(Tier.WORKSPACE, root)], SkillsLimits(), now_ns=clock)
+    return SkillLibrary([SkillSource(SkillTier.WORKSPACE, root)], SkillsLimits(), now_ns=clock)
 
 
 def let_file_times_move_on() -> None:
@@ -53,7 +53,7 @@ def test_nothing_is_read_again_while_nothing_changes(tmp_path: Path) -> None:
 
 def test_without_watching_what_was_found_first_stays(tmp_path: Path) -> None:
     write_skill(tmp_path / "a")
-    shelf = SkillLibrary([Source(Tier.WORKSPACE, tmp_path)], SkillsLimits(), watch=False, now_ns=time.time_ns)
+    shelf = SkillLibrary([SkillSource(SkillTier.WORKSPACE, tmp_path)], SkillsLimits(), watch=False, now_ns=time.time_ns)
     assert names(shelf.load()) == ["a"]
     let_file_times_move_on()
     write_skill(tmp_path / "b")
@@ -63,7 +63,9 @@ def test_without_watching_what_was_found_first_stays(tmp_path: Path) -> None:
 def test_a_change_is_taken_up_once_it_has_settled(tmp_path: Path) -> None:
     now = [later()]
     write_skill(tmp_path / "a")
-    shelf = SkillLibrary([Source(Tier.WORKSPACE, tmp_path)], SkillsLimits(), settle_ms=250, now_ns=lambda: now[0])
+    shelf = SkillLibrary(
+        [SkillSource(SkillTier.WORKSPACE, tmp_path)], SkillsLimits(), settle_ms=250, now_ns=lambda: now[0]
+    )
     assert names(shelf.load()) == ["a"]
     let_file_times_move_on()
     write_skill(tmp_path / "b")
@@ -76,7 +78,7 @@ def test_a_change_is_taken_up_once_it_has_settled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("settings", [{"watch": False}, {"watchDebounceMs": 3_600_000}])
 def test_the_configuration_says_when_skills_are_read_again(tmp_path: Path, settings: dict[str, object]) -> None:
-    places = Places(user_home=tmp_path, managed=tmp_path / "managed", workspace=tmp_path / "workspace")
+    places = SkillFolders(user_home=tmp_path, managed=tmp_path / "managed", workspace=tmp_path / "workspace")
     skills = decode(SkillsSettings, {"load": settings})
     write_skill(tmp_path / "managed" / "a")
     shelf = open_library(skills, places)
@@ -181,13 +183,13 @@ def test_the_library_of_an_agent(tmp_path: Path) -> None:
     (tmp_path / "ws/skills/linked").symlink_to(tmp_path / "shared/d")
     write_skill(tmp_path / "shared/d")
     settings = decode(SkillsSettings, {"load": {"extraDirs": ["~/extra"], "allowSymlinkTargets": ["~/shared"]}})
-    places = Places(tmp_path, tmp_path / "home/skills", workspace=tmp_path / "ws", bundled=tmp_path / "none")
+    places = SkillFolders(tmp_path, tmp_path / "home/skills", workspace=tmp_path / "ws", bundled=tmp_path / "none")
     found = open_library(settings, places).load()
     assert {skill.name: skill.tier for skill in found.skills} == {
-        "a": Tier.WORKSPACE,
-        "b": Tier.MANAGED,
-        "c": Tier.EXTRA,
-        "d": Tier.WORKSPACE,
+        "a": SkillTier.WORKSPACE,
+        "b": SkillTier.MANAGED,
+        "c": SkillTier.EXTRA,
+        "d": SkillTier.WORKSPACE,
     }
     assert not found.problems
 
@@ -224,5 +226,5 @@ def test_skills_are_judged_in_order(tmp_path: Path) -> None:
     context = make_context(
         SkillsSettings(), system="linux", environment={}, has_program=Programs().on("/nowhere"), config={}
     )
-    judged = judge_skills(library(tmp_path).load().skills, context)
+    judged = evaluate_skills(library(tmp_path).load().skills, context)
     assert [(item.skill.name, item.gate.eligible) for item in judged] == [("a", False), ("b", True)]

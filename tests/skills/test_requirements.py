@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from retinue.skills.library import make_context
-from retinue.skills.requirements import GateContext, check_skill
+from retinue.skills.requirements import EligibilityContext, check_skill
 from retinue.skills.settings import SkillEntry, SkillsSettings
-from retinue.skills.skill import Requirements, Skill, Tier
+from retinue.skills.skill import Requirements, Skill, SkillTier
 from retinue.structs.decode import decode
 from tests.skills.builders import make_skill
 
 
-def context(**changes: Any) -> GateContext:
+def context(**changes: Any) -> EligibilityContext:
     base: dict[str, Any] = {"os": "linux", "has_program": frozenset(("git", "jq")).__contains__, "env": {"HOME"}}
-    return GateContext(**(base | changes))
+    return EligibilityContext(**(base | changes))
 
 
 def needing(**needs: tuple[str, ...]) -> Skill:
@@ -71,21 +71,21 @@ CONFIGURED = {"demo": SkillEntry(env={"TOKEN": "x"}, api_key="k")}
             context(entries={"key": SkillEntry(enabled=False)}),
             ("switched off by `skills.entries.key.enabled`",),
         ),
-        (make_skill(tier=Tier.BUNDLED), context(allow_bundled=None), ()),
-        (make_skill(tier=Tier.BUNDLED), context(allow_bundled={"demo"}), ()),
+        (make_skill(tier=SkillTier.BUNDLED), context(allow_bundled=None), ()),
+        (make_skill(tier=SkillTier.BUNDLED), context(allow_bundled={"demo"}), ()),
         (
-            make_skill(tier=Tier.BUNDLED),
+            make_skill(tier=SkillTier.BUNDLED),
             context(allow_bundled=set()),
             ("bundled, and not listed in `skills.allowBundled`",),
         ),
-        (make_skill(tier=Tier.MANAGED), context(allow_bundled=set()), ()),
+        (make_skill(tier=SkillTier.MANAGED), context(allow_bundled=set()), ()),
         (make_skill(), context(agent_allowlist={"demo", "other"}), ()),
         (make_skill(), context(agent_allowlist={"other"}), ("not in the list of skills this agent may use",)),
         (make_skill(), context(agent_allowlist=set()), ("not in the list of skills this agent may use",)),
-        (make_skill(tier=Tier.EXPLICIT), context(agent_allowlist=set()), ()),
+        (make_skill(tier=SkillTier.EXPLICIT), context(agent_allowlist=set()), ()),
     ],
 )
-def test_gates(skill: Skill, where: GateContext, reasons: tuple[str, ...]) -> None:
+def test_gates(skill: Skill, where: EligibilityContext, reasons: tuple[str, ...]) -> None:
     gate = check_skill(skill, where)
     assert gate.reasons == reasons
     assert gate.eligible is not bool(reasons)

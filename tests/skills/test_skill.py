@@ -10,7 +10,7 @@ import pytest
 from skills_ref.parser import read_properties  # type: ignore[import-untyped]
 
 from retinue.core.errors import SkillError
-from retinue.skills.skill import InstallSpec, Requirements, Tier, parse_skill
+from retinue.skills.skill import InstallSpec, Requirements, SkillTier, parse_skill
 from tests.skills.builders import parse
 
 
@@ -221,7 +221,7 @@ def test_a_bad_skill_is_refused_with_the_reason(text: str, complaint: str) -> No
 
 def test_invalid_utf8_is_refused() -> None:
     with pytest.raises(SkillError, match="byte 10"):
-        parse_skill(b"---\nname: \xff\n---\n", Path("/s/x/SKILL.md"), Tier.WORKSPACE)
+        parse_skill(b"---\nname: \xff\n---\n", Path("/s/x/SKILL.md"), SkillTier.WORKSPACE)
 
 
 def test_a_thousand_broken_keys_are_given_up_at_once() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.storage.presence import Presence, ancestors, is_beneath, process_of
+from retinue.storage.presence import Presence, ancestors, has_ancestor_with_variable, process_of
 
 
 def test_a_presence_is_seen_from_showing_to_its_end(tmp_path: Path) -> None:
@@ -61,9 +61,12 @@ def test_ancestors_are_those_above_and_not_oneself() -> None:
 
 
 def test_a_variable_that_an_ancestor_was_started_with_cannot_be_dropped() -> None:
-    script = "from retinue.storage.presence import is_beneath; print(is_beneath('OF_AN_AGENT'), is_beneath('OF_AN'))"
+    script = (
+        "from retinue.storage.presence import has_ancestor_with_variable as has; "
+        "print(has('OF_AN_AGENT'), has('OF_AN'))"
+    )
     argv = ["sh", "-c", 'env -i "$@"; exit', "sh", sys.executable, "-c", script]
     started = {"env": {**os.environ, "OF_AN_AGENT": "1"}, "capture_output": True, "text": True, "check": True}
     told = subprocess.run(argv, **started).stdout.split()  # type: ignore[call-overload]
     assert told == ["True", "False"]
-    assert not is_beneath("OF_AN_AGENT")
+    assert not has_ancestor_with_variable("OF_AN_AGENT")

@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from retinue.storage.database.database_file import keep_damaged_log
-from retinue.storage.database.wal import Damage, find_damage
+from retinue.storage.database.wal import WalDamage, find_damage
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_flipped_bit_is_found_without_the_index_where_changes_follow_it(left_b
     frame = 24 + int.from_bytes(log[8:12])
     for part in (8, 12, 16, 20, 24, 400):
         at = 32 + 5 * frame + part
-        assert find_damage(log[:at] + bytes([log[at] ^ 1]) + log[at + 1 :]) == Damage(5), part
+        assert find_damage(log[:at] + bytes([log[at] ^ 1]) + log[at + 1 :]) == WalDamage(5), part
 
 
 def test_a_log_that_was_cut_off_is_found_by_its_index(left_behind: Path, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_an_index_of_another_log_says_nothing(left_behind: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"\0" * 5_000, b"not a log, but long enough to be mistaken for one"])
 def test_what_is_no_log_is_damage(content: bytes) -> None:
-    assert find_damage(content) == Damage(0)
+    assert find_damage(content) == WalDamage(0)
 
 
 def read_as(path: Path, *contents: bytes) -> None:

@@ -10,10 +10,10 @@ from msgspec import Struct
 from retinue.config.load import LoadedConfig
 from retinue.core.keys import AgentId
 from retinue.providers.credentials.profile_file import ProfileSummary
-from retinue.sandbox.sandboxes import Candidate
+from retinue.sandbox.sandboxes import BackendCandidate
 from retinue.sessions.upkeep.check import CheckReport
 from retinue.skills.discovery import Discovery
-from retinue.skills.library import Judged
+from retinue.skills.library import CheckedSkill
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import InstanceFacts
 
@@ -42,7 +42,7 @@ class WorkspaceFacts(Struct, frozen=True):
 class SkillFacts(Struct, frozen=True):
     """The skills of an agent, and those that did not fit into its prompt."""
 
-    judged: tuple[Judged, ...]
+    judged: tuple[CheckedSkill, ...]
     found: Discovery
     omitted: tuple[str, ...]
 
@@ -80,7 +80,7 @@ class SandboxFacts(Struct, frozen=True):
 
     works: bool
     because: str = ""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[BackendCandidate, ...] = ()
 
 
 class AgentFacts(Struct, frozen=True):

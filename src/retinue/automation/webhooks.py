@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from retinue.core.errors import RetinueError
 from retinue.core.model import ReasoningEffort
 from retinue.security.escaping import literal
-from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.structs.declare import Declared, declare
 from retinue.structs.decode import DecodeError, decode
 
@@ -229,7 +229,7 @@ def _finish(
     if chosen and prefixes and not (task.session or "").startswith(prefixes):
         raise HookRefused(f"The session must begin with one of: {', '.join(prefixes)}.", 403)
     name = literal(mapped.name or path, MAX_NAME_CHARS)
-    shown = task.text if mapped.trusted else wrap_untrusted(task.text, Source.WEBHOOK, new_id=new_id)
+    shown = task.text if mapped.trusted else wrap_untrusted(task.text, TextSource.WEBHOOK, new_id=new_id)
     return replace(
         task,
         text=f"[Webhook {name}; not written by a person]\n{shown}",

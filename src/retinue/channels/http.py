@@ -13,7 +13,8 @@ from retinue.channels.channel import NotTaken
 from retinue.core.clock import Clock, random_id
 from retinue.core.origin import Origin
 from retinue.core.outgoing import Attachment, Capabilities, OutgoingMessage
-from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, Outgoing, fetch, parse_url
+from retinue.security.fetch import Outgoing, fetch
+from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, parse_url
 
 NAME = "http"
 TIMEOUT_SECONDS = 20.0

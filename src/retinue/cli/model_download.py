@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
     from retinue.cli.common import Invocation
-    from retinue.providers.local.pull import OnProgress, Progress, Pulled
+    from retinue.providers.local.pull import OnProgress, PulledModel, PullProgress
 
 SMALLEST = "smollm2-135m"
 """The smallest downloadable model."""
 STEP_PERCENT = 10
 
 
-async def pull_showing(invocation: Invocation, name: str) -> Pulled:
+async def pull_showing(invocation: Invocation, name: str) -> PulledModel:
     """Download a model into the home and show progress."""
     from functools import partial
 
@@ -42,7 +42,7 @@ async def pull_showing(invocation: Invocation, name: str) -> Pulled:
 def _show_on(bar: Bar) -> OnProgress:
     task = bar.add_task("", total=None)
 
-    def show(progress: Progress) -> None:
+    def show(progress: PullProgress) -> None:
         bar.update(task, description=progress.stage, completed=progress.done, total=progress.total or None)
 
     return show
@@ -55,7 +55,7 @@ class _PlainProgress:
         self._invocation = invocation
         self._told: tuple[str, int] | None = None
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: PullProgress) -> None:
         percent = progress.done * 100 // progress.total if progress.total else 0
         now = (progress.stage, percent // STEP_PERCENT)
         if now == self._told:

@@ -14,7 +14,7 @@ from retinue.cli.models_auth import auth
 
 if TYPE_CHECKING:
     from retinue.core.model import ModelInfo, ModelRef
-    from retinue.providers.model_choice import Choice
+    from retinue.providers.model_choice import ChosenModel
     from retinue.runtime.home import Home
     from retinue.runtime.models.access import ModelAccess
     from retinue.runtime.models.probe import Trial
@@ -66,7 +66,7 @@ async def _survey(home: Home, agent: str | None, everything: bool) -> dict[str, 
         }
 
 
-def _describe_choice(choice: Choice) -> dict[str, Any]:
+def _describe_choice(choice: ChosenModel) -> dict[str, Any]:
     return {"model": str(choice.ref), "because": choice.because, "howToChange": choice.how_to_change}
 
 

@@ -12,7 +12,7 @@ from retinue.cli.common import Group, Invocation, ask_is_possible, pass_invocati
 from retinue.cli.formatting import format_time
 
 if TYPE_CHECKING:
-    from retinue.providers.credentials.pool import Credentials
+    from retinue.providers.credentials.pool import CredentialPool
     from retinue.providers.credentials.profile_file import ProfileSummary
     from retinue.providers.registry import Providers
     from retinue.runtime.models.access import ModelAccess
@@ -207,7 +207,7 @@ def remove(invocation: Invocation, id: str, agent: str | None) -> None:  # noqa:
     )
 
 
-def _forget(credentials: Credentials, profile_id: str) -> None:
+def _forget(credentials: CredentialPool, profile_id: str) -> None:
     """Remove a key that Retinue stored in the keyring."""
     from retinue.security.secret_sources import SERVICE, remove_from_keyring
     from retinue.security.secrets import KeyringSecret
@@ -231,7 +231,7 @@ def _say_origin(row: ProfileSummary) -> str:
             return f"it is the {row.where}. Unset that."
 
 
-def _own_ids(credentials: Credentials) -> list[str]:
+def _own_ids(credentials: CredentialPool) -> list[str]:
     return [row.id for row in credentials.listed() if row.origin == "agent"]
 
 

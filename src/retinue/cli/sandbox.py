@@ -9,7 +9,7 @@ import click
 from retinue.cli.common import Group, Invocation, pass_invocation, table, which_session
 
 if TYPE_CHECKING:
-    from retinue.sandbox.stored_sandboxes import Kept
+    from retinue.sandbox.stored_sandboxes import StoredSandbox
 
 
 @click.group(cls=Group)
@@ -103,7 +103,7 @@ def prune(invocation: Invocation, everything: bool) -> None:
     )
 
 
-def _describe(kept: Kept) -> dict[str, Any]:
+def _describe(kept: StoredSandbox) -> dict[str, Any]:
     return {
         "name": kept.name,
         "agent": kept.agent,

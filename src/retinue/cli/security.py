@@ -126,11 +126,11 @@ def _format(entry: dict[str, Any]) -> str:
 def wrap(invocation: Invocation, source: str, sender: str | None, subject: str | None) -> None:
     """Show how the text on standard input would be marked as untrusted for the model."""
     from retinue.core.clock import random_id
-    from retinue.security.untrusted_text import Source, suspicious, wrap_untrusted
+    from retinue.security.untrusted_text import TextSource, find_injection_patterns, wrap_untrusted
 
     text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    wrapped = wrap_untrusted(text, Source(source), new_id=random_id, sender=sender, subject=subject)
-    found = list(suspicious(text))
+    wrapped = wrap_untrusted(text, TextSource(source), new_id=random_id, sender=sender, subject=subject)
+    found = list(find_injection_patterns(text))
     if found:
         invocation.note(f"Suspicious: {', '.join(found)}")
     if invocation.as_json:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from retinue.runtime.agents.agent import AgentWorkspace
-    from retinue.skills.catalog import Catalog
+    from retinue.skills.catalog import SkillCatalog
     from retinue.skills.discovery import Discovery
-    from retinue.skills.library import Judged
+    from retinue.skills.library import CheckedSkill
     from retinue.skills.skill import SkillProblem
 
 DESCRIPTION_SHOWN = 60
@@ -106,7 +106,7 @@ def _open(invocation: Invocation, agent: str | None, paths: tuple[Path, ...]) ->
         yield room
 
 
-def _find(judged: Iterable[Judged], name: str) -> Judged:
+def _find(judged: Iterable[CheckedSkill], name: str) -> CheckedSkill:
     from difflib import get_close_matches
 
     from retinue.core.errors import UsageError
@@ -120,7 +120,7 @@ def _find(judged: Iterable[Judged], name: str) -> Judged:
     return found
 
 
-def _summarise(item: Judged) -> dict[str, Any]:
+def _summarise(item: CheckedSkill) -> dict[str, Any]:
     skill = item.skill
     return {
         "name": skill.name,
@@ -134,7 +134,7 @@ def _summarise(item: Judged) -> dict[str, Any]:
     }
 
 
-def _describe(item: Judged) -> dict[str, Any]:
+def _describe(item: CheckedSkill) -> dict[str, Any]:
     skill = item.skill
     needs = skill.requirements
     return _summarise(item) | {
@@ -159,7 +159,7 @@ def _describe(item: Judged) -> dict[str, Any]:
     }
 
 
-def _check_data(judged: tuple[Judged, ...], found: Discovery, catalog: Catalog) -> dict[str, Any]:
+def _check_data(judged: tuple[CheckedSkill, ...], found: Discovery, catalog: SkillCatalog) -> dict[str, Any]:
     return {
         "skills": [_summarise(item) for item in judged],
         "problems": _list_problems(found.problems),
@@ -188,7 +188,7 @@ def _list_problems(problems: Iterable[SkillProblem]) -> list[dict[str, str]]:
     return [{"path": str(problem.path), "message": problem.message} for problem in problems]
 
 
-def _check_text(judged: tuple[Judged, ...], found: Discovery, catalog: Catalog) -> str:
+def _check_text(judged: tuple[CheckedSkill, ...], found: Discovery, catalog: SkillCatalog) -> str:
     ready = [item for item in judged if item.gate.eligible]
     off = [item for item in judged if not item.gate.eligible]
     sections = (
@@ -205,7 +205,7 @@ def _check_text(judged: tuple[Judged, ...], found: Discovery, catalog: Catalog) 
     return "\n\n".join(f"{title} ({len(rows)})\n{table(rows, indent='  ')}" for title, rows in sections if rows)
 
 
-def _state(item: Judged) -> tuple[str, str]:
+def _state(item: CheckedSkill) -> tuple[str, str]:
     """Format the state of a skill: its purpose, or why it cannot be used."""
     return ("ready", _shorten(item.skill.description)) if item.gate.eligible else ("off", item.gate.reasons[0])
 

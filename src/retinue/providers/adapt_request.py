@@ -11,10 +11,10 @@ from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinki
 from retinue.core.model import CacheRetention, ModelInfo, ModelRequest, ReasoningEffort
 from retinue.providers.stream import to_json
 
-NO_PICTURES = "[image left out: this model reads only text]"
+IMAGE_OMITTED = "[image left out: this model reads only text]"
 
 
-class Tuning(Struct, frozen=True):
+class RequestOptions(Struct, frozen=True):
     """How the operator wants a model asked; what is None is left as the request has it."""
 
     temperature: float | None = None
@@ -24,10 +24,10 @@ class Tuning(Struct, frozen=True):
     streamed: bool = True
 
 
-UNTUNED = Tuning()
+NO_OPTIONS = RequestOptions()
 
 
-def tune_request(request: ModelRequest, tuning: Tuning) -> ModelRequest:
+def apply_options(request: ModelRequest, tuning: RequestOptions) -> ModelRequest:
     """The request with what the operator set; the smaller limit on the answer holds."""
     limits = [limit for limit in (request.max_output, tuning.max_output) if limit]
     return replace(
@@ -40,7 +40,7 @@ def tune_request(request: ModelRequest, tuning: Tuning) -> ModelRequest:
     )
 
 
-def fit_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
+def adapt_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
     """The request that this model can answer; the same input always gives the same output."""
     messages = request.messages
     if "image" not in info.inputs:
@@ -61,7 +61,7 @@ def _without_pictures(message: Message) -> Message:
     if isinstance(message, AssistantMessage) or not any(isinstance(part, Image) for part in message.content):
         return message
     return replace(
-        message, content=tuple(Text(NO_PICTURES) if isinstance(part, Image) else part for part in message.content)
+        message, content=tuple(Text(IMAGE_OMITTED) if isinstance(part, Image) else part for part in message.content)
     )
 
 

@@ -119,7 +119,7 @@ def cost_of(usage: Usage, price: Price) -> float:
     ) / MILLION
 
 
-class Catalog:
+class ModelCatalog:
     """Answers what is known of any model, known or not."""
 
     def __init__(self, settings: ModelsSettings | None = None, models_dir: Path | None = None) -> None:

@@ -26,9 +26,10 @@ from retinue.core.model import (
     ModelRequest,
     ModelTextDelta,
 )
-from retinue.providers.adapt_request import UNTUNED, Tuning, fit_request, tune_request
-from retinue.providers.base import Credential, Endpoint, Provider
+from retinue.providers.adapt_request import NO_OPTIONS, RequestOptions, adapt_request, apply_options
+from retinue.providers.base import Endpoint, Provider
 from retinue.providers.catalog import cost_of
+from retinue.providers.credentials.pool import CredentialPool
 from retinue.providers.credentials.profile_file import Profile
 from retinue.providers.vendors import find_vendor
 
@@ -73,22 +74,6 @@ class OpenProviders(Protocol):
     def endpoint(self, provider: str) -> Endpoint: ...
 
 
-class Wallet(Protocol):
-    """Where credentials come from, and where their fate is noted."""
-
-    def profiles(self, provider: str) -> tuple[Profile, ...]: ...
-
-    def resting_until(self, profile: Profile, model: str) -> datetime | None: ...
-
-    async def open(self, profile: Profile) -> Credential: ...
-
-    def succeeded(self, profile: Profile, model: str) -> None: ...
-
-    def failed(self, profile: Profile, model: str, failure: ModelFailed) -> None: ...
-
-    def how_to_add(self, provider: str) -> str: ...
-
-
 class Attempt(Struct, frozen=True):
     """A model and the credential to ask it with; None where it needs none."""
 
@@ -127,16 +112,16 @@ class Failover:
     def __init__(
         self,
         providers: OpenProviders,
-        wallet: Wallet,
+        credentials: CredentialPool,
         describe: Callable[[ModelRef], ModelInfo],
         sleep: Sleep,
         *,
         patience: Sequence[float] = PATIENT_RETRIES,
-        tuning: Callable[[ModelRef], Tuning] = lambda ref: UNTUNED,
+        tuning: Callable[[ModelRef], RequestOptions] = lambda ref: NO_OPTIONS,
     ) -> None:
         """`tuning` says how the operator wants each model asked."""
         self._providers = providers
-        self._wallet = wallet
+        self._credentials = credentials
         self._describe = describe
         self._sleep = sleep
         self._patience = patience
@@ -196,14 +181,16 @@ class Failover:
             if not needs_key:
                 ready.append(Attempt(ref, None))
                 continue
-            profiles = self._wallet.profiles(ref.provider)
+            profiles = self._credentials.profiles(ref.provider)
             if not profiles and find_vendor(ref.provider) is None:
                 # An endpoint of the operator's own, without a key in sight, is taken to need none.
                 ready.append(Attempt(ref, None))
             elif not profiles:
-                detail = f"there is no credential for '{ref.provider}'. {self._wallet.how_to_add(ref.provider)}"
+                detail = f"there is no credential for '{ref.provider}'. {self._credentials.how_to_add(ref.provider)}"
                 story.failures.append((str(ref), ModelFailed(Failure.AUTH, detail)))
-            rests = [(self._wallet.resting_until(profile, ref.model), Attempt(ref, profile)) for profile in profiles]
+            rests = [
+                (self._credentials.resting_until(profile, ref.model), Attempt(ref, profile)) for profile in profiles
+            ]
             ready += [attempt for until, attempt in rests if until is None][:PROFILES_PER_MODEL]
             resting += [(until, attempt) for until, attempt in rests if until is not None]
         if not ready and resting:
@@ -215,7 +202,7 @@ class Failover:
     ) -> AsyncGenerator[ModelEvent, None]:
         """One model with one credential, again after a pause while the failure is a passing one."""
         info = self._describe(attempt.ref)
-        fitted = fit_request(tune_request(request, self._tuning(attempt.ref)), info)
+        fitted = adapt_request(apply_options(request, self._tuning(attempt.ref)), info)
         for delay in (*patience.delays, None):
             failure: ModelFailed | None = None
             room = info.window * CHARS_PER_TOKEN
@@ -247,7 +234,7 @@ class Failover:
 
     async def _ask(self, attempt: Attempt, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         try:
-            credential = await self._wallet.open(attempt.profile) if attempt.profile else None
+            credential = await self._credentials.open(attempt.profile) if attempt.profile else None
             provider = self._providers[attempt.ref.provider]
         except ConfigError as error:
             yield ModelFailed(Failure.AUTH, str(error))
@@ -258,12 +245,12 @@ class Failover:
 
     def _note_success(self, attempt: Attempt) -> None:
         if attempt.profile:
-            self._wallet.succeeded(attempt.profile, attempt.ref.model)
+            self._credentials.succeeded(attempt.profile, attempt.ref.model)
 
     def _note_failure(self, attempt: Attempt, failure: ModelFailed, story: _Story) -> None:
         story.failures.append((str(attempt), failure))
         if attempt.profile:
-            self._wallet.failed(attempt.profile, attempt.ref.model, failure)
+            self._credentials.failed(attempt.profile, attempt.ref.model, failure)
 
 
 def _length(event: ModelTextDelta | ModelReasoningDelta | ModelCallDelta) -> int:

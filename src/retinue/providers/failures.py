@@ -31,7 +31,7 @@ class CallFailed(ModelError):
         self.retry_after = retry_after
 
 
-class Sign(Struct, frozen=True):
+class FailureSign(Struct, frozen=True):
     """A failure is recognised by its status, by its words, or by both where both are given."""
 
     reason: Failure
@@ -54,8 +54,8 @@ def _statuses(*codes: int) -> frozenset[int]:
 
 # The first sign that fits decides. Words stand before bare codes because several providers answer 400 to everything,
 # and a rate limit counted in tokens must not look like a prompt that is too long.
-SIGNS: tuple[Sign, ...] = (
-    Sign(
+SIGNS: tuple[FailureSign, ...] = (
+    FailureSign(
         Failure.BILLING,
         words=_words(
             r"insufficient[_ ]quota",
@@ -66,9 +66,9 @@ SIGNS: tuple[Sign, ...] = (
             r"payment required",
         ),
     ),
-    Sign(Failure.BILLING, _statuses(402)),
-    Sign(Failure.RATE_LIMIT, _statuses(429)),
-    Sign(
+    FailureSign(Failure.BILLING, _statuses(402)),
+    FailureSign(Failure.RATE_LIMIT, _statuses(429)),
+    FailureSign(
         Failure.OVERFLOW,
         words=_words(
             r"context[_ ]length",
@@ -85,8 +85,8 @@ SIGNS: tuple[Sign, ...] = (
             r"token limit (?:exceeded|reached)",
         ),
     ),
-    Sign(Failure.OVERFLOW, _statuses(413)),
-    Sign(
+    FailureSign(Failure.OVERFLOW, _statuses(413)),
+    FailureSign(
         Failure.AUTH,
         words=_words(
             r"invalid[_ ]api[_ ]key",
@@ -99,11 +99,11 @@ SIGNS: tuple[Sign, ...] = (
             r"token (?:has )?expired",
         ),
     ),
-    Sign(Failure.AUTH, _statuses(401, 403)),
-    Sign(Failure.OVERLOADED, words=_words(r"overloaded", r"at capacity", r"currently experiencing high demand")),
-    Sign(Failure.OVERLOADED, _statuses(503, 529)),
-    Sign(Failure.RATE_LIMIT, words=_words(r"rate[_ ]limit", r"too many requests", r"resource[_ ]exhausted")),
-    Sign(
+    FailureSign(Failure.AUTH, _statuses(401, 403)),
+    FailureSign(Failure.OVERLOADED, words=_words(r"overloaded", r"at capacity", r"currently experiencing high demand")),
+    FailureSign(Failure.OVERLOADED, _statuses(503, 529)),
+    FailureSign(Failure.RATE_LIMIT, words=_words(r"rate[_ ]limit", r"too many requests", r"resource[_ ]exhausted")),
+    FailureSign(
         Failure.NOT_FOUND,
         words=_words(
             r"model[_ ]not[_ ]found",
@@ -111,13 +111,13 @@ SIGNS: tuple[Sign, ...] = (
             r"model .{0,120}(?:does not exist|not found|is not supported)",
         ),
     ),
-    Sign(Failure.NOT_FOUND, _statuses(404, 405, 410)),
-    Sign(Failure.TIMEOUT, _statuses(408, 504, 524)),
-    Sign(Failure.TIMEOUT, words=_words(r"deadline[_ ]exceeded", r"timed? ?out")),
-    Sign(Failure.SERVER, frozenset(range(500, 600))),
-    Sign(Failure.SERVER, words=_words(r"internal[_ ](?:server[_ ])?error", r"api_error", r"server_error")),
-    Sign(Failure.FORMAT, frozenset(range(400, 500))),
-    Sign(Failure.FORMAT, words=_words(r"invalid[_ ]request", r"invalid_argument", r"bad request")),
+    FailureSign(Failure.NOT_FOUND, _statuses(404, 405, 410)),
+    FailureSign(Failure.TIMEOUT, _statuses(408, 504, 524)),
+    FailureSign(Failure.TIMEOUT, words=_words(r"deadline[_ ]exceeded", r"timed? ?out")),
+    FailureSign(Failure.SERVER, frozenset(range(500, 600))),
+    FailureSign(Failure.SERVER, words=_words(r"internal[_ ](?:server[_ ])?error", r"api_error", r"server_error")),
+    FailureSign(Failure.FORMAT, frozenset(range(400, 500))),
+    FailureSign(Failure.FORMAT, words=_words(r"invalid[_ ]request", r"invalid_argument", r"bad request")),
 )
 
 
@@ -126,7 +126,7 @@ def classify(status: int | None, text: str) -> Failure:
     return next((sign.reason for sign in SIGNS if sign.fits(status, text)), Failure.UNKNOWN)
 
 
-def refused(
+def failure_from_response(
     status: int | None, body: str, headers: Mapping[str, str] | None = None, *, secret: str | None = None
 ) -> CallFailed:
     """The failure that an endpoint's error answer means; its detail is safe to show."""

@@ -90,7 +90,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
         self._inner = inner
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        gauge = BodyGauge()
+        gauge = BodyLimits()
         async for chunk in self._inner:
             gauge.measure(chunk)
             yield chunk
@@ -99,7 +99,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-class BodyGauge:
+class BodyLimits:
     """Measures a body as it arrives; raises `CallFailed` at the first byte that breaks a rule."""
 
     def __init__(self, longest_line: int = LONGEST_LINE, longest_body: int = LONGEST_BODY) -> None:

@@ -34,7 +34,7 @@ BUILT_IN_ALIASES: Mapping[str, str] = {
 HOW_TO_CHANGE = "retinue models set <provider/model>"
 
 
-class Choice(Struct, frozen=True):
+class ChosenModel(Struct, frozen=True):
     """A model, why it was chosen, and how to choose another."""
 
     ref: ModelRef
@@ -93,47 +93,47 @@ async def discover_model(
     *,
     servers: LocalServers | None = None,
     with_credentials: Iterable[str] = (),
-) -> Choice | None:
+) -> ChosenModel | None:
     """The model to use: the configured one, else one whose key is at hand, else one on this machine.
 
     None where there is none. `with_credentials` are providers that have a stored credential.
     """
     if configured:
-        return Choice(resolve_ref(configured, aliases), "it is configured")
+        return ChosenModel(resolve_ref(configured, aliases), "it is configured")
     by_key = _by_key(environment, with_credentials)
     if by_key:
         return by_key
     return await _by_server(servers or LocalServers()) or _by_file(models_dir)
 
 
-def _by_key(environment: Mapping[str, str], with_credentials: Iterable[str]) -> Choice | None:
+def _by_key(environment: Mapping[str, str], with_credentials: Iterable[str]) -> ChosenModel | None:
     stored = list(with_credentials)
     for provider in stored:
         vendor = find_vendor(provider)
         if vendor and vendor.default_model:
-            return Choice(ModelRef(vendor.id, vendor.default_model), f"there is a credential for {vendor.name}")
+            return ChosenModel(ModelRef(vendor.id, vendor.default_model), f"there is a credential for {vendor.name}")
     for vendor in VENDORS:
         variable = next((name for name in vendor.variables if environment.get(name)), None)
         if variable:
-            return Choice(ModelRef(vendor.id, vendor.default_model), f"{variable} is set")
+            return ChosenModel(ModelRef(vendor.id, vendor.default_model), f"{variable} is set")
     return None
 
 
-async def _by_server(servers: LocalServers) -> Choice | None:
+async def _by_server(servers: LocalServers) -> ChosenModel | None:
     served = await servers.ask_ollama(servers.ollama_url)
     if served:
         because = f"Ollama answers at {servers.ollama_url}"
-        return Choice(ModelRef("ollama", served[0]), because, base_url=servers.ollama_url)
+        return ChosenModel(ModelRef("ollama", served[0]), because, base_url=servers.ollama_url)
     served = await servers.ask_llamacpp(servers.llamacpp_url)
     if served:
         because = f"llama.cpp answers at {servers.llamacpp_url}"
-        return Choice(ModelRef("llamacpp", served[0]), because, base_url=f"{servers.llamacpp_url.rstrip('/')}/v1")
+        return ChosenModel(ModelRef("llamacpp", served[0]), because, base_url=f"{servers.llamacpp_url.rstrip('/')}/v1")
     return None
 
 
-def _by_file(models_dir: Path) -> Choice | None:
+def _by_file(models_dir: Path) -> ChosenModel | None:
     """The largest model file: among small models the larger one is the better one."""
     files = sorted(list_model_files(models_dir), key=lambda path: path.stat().st_size, reverse=True)
     if not files:
         return None
-    return Choice(ModelRef("local", files[0].stem.lower()), f"it is the largest model in {models_dir}")
+    return ChosenModel(ModelRef("local", files[0].stem.lower()), f"it is the largest model in {models_dir}")

@@ -9,7 +9,7 @@ from typing import Literal
 from retinue.core.errors import ConfigError
 from retinue.core.extension import Lazy
 from retinue.providers.base import Endpoint, OwnedProvider, Timeouts
-from retinue.providers.catalog import Catalog
+from retinue.providers.catalog import ModelCatalog
 from retinue.providers.settings import Api, CompatSettings, ModelsSettings, ProviderSettings
 from retinue.providers.vendors import VENDORS, Vendor, find_vendor, settings_of
 from retinue.security.secrets import Secrets
@@ -44,7 +44,7 @@ class Providers:
         self._adapters = ADAPTERS if adapters is None else adapters
         self._open: dict[str, OwnedProvider] = {}
         self._endpoints: dict[str, Endpoint] = {}
-        self.catalog = Catalog(settings, models_dir)
+        self.catalog = ModelCatalog(settings, models_dir)
 
     def __getitem__(self, provider: str) -> OwnedProvider:
         """The provider of that id; raises `ConfigError` where nothing is known about it."""

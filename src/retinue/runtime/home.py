@@ -25,7 +25,7 @@ from retinue.skills.requirements import Programs
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import DATABASE_NAME
 from retinue.storage.home_paths import HomePaths
-from retinue.storage.presence import is_beneath
+from retinue.storage.presence import has_ancestor_with_variable
 from retinue.structs.plain import to_plain
 from retinue.workspace.trust import TrustedFolder, read_trusted
 
@@ -51,7 +51,7 @@ class Home(Struct, frozen=True, dict=True):
     @property
     def is_in_command(self) -> bool:
         """Whether an agent started this process by a command; then whoever speaks is not the owner."""
-        return IN_COMMAND in self.environment or is_beneath(IN_COMMAND)
+        return IN_COMMAND in self.environment or has_ancestor_with_variable(IN_COMMAND)
 
     @property
     def durable(self) -> bool:

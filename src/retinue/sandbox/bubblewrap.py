@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
 from retinue.sandbox.launch import BLOCK, FIRST_FEED, INFO
-from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
+from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
 from retinue.sandbox.seccomp import IN_NAMESPACES, build_filter, this_machine
 
 PROGRAMS = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
@@ -72,7 +72,7 @@ class Bubblewrap(Struct, frozen=True, dict=True):
         """Why bubblewrap cannot be used; found out by using it."""
         return self._problem
 
-    def wrap(self, confinement: Confinement, entry: Entry) -> Wrapping:
+    def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
         """How to start a program in the sandbox."""
         machine = this_machine()
         assert machine is not None
@@ -91,8 +91,8 @@ class Bubblewrap(Struct, frozen=True, dict=True):
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
             *("--seccomp", str(FIRST_FEED + 1)),
         ]
-        return Wrapping(
-            kind=Kind.BUBBLEWRAP,
+        return LaunchPlan(
+            kind=BackendKind.BUBBLEWRAP,
             program=self.program,
             options=("--args", str(FIRST_FEED)),
             feeds=(_join(options), build_filter(IN_NAMESPACES, machine), *files.values()),
@@ -183,7 +183,7 @@ def _mounts(confinement: Confinement) -> Iterator[str]:
         yield from ("--remount-ro", str(path))
 
 
-def make_environment(confinement: Confinement, entry: Entry) -> dict[str, str]:
+def make_environment(confinement: Confinement, entry: CommandStart) -> dict[str, str]:
     """The variables that a program sees, whatever the host's are."""
     fixed = {"HOME": USER_HOME, "USER": "agent", "LOGNAME": "agent", "TMPDIR": "/tmp"}  # noqa: S108
     proxy = f"http://127.0.0.1:{PROXY_PORT}"

@@ -16,7 +16,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.sandbox.settings import LimitSettings, SandboxSettings
 from retinue.settings import size_in_bytes
-from retinue.storage.files.file_info import Place
+from retinue.storage.files.file_info import FolderIdentity
 
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Where programs look besides `/usr`: links into it, or folders on older systems."""
@@ -48,7 +48,7 @@ class Network(StrEnum):
     PROXY = "proxy"
 
 
-class Limits(Struct, frozen=True):
+class ResourceLimits(Struct, frozen=True):
     """What one program, and what it starts, may use; sizes in bytes."""
 
     memory: int
@@ -57,14 +57,14 @@ class Limits(Struct, frozen=True):
     open_files: int
 
 
-class Standing(Struct, frozen=True):
+class SandboxDecision(Struct, frozen=True):
     """Whether a session is confined, and why."""
 
     confined: bool
     because: str
 
 
-class Grounds(Struct, frozen=True):
+class SandboxFolders(Struct, frozen=True):
     """The folders that a sandbox is made from, without links on the way to them.
 
     `shown` are those that file tools may read besides the workspace.
@@ -75,14 +75,14 @@ class Grounds(Struct, frozen=True):
     shown: tuple[Path, ...] = ()
 
 
-class Part(Struct, frozen=True):
+class VisiblePart(Struct, frozen=True):
     """A folder beneath the one that a sandbox works in: its path, and which folder it must be when it is shown.
 
     Commands of other sessions may write around it, and could put a link to anywhere in its place.
     """
 
     path: Path
-    place: Place
+    place: FolderIdentity
 
 
 class Confinement(Struct, frozen=True):
@@ -101,15 +101,15 @@ class Confinement(Struct, frozen=True):
     hidden: tuple[Path, ...]
     network: Network
     hosts: tuple[str, ...]
-    limits: Limits
-    part: Part | None = None
+    limits: ResourceLimits
+    part: VisiblePart | None = None
 
     @property
     def visible(self) -> Path:
         """What commands see of the folder they work in."""
         return self.folder if self.part is None else self.part.path
 
-    def keep_to(self, part: Part) -> Confinement:
+    def keep_to(self, part: VisiblePart) -> Confinement:
         """The same sandbox, in which no more than a part of its folder is seen."""
         seen = (part.path, *self.shown)
         hidden = tuple(path for path in self.hidden if any(path.is_relative_to(place) for place in seen))
@@ -162,17 +162,17 @@ def find_loosening(own: SandboxSettings, other: SandboxSettings) -> str | None:
     return None
 
 
-def stand(settings: SandboxSettings, session: SessionKey) -> Standing:
+def decide_sandbox(settings: SandboxSettings, session: SessionKey) -> SandboxDecision:
     """Whether the mode confines a session."""
     match settings.mode:
         case "off":
-            return Standing(False, "`sandbox.mode` is off")
+            return SandboxDecision(False, "`sandbox.mode` is off")
         case "all":
-            return Standing(True, "`sandbox.mode` confines all sessions")
+            return SandboxDecision(True, "`sandbox.mode` confines all sessions")
         case "non-main":
             if session.kind is SessionKind.MAIN:
-                return Standing(False, "`sandbox.mode` is non-main, and this is the agent's main session")
-            return Standing(True, "`sandbox.mode` confines every session but the main one")
+                return SandboxDecision(False, "`sandbox.mode` is non-main, and this is the agent's main session")
+            return SandboxDecision(True, "`sandbox.mode` confines every session but the main one")
         case unknown:
             assert_never(unknown)
 
@@ -194,7 +194,7 @@ def sandboxes_folder(settings: SandboxSettings, home: Path) -> Path:
     return Path(settings.workspace_root).expanduser() if settings.workspace_root else home / "sandboxes"
 
 
-def draw_confinement(settings: SandboxSettings, session: SessionKey, grounds: Grounds) -> Confinement:
+def make_confinement(settings: SandboxSettings, session: SessionKey, grounds: SandboxFolders) -> Confinement:
     """The sandbox of a session that is confined."""
     name = name_sandbox(settings.scope, session)
     own = sandboxes_folder(settings, grounds.home) / name
@@ -232,8 +232,8 @@ def _find_hidden(visible: Sequence[Path], own: Path, home: Path) -> tuple[Path, 
     return tuple(dict.fromkeys(hidden))
 
 
-def measure_limits(settings: LimitSettings) -> Limits:
+def measure_limits(settings: LimitSettings) -> ResourceLimits:
     """The limits in bytes and numbers."""
-    return Limits(
+    return ResourceLimits(
         size_in_bytes(settings.memory), settings.processes, size_in_bytes(settings.file_size), settings.open_files
     )

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct, field
 
 from retinue.sandbox.confinement import Confinement, Network
-from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
+from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
 from retinue.sandbox.settings import DockerSettings
 
 _CLIENT_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "HOME")
@@ -61,14 +61,14 @@ class Docker(Struct, frozen=True, dict=True):
             (problem for bind in self.settings.binds if (problem := refuse_bind(bind, self.home))), None
         )
 
-    def wrap(self, confinement: Confinement, entry: Entry) -> Wrapping:
+    def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
         """How to start a program in a container of its own."""
         assert self.program is not None
         client = {name: self.inherited[name] for name in _CLIENT_VARIABLES if name in self.inherited}
         variables = {**entry.environment, **self.settings.env}
         names = [name for name in variables if name not in ("HOME", "PATH", "TMPDIR", *_CLIENT_VARIABLES)]
-        return Wrapping(
-            kind=Kind.DOCKER,
+        return LaunchPlan(
+            kind=BackendKind.DOCKER,
             program=self.program,
             options=(
                 *("run", "--rm", "--init", "--interactive", "--pull", "never"),

@@ -13,7 +13,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from retinue.sandbox.confinement import ETC_FILES, ETC_FOLDERS, SYSTEM_FOLDERS, Confinement, Network
-from retinue.sandbox.launch_plan import Entry, Kind, Wrapping
+from retinue.sandbox.launch_plan import BackendKind, CommandStart, LaunchPlan
 from retinue.sandbox.process_restrictions import NEEDED_VERSION, SCOPES_VERSION, landlock_version
 from retinue.sandbox.seccomp import NO_SIGNALS, ON_THE_HOST, build_filter, this_machine
 
@@ -47,15 +47,15 @@ class Landlock(Struct, frozen=True, dict=True):
             return f"landlock cannot hide {confinement.hidden[0]} inside a visible folder"
         return None
 
-    def wrap(self, confinement: Confinement, entry: Entry) -> Wrapping:
+    def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
         """How to start a program in the sandbox."""
         machine = this_machine()
         assert machine is not None
         calls = ON_THE_HOST if self.version >= SCOPES_VERSION else (*ON_THE_HOST, *NO_SIGNALS)
         # a configuration that may not be read stops git, one that is not asked for does not
         fixed = {"HOME": str(confinement.user_home), "TMPDIR": str(confinement.temporary), "GIT_CONFIG_NOSYSTEM": "1"}
-        return Wrapping(
-            kind=Kind.LANDLOCK,
+        return LaunchPlan(
+            kind=BackendKind.LANDLOCK,
             feeds=(build_filter(calls, machine),),
             environment={**entry.environment, **fixed},
             limits=confinement.limits,

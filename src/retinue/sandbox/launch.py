@@ -13,7 +13,7 @@ import os
 import signal
 import time
 
-from retinue.sandbox.process_restrictions import enclose, refuse_other_place, set_limits
+from retinue.sandbox.process_restrictions import require_same_folder, restrict_process, set_limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LOOPBACK_DELAY = 0.002
 _KILLED_FIRST = 500
 
 
-class Gate:
+class Launcher:
     """Starts programs as one plan says.
 
     `spawn` starts one by its path, its words, its variables and what is done to its descriptors first; `door` is a
@@ -49,9 +49,9 @@ class Gate:
             os.set_inheritable(door, False)
         self._door = door
         self._feeds = [bytes.fromhex(feed) for feed in plan["feeds"]]
-        self._held = hold(plan["stamp"]) if plan["stamp"] else None
+        self._held = lock_stamp(plan["stamp"]) if plan["stamp"] else None
         self.containers: list[str] = []
-        volunteer()
+        raise_oom_score()
 
     @property
     def processes(self) -> int | None:
@@ -103,7 +103,7 @@ class Gate:
         """Refuse a sandbox that shows another folder than the one that was meant: bubblewrap takes it by its path."""
         if self._plan["part"] is not None:
             path, device, inode = self._plan["part"]
-            refuse_other_place(look_inside(inside, path), (device, inode))
+            require_same_folder(stat_inside(inside, path), (device, inode))
 
     def _open_network(self, inside: int) -> None:
         if self._plan["port"] is None or self._door is None:
@@ -121,7 +121,7 @@ class Gate:
             return pid
         try:
             _act(actions)
-            enclose(self._plan["rules"], self._limits(), self._feeds[0], self._plan["part"])
+            restrict_process(self._plan["rules"], self._limits(), self._feeds[0], self._plan["part"])
             if os.getppid() != parent:
                 raise OSError("the supervisor is gone")
             os.execve(argv[0], argv, self._plan["environment"])  # noqa: S606
@@ -159,14 +159,14 @@ def name_wrapper(supervisor: int) -> str:
     return f"bwrap-{supervisor}"
 
 
-def hold(stamp: str) -> int:
+def lock_stamp(stamp: str) -> int:
     """Keep a sandbox from being pruned for as long as this process lives."""
     descriptor = os.open(stamp, os.O_RDONLY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
 
 
-def volunteer() -> None:
+def raise_oom_score() -> None:
     """Let the kernel take this process and what it starts first where memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as stream:  # noqa: PTH123
@@ -175,7 +175,7 @@ def volunteer() -> None:
         return
 
 
-def look_inside(pid: int, path: str) -> os.stat_result:
+def stat_inside(pid: int, path: str) -> os.stat_result:
     """What stands at a path for the first process of a sandbox, once its file system is made."""
     outside = os.stat("/")  # noqa: PTH116
     deadline = time.monotonic() + _MOUNT_SECONDS

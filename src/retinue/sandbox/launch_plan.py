@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from retinue.sandbox.confinement import Confinement, Limits, Part
+from retinue.sandbox.confinement import Confinement, ResourceLimits, VisiblePart
 
 
-class Kind(StrEnum):
+class BackendKind(StrEnum):
     """What confines."""
 
     BUBBLEWRAP = "bubblewrap"
@@ -19,14 +19,14 @@ class Kind(StrEnum):
     DOCKER = "docker"
 
 
-class Entry(Struct, frozen=True):
+class CommandStart(Struct, frozen=True):
     """What one command brings along: the folder it starts in, below the sandbox's, and its variables."""
 
     below: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Wrapping(Struct, frozen=True):
+class LaunchPlan(Struct, frozen=True):
     """What `retinue.sandbox.launch` needs to start a program confined.
 
     `options` stand before the program's own words. `feeds` are files that exist only in memory, for the programs that
@@ -34,16 +34,16 @@ class Wrapping(Struct, frozen=True):
     be the folder that it was, or the program is not started.
     """
 
-    kind: Kind
+    kind: BackendKind
     program: str = ""
     options: tuple[str, ...] = ()
     feeds: tuple[bytes, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits | None = None
+    limits: ResourceLimits | None = None
     rules: tuple[tuple[str, bool], ...] = ()
     port: int | None = None
     stamp: str = ""
-    part: Part | None = None
+    part: VisiblePart | None = None
 
     def plan(self) -> dict[str, Any]:
         """The wrapping as JSON can carry it."""
@@ -79,6 +79,6 @@ class Backend(Protocol):
         """Why it cannot enforce this sandbox on this machine; None where it can."""
         ...
 
-    def wrap(self, confinement: Confinement, entry: Entry) -> Wrapping:
+    def wrap(self, confinement: Confinement, entry: CommandStart) -> LaunchPlan:
         """How to start a program in the sandbox."""
         ...

@@ -76,7 +76,7 @@ def count_own_processes() -> int:
     return count
 
 
-def enclose(
+def restrict_process(
     rules: Iterable[tuple[str, bool]],
     limits: tuple[int, int, int, int],
     filter_bytes: bytes,
@@ -145,7 +145,7 @@ def _allow(ruleset: int, path: str, everything: int, *, writable: bool, expected
         return
     try:
         if expected is not None:
-            refuse_other_place(os.fstat(descriptor), expected)
+            require_same_folder(os.fstat(descriptor), expected)
         if writable:
             rights = everything & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV)
         else:
@@ -159,7 +159,7 @@ def _allow(ruleset: int, path: str, everything: int, *, writable: bool, expected
         os.close(descriptor)
 
 
-def refuse_other_place(found: os.stat_result, expected: tuple[int, int]) -> None:
+def require_same_folder(found: os.stat_result, expected: tuple[int, int]) -> None:
     """Raise where what stands at a path is not the folder, by device and inode, that was meant."""
     if (found.st_dev, found.st_ino) != expected:
         raise OSError("the folder that the session is kept to was replaced by another one")

@@ -12,17 +12,17 @@ from msgspec import Struct, field
 from retinue.core.keys import AgentId, SessionKey
 from retinue.sandbox.confinement import (
     Confinement,
-    Grounds,
-    Part,
+    SandboxDecision,
+    SandboxFolders,
     SandboxUnavailable,
-    Standing,
-    draw_confinement,
+    VisiblePart,
+    decide_sandbox,
+    make_confinement,
     sandboxes_folder,
-    stand,
 )
-from retinue.sandbox.launch_plan import Backend, Entry, Wrapping
+from retinue.sandbox.launch_plan import Backend, CommandStart, LaunchPlan
 from retinue.sandbox.settings import SandboxSettings
-from retinue.sandbox.stored_sandboxes import Kept, list_kept, prepare, remove, why_prune
+from retinue.sandbox.stored_sandboxes import StoredSandbox, list_stored, prepare, prune_reason, remove
 from retinue.security.network import MODEL_CHOSEN, Policy
 
 INSTALL = (
@@ -31,21 +31,21 @@ INSTALL = (
 )
 
 
-class Candidate(Struct, frozen=True):
+class BackendCandidate(Struct, frozen=True):
     """A backend that was looked at; `problem` is why it is not used."""
 
     name: str
     problem: str | None
 
 
-class Choice(Struct, frozen=True):
+class BackendChoice(Struct, frozen=True):
     """The backend that enforces a sandbox, None where none can, and all that were looked at."""
 
     backend: Backend | None
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[BackendCandidate, ...]
 
 
-class Enclosure(Struct, frozen=True):
+class BackedSandbox(Struct, frozen=True):
     """A sandbox and what enforces it, for a command that starts in the folder `below` the sandbox's own."""
 
     confinement: Confinement
@@ -53,9 +53,9 @@ class Enclosure(Struct, frozen=True):
     below: str = "."
     policy: Policy = MODEL_CHOSEN
 
-    def wrap(self, environment: Mapping[str, str]) -> Wrapping:
+    def wrap(self, environment: Mapping[str, str]) -> LaunchPlan:
         """How each program of the command is started."""
-        return self.backend.wrap(self.confinement, Entry(self.below, environment))
+        return self.backend.wrap(self.confinement, CommandStart(self.below, environment))
 
 
 @cache
@@ -80,9 +80,9 @@ class Sandboxes(Struct, frozen=True):
     inherited: Mapping[str, str] = field(default_factory=dict)
     policy: Policy = MODEL_CHOSEN
 
-    def standing(self, session: SessionKey) -> Standing:
+    def standing(self, session: SessionKey) -> SandboxDecision:
         """Whether a session is confined, and why."""
-        return stand(self.settings_of(session.agent), session)
+        return decide_sandbox(self.settings_of(session.agent), session)
 
     def confine(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement | None:
         """The sandbox that a session must use; None where it is not confined."""
@@ -91,21 +91,21 @@ class Sandboxes(Struct, frozen=True):
     def draw(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement:
         """The sandbox that a session uses where it is confined."""
         workspace = self.workspace_of(session.agent)
-        grounds = Grounds(self.home.resolve(), workspace.resolve(), tuple(path.resolve() for path in shown))
-        return draw_confinement(self.settings_of(session.agent), session, grounds)
+        grounds = SandboxFolders(self.home.resolve(), workspace.resolve(), tuple(path.resolve() for path in shown))
+        return make_confinement(self.settings_of(session.agent), session, grounds)
 
     def open(self, confinement: Confinement, session: SessionKey) -> None:
         """Make what a sandbox keeps on disk, and note that it is used."""
         prepare(confinement, session, self.now())
 
-    def choose(self, confinement: Confinement, session: SessionKey) -> Choice:
+    def choose(self, confinement: Confinement, session: SessionKey) -> BackendChoice:
         """What enforces a sandbox on this machine: what is configured, else the first that can."""
         settings = self.settings_of(session.agent)
         judged = [(backend, backend.find_problem(confinement)) for backend in self._backends(settings)]
-        looked_at = [Candidate(backend.name, problem) for backend, problem in judged]
+        looked_at = [BackendCandidate(backend.name, problem) for backend, problem in judged]
         if settings.backend == "ssh":
-            looked_at.append(Candidate("ssh", "no plugin offers it"))
-        return Choice(next((backend for backend, problem in judged if problem is None), None), tuple(looked_at))
+            looked_at.append(BackendCandidate("ssh", "no plugin offers it"))
+        return BackendChoice(next((backend for backend, problem in judged if problem is None), None), tuple(looked_at))
 
     def _backends(self, settings: SandboxSettings) -> tuple[Backend, ...]:
         match settings.backend:
@@ -119,8 +119,8 @@ class Sandboxes(Struct, frozen=True):
                 return tuple(backend for backend in built_in() if backend.name == name)
 
     def enclose(
-        self, confinement: Confinement, session: SessionKey, below: str = ".", part: Part | None = None
-    ) -> Enclosure:
+        self, confinement: Confinement, session: SessionKey, below: str = ".", part: VisiblePart | None = None
+    ) -> BackedSandbox:
         """A sandbox with what enforces it; raises `SandboxUnavailable` where nothing can. Makes nothing on disk.
 
         `part` is all that a session kept to it sees of the folder, where that can be enforced.
@@ -134,20 +134,20 @@ class Sandboxes(Struct, frozen=True):
             )
         if part is not None and choice.backend.shows_parts:
             confinement = confinement.keep_to(part)
-        return Enclosure(confinement, choice.backend, below, self.policy)
+        return BackedSandbox(confinement, choice.backend, below, self.policy)
 
-    def kept(self, agents: tuple[AgentId, ...]) -> list[Kept]:
+    def kept(self, agents: tuple[AgentId, ...]) -> list[StoredSandbox]:
         """The sandboxes on disk."""
         folders = {sandboxes_folder(self.settings_of(agent), self.home) for agent in agents}
-        return [kept for folder in sorted(folders) for kept in list_kept(folder)]
+        return [kept for folder in sorted(folders) for kept in list_stored(folder)]
 
-    def prune(self, agent: AgentId) -> list[tuple[Kept, str]]:
+    def prune(self, agent: AgentId) -> list[tuple[StoredSandbox, str]]:
         """Remove an agent's unused sandboxes, and the shared one where it is unused; returns which and why."""
         settings, now = self.settings_of(agent), self.now()
         removed = []
-        for kept in list_kept(sandboxes_folder(settings, self.home)):
+        for kept in list_stored(sandboxes_folder(settings, self.home)):
             if kept.name == "shared" or kept.agent == agent:
-                because = why_prune(kept, settings.prune, now)
+                because = prune_reason(kept, settings.prune, now)
                 if because is not None and remove(kept):
                     removed.append((kept, because))
         return removed

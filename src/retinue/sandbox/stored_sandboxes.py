@@ -21,7 +21,7 @@ STAMP = "sandbox.json"
 _IN_USE = timedelta(hours=1)
 
 
-class Kept(Struct, frozen=True):
+class StoredSandbox(Struct, frozen=True):
     """A sandbox on disk."""
 
     name: str
@@ -56,23 +56,23 @@ def prepare(confinement: Confinement, session: SessionKey, now: datetime) -> Non
     os.utime(stamp, (now.timestamp(), now.timestamp()))
 
 
-def list_kept(folder: Path) -> list[Kept]:
+def list_stored(folder: Path) -> list[StoredSandbox]:
     """The sandboxes in a folder, by name."""
     found = [_read(path) for path in sorted(folder.glob(f"*/{STAMP}"))]
     return [kept for kept in found if kept is not None]
 
 
-def _read(stamp: Path) -> Kept | None:
+def _read(stamp: Path) -> StoredSandbox | None:
     try:
         used = datetime.fromtimestamp(stamp.lstat().st_mtime, UTC)
         facts = json.loads(stamp.read_text("utf-8"))
         made = datetime.fromisoformat(facts["made"])
-        return Kept(stamp.parent.name, stamp.parent, str(facts["agent"]), str(facts["session"]), made, used)
+        return StoredSandbox(stamp.parent.name, stamp.parent, str(facts["agent"]), str(facts["session"]), made, used)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def why_prune(kept: Kept, settings: PruneSettings, now: datetime) -> str | None:
+def prune_reason(kept: StoredSandbox, settings: PruneSettings, now: datetime) -> str | None:
     """Why a sandbox is to be removed; None where it stays."""
     idle, age = now - kept.used, now - kept.made
     if settings.idle_hours and idle >= timedelta(hours=settings.idle_hours):
@@ -82,7 +82,7 @@ def why_prune(kept: Kept, settings: PruneSettings, now: datetime) -> str | None:
     return None
 
 
-def remove(kept: Kept) -> bool:
+def remove(kept: StoredSandbox) -> bool:
     """Remove a sandbox with all that is in it; false where a command runs in it now."""
     with suppress(FileNotFoundError):
         descriptor = os.open(kept.path / STAMP, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

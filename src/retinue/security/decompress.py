@@ -12,11 +12,11 @@ from typing import Protocol
 ACCEPTED = "gzip, deflate"
 
 
-class CannotInflate(ValueError):
+class DecompressionFailed(ValueError):
     """The body is compressed in a way that is not taken, or damaged."""
 
 
-class Inflater(Protocol):
+class Decompressor(Protocol):
     """Takes a body piece by piece."""
 
     def feed(self, chunk: bytes, room: int) -> bytes:
@@ -39,7 +39,7 @@ class _Zlib:
         try:
             return self._inflate.decompress(chunk, room)
         except zlib.error as error:
-            raise CannotInflate(f"its compression is damaged ({error})") from None
+            raise DecompressionFailed(f"its compression is damaged ({error})") from None
 
 
 class _Deflate:
@@ -54,13 +54,13 @@ class _Deflate:
         self._reader = _Zlib(zlib.MAX_WBITS)
         try:
             return self._reader.feed(chunk, room)
-        except CannotInflate:
+        except DecompressionFailed:
             self._reader = _Zlib(-zlib.MAX_WBITS)
             return self._reader.feed(chunk, room)
 
 
-def make_inflater(encoding: str) -> Inflater:
-    """What undoes a `Content-Encoding`; raises `CannotInflate` for one that is not taken."""
+def make_decompressor(encoding: str) -> Decompressor:
+    """What undoes a `Content-Encoding`; raises `DecompressionFailed` for one that is not taken."""
     match encoding.strip().lower():
         case "" | "identity":
             return _Plain()
@@ -69,4 +69,4 @@ def make_inflater(encoding: str) -> Inflater:
         case "deflate":
             return _Deflate()
         case other:
-            raise CannotInflate(f"it is compressed as '{other}', which is not taken")
+            raise DecompressionFailed(f"it is compressed as '{other}', which is not taken")

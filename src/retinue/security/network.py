@@ -1,28 +1,25 @@
-"""Fetching over HTTP so that the address that was checked is the address that is reached.
+"""Which hosts and addresses a request may reach: the policy, and the checks of URLs, hosts and addresses.
 
-A host is resolved once, every address it has is checked, and the connection goes to one of them; TLS and the Host
-header keep the name. Redirects start over. Proxy variables of the environment are ignored.
+A host is resolved once and every address it has is checked. `checked_transport` then connects to one of them.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import anyio
-from msgspec import Struct, field
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError
 from retinue.security.addresses import Address, Zone, classify, parse_address
-from retinue.security.decompress import ACCEPTED, CannotInflate, make_inflater
 
 if TYPE_CHECKING:
     import httpx2
 
-MAX_REDIRECTS = 3
 MAX_HEADER_BYTES = 64_000
 
 Resolve = Callable[[str, int], Awaitable[tuple[Address, ...]]]
@@ -54,26 +51,6 @@ MODEL_CHOSEN = Policy()
 """For a URL that a model chose, or that a page it read contained."""
 OPERATOR = Policy(private=True, leave_origin=False)
 """For an endpoint that stands in the configuration."""
-
-
-class Fetched(Struct, frozen=True):
-    """A complete answer; `truncated` tells that the body was longer than the caller would take."""
-
-    url: str
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    media_type: str
-    charset: str | None = None
-    truncated: bool = False
-
-
-class Outgoing(Struct, frozen=True):
-    """What is sent besides the URL."""
-
-    method: str = "GET"
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
 
 
 _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "metadata", "instance-data"})
@@ -149,59 +126,6 @@ async def _ask_resolver(host: str, port: int, resolve: Resolve) -> tuple[Address
     return addresses
 
 
-async def fetch(
-    url: str,
-    *,
-    policy: Policy,
-    max_bytes: int,
-    timeout: float,
-    send: Outgoing | None = None,
-    resolve: Resolve = resolve_host,
-    redirects: int = MAX_REDIRECTS,
-) -> Fetched:
-    """Get a URL under a policy, following at most so many redirects.
-
-    Raises `AddressRefused` where the policy forbids the way, `NetworkFailed` where it cannot be gone.
-    """
-    import httpx2
-
-    from retinue.security.checked_transport import CheckedTransport
-
-    try:
-        with anyio.fail_after(timeout):
-            async with httpx2.AsyncClient(
-                transport=CheckedTransport(policy, resolve), trust_env=False, follow_redirects=False, timeout=timeout
-            ) as client:
-                return await _follow(client, parse_url(url), send or Outgoing(), policy, max_bytes, redirects)
-    except (TimeoutError, httpx2.TimeoutException):
-        raise NetworkFailed(f"{url} did not answer completely within {timeout:g} seconds.") from None
-    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-        raise NetworkFailed(f"{url} could not be read: {str(error) or type(error).__name__}.") from error
-
-
-async def _follow(
-    client: httpx2.AsyncClient, url: httpx2.URL, send: Outgoing, policy: Policy, cap: int, redirects: int
-) -> Fetched:
-    for _ in range(redirects + 1):
-        headers = {"accept-encoding": ACCEPTED, **send.headers}
-        request = client.build_request(send.method, url, headers=headers, content=send.body)
-        response = await client.send(request, stream=True)
-        try:
-            location = response.headers.get("location") if response.is_redirect else None
-            if location is None:
-                return await _receive(response, cap)
-        finally:
-            await response.aclose()
-        target = parse_url(str(url.join(location)))
-        if _origin(target) != _origin(url):
-            if not policy.leave_origin:
-                raise AddressRefused(f"{url} redirects to another origin, {target}. Configure the final address.")
-            send = _without_credentials(send)
-        send = _redirected(send, response.status_code)
-        url = target
-    raise NetworkFailed(f"{url} redirects more than {redirects} times.")
-
-
 def parse_url(url: str) -> httpx2.URL:
     """The URL in `url`, refused where it is not plain HTTP(S) without credentials."""
     import httpx2
@@ -226,52 +150,6 @@ def port_of(url: httpx2.URL) -> int:
     return 443 if url.scheme == "https" else 80
 
 
-def _origin(url: httpx2.URL) -> tuple[str, bytes, int]:
-    return url.scheme, url.raw_host, port_of(url)
-
-
-_HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-
-
-def _without_credentials(send: Outgoing) -> Outgoing:
-    kept = {name: value for name, value in send.headers.items() if name.lower() in _HARMLESS_HEADERS}
-    return Outgoing(send.method, kept, send.body)
-
-
-def _redirected(send: Outgoing, status: int) -> Outgoing:
-    """What is sent on: a form becomes a plain GET, as browsers do, unless the server insists."""
-    if status in (307, 308) or send.method in ("GET", "HEAD"):
-        return send
-    headers = {name: value for name, value in send.headers.items() if name.lower() != "content-type"}
-    return Outgoing("GET", headers)
-
-
 def header_bytes(response: httpx2.Response) -> int:
     """How much room the headers of an answer take."""
     return sum(len(name) + len(value) for name, value in response.headers.raw)
-
-
-async def _receive(response: httpx2.Response, cap: int) -> Fetched:
-    if header_bytes(response) > MAX_HEADER_BYTES:
-        raise NetworkFailed(f"{response.request.url} sends more than {MAX_HEADER_BYTES:,} bytes of headers.")
-    body = bytearray()
-    room = cap + cap // 100 + MAX_HEADER_BYTES  # compression makes what cannot be compressed a little longer
-    try:
-        inflater = make_inflater(response.headers.get("content-encoding", ""))
-        async for chunk in response.aiter_raw():
-            body += inflater.feed(chunk, cap + 1 - len(body))
-            room -= len(chunk)
-            if len(body) > cap or room < 0:
-                break
-    except CannotInflate as error:
-        raise NetworkFailed(f"{response.request.url} could not be read: {error}.") from None
-    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return Fetched(
-        url=str(response.request.url),
-        status=response.status_code,
-        headers=dict(response.headers.items()),
-        body=bytes(body[:cap]),
-        media_type=media_type,
-        charset=response.charset_encoding,
-        truncated=len(body) > cap or room < 0,
-    )

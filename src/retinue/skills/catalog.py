@@ -16,7 +16,7 @@ _CLOSING = "</available_skills>"
 _LONGEST_PATH = 4096
 
 
-class Catalog(Struct, frozen=True):
+class SkillCatalog(Struct, frozen=True):
     """The rendered list. `text` is what the prompt takes, note included; it is empty where nothing can be listed.
 
     `note` is empty unless skills or their descriptions had to be left out.
@@ -29,7 +29,7 @@ class Catalog(Struct, frozen=True):
     note: str
 
 
-def render_catalog(skills: Iterable[Skill], *, max_skills: int, max_chars: int, home: Path) -> Catalog:
+def render_catalog(skills: Iterable[Skill], *, max_skills: int, max_chars: int, home: Path) -> SkillCatalog:
     """List the skills the model may choose by itself, in at most `max_chars` characters.
 
     Over budget the descriptions go first; when names alone are still too many, the end of the list goes.
@@ -41,18 +41,18 @@ def render_catalog(skills: Iterable[Skill], *, max_skills: int, max_chars: int, 
     note = "" if len(head) == len(visible) else _describe_cut(len(head), len(visible), compact=False)
     text = _assemble(full, note)
     if len(text) <= max_chars:
-        return Catalog(text, head, visible[len(head) :], compact=False, note=note)
+        return SkillCatalog(text, head, visible[len(head) :], compact=False, note=note)
     return _shorten(visible, head, prefix, max_chars)
 
 
-def _shorten(visible: tuple[Skill, ...], head: tuple[Skill, ...], prefix: str, max_chars: int) -> Catalog:
+def _shorten(visible: tuple[Skill, ...], head: tuple[Skill, ...], prefix: str, max_chars: int) -> SkillCatalog:
     rows = [_render(skill, prefix, compact=True) for skill in head]
     sizes = list(accumulate(map(len, rows), initial=0))
     for count in range(len(rows), 0, -1):
         note = _describe_cut(count, len(visible), compact=True)
         if _frame_size(note) + sizes[count] <= max_chars:
-            return Catalog(_assemble(rows[:count], note), head[:count], visible[count:], compact=True, note=note)
-    return Catalog("", (), visible, compact=True, note=_describe_cut(0, len(visible), compact=True))
+            return SkillCatalog(_assemble(rows[:count], note), head[:count], visible[count:], compact=True, note=note)
+    return SkillCatalog("", (), visible, compact=True, note=_describe_cut(0, len(visible), compact=True))
 
 
 def _assemble(rows: list[str], note: str) -> str:

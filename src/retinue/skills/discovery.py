@@ -12,7 +12,7 @@ from retinue.core.errors import SkillError
 from retinue.skills.search import Scan, SkillFile, search_source
 from retinue.skills.settings import SkillsLimits
 from retinue.skills.skill import Skill, SkillProblem, parse_skill
-from retinue.skills.sources import Source
+from retinue.skills.sources import SkillSource
 from retinue.storage.files.descriptors import fold_name, read_up_to
 
 
@@ -33,7 +33,7 @@ class Discovery(Struct, frozen=True):
 
 
 def discover(
-    sources: Iterable[Source],
+    sources: Iterable[SkillSource],
     limits: SkillsLimits,
     allowed_targets: Sequence[Path] = (),
     read: Callable[[SkillFile, int], Skill] | None = None,

@@ -68,7 +68,7 @@ Systems = Annotated[tuple[str, ...], Parsed(_as_systems)]
 Tools = Annotated[tuple[str, ...], Parsed(_as_tools)]
 
 
-class Invocation(Declared, rename="camel"):
+class InvocationFlags(Declared, rename="camel"):
     """Who may start the skill."""
 
     disable_model_invocation: bool = False
@@ -112,7 +112,7 @@ class Extras(Declared, rename="camel"):
     primary_env: Text = None
     os: Systems = ()
     requires: Requires = Requires()
-    invocation: Invocation = Invocation()
+    invocation: InvocationFlags = InvocationFlags()
     install: tuple[InstallWay, ...] = ()
 
 
@@ -132,7 +132,7 @@ class Declaration(Declared, rename="kebab"):
     license: Text = None
     compatibility: Text = None
     allowed_tools: Tools = ()
-    invocation: Invocation = Invocation()
+    invocation: InvocationFlags = InvocationFlags()
     extras: Extras = Extras()
 
 

@@ -11,22 +11,22 @@ from msgspec import Struct
 
 from retinue.core.errors import SkillError
 from retinue.skills.discovery import Discovery, discover, read_skill
-from retinue.skills.requirements import Gate, GateContext, check_skill
+from retinue.skills.requirements import Eligibility, EligibilityContext, check_skill
 from retinue.skills.search import SkillFile
 from retinue.skills.settings import SkillsLimits, SkillsSettings
-from retinue.skills.skill import Skill, Tier
-from retinue.skills.sources import Places, Source, expand_paths, list_sources
+from retinue.skills.skill import Skill, SkillTier
+from retinue.skills.sources import SkillFolders, SkillSource, expand_paths, list_sources
 from retinue.storage.files.file_info import Stamp, is_fresh, stamp_path, stamp_status
 
 
-class Judged(Struct, frozen=True):
+class CheckedSkill(Struct, frozen=True):
     """A skill and whether it may be used."""
 
     skill: Skill
-    gate: Gate
+    gate: Eligibility
 
 
-_Parsed = dict[tuple[Path, Tier, Stamp], Skill | SkillError]
+_Parsed = dict[tuple[Path, SkillTier, Stamp], Skill | SkillError]
 
 
 class SkillLibrary:
@@ -38,7 +38,7 @@ class SkillLibrary:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[SkillSource],
         limits: SkillsLimits,
         allowed_targets: Sequence[Path] = (),
         *,
@@ -96,7 +96,7 @@ class SkillLibrary:
         return found
 
 
-def open_library(settings: SkillsSettings, places: Places) -> SkillLibrary:
+def open_library(settings: SkillsSettings, places: SkillFolders) -> SkillLibrary:
     """The library of the skills that an agent finds in these places."""
     allowed = expand_paths(settings.load.allow_symlink_targets, places)
     load = settings.load
@@ -105,9 +105,9 @@ def open_library(settings: SkillsSettings, places: Places) -> SkillLibrary:
     )
 
 
-def judge_skills(skills: Sequence[Skill], context: GateContext) -> tuple[Judged, ...]:
+def evaluate_skills(skills: Sequence[Skill], context: EligibilityContext) -> tuple[CheckedSkill, ...]:
     """Every skill with the verdict on it."""
-    return tuple(Judged(skill, check_skill(skill, context)) for skill in skills)
+    return tuple(CheckedSkill(skill, check_skill(skill, context)) for skill in skills)
 
 
 def make_context(
@@ -118,9 +118,9 @@ def make_context(
     has_program: Callable[[str], bool],
     config: Mapping[str, Any],
     allowlist: Collection[str] | None = None,
-) -> GateContext:
+) -> EligibilityContext:
     """What the gates look at; `system` is `sys.platform`, `config` the whole configuration as plain data."""
-    return GateContext(
+    return EligibilityContext(
         os=system,
         has_program=has_program,
         env=frozenset(name for name, value in environment.items() if value),

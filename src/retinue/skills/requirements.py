@@ -11,14 +11,14 @@ from functools import cache, partial
 from msgspec import Struct
 
 from retinue.skills.settings import SkillEntry
-from retinue.skills.skill import Requirements, Skill, Tier
+from retinue.skills.skill import Requirements, Skill, SkillTier
 from retinue.storage.files.file_info import Stamp, is_fresh, stamp_path
 
 _SYSTEMS = {"darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 _UNSET = SkillEntry()
 
 
-class GateContext(Struct, frozen=True):
+class EligibilityContext(Struct, frozen=True):
     """What the gates look at: this machine, the configuration, and what the agent may use.
 
     `env` holds the names of variables that are set and not empty. `allow_bundled` and `agent_allowlist` are None where
@@ -34,7 +34,7 @@ class GateContext(Struct, frozen=True):
     agent_allowlist: Collection[str] | None = None
 
 
-class Gate(Struct, frozen=True):
+class Eligibility(Struct, frozen=True):
     """The verdict on one skill; every obstacle is a reason, so that a person can clear them all at once."""
 
     reasons: tuple[str, ...] = ()
@@ -44,19 +44,19 @@ class Gate(Struct, frozen=True):
         return not self.reasons
 
 
-_OPEN = Gate()
+_OPEN = Eligibility()
 
 
-def check_skill(skill: Skill, context: GateContext) -> Gate:
+def check_skill(skill: Skill, context: EligibilityContext) -> Eligibility:
     """Judge a skill. `always` waives programs, variables and settings; it does not make another system fit."""
     given = frozenset(filter(lambda name: _has_variable(name, skill, context), skill.requirements.env))
     unmet = find_unmet(skill.requirements, context, given, always=skill.always)
     reasons = (*_find_switches(skill, context), *unmet)
-    return Gate(reasons) if reasons else _OPEN
+    return Eligibility(reasons) if reasons else _OPEN
 
 
 def find_unmet(
-    needs: Requirements, context: GateContext, variables: Collection[str], *, always: bool = False
+    needs: Requirements, context: EligibilityContext, variables: Collection[str], *, always: bool = False
 ) -> Iterator[str]:
     """What is missing here, in words; `variables` are those that are set. `always` waives all but the system."""
     yield from _find_system(needs, context)
@@ -64,18 +64,18 @@ def find_unmet(
         yield from _find_missing(needs, context, variables)
 
 
-def _entry(skill: Skill, context: GateContext) -> SkillEntry:
+def _entry(skill: Skill, context: EligibilityContext) -> SkillEntry:
     entries = context.entries or {}
     return entries.get(skill.key) or entries.get(skill.name) or _UNSET
 
 
-def _find_switches(skill: Skill, context: GateContext) -> Iterator[str]:
+def _find_switches(skill: Skill, context: EligibilityContext) -> Iterator[str]:
     """The places where a person said which skills may be used."""
     if not _entry(skill, context).enabled:
         yield f"switched off by `skills.entries.{skill.key}.enabled`"
-    if skill.tier is Tier.BUNDLED and not _is_listed(skill, context.allow_bundled):
+    if skill.tier is SkillTier.BUNDLED and not _is_listed(skill, context.allow_bundled):
         yield "bundled, and not listed in `skills.allowBundled`"
-    if skill.tier is not Tier.EXPLICIT and not _is_listed(skill, context.agent_allowlist):
+    if skill.tier is not SkillTier.EXPLICIT and not _is_listed(skill, context.agent_allowlist):
         yield "not in the list of skills this agent may use"
 
 
@@ -83,14 +83,14 @@ def _is_listed(skill: Skill, names: Collection[str] | None) -> bool:
     return names is None or skill.name in names or skill.key in names
 
 
-def _find_system(needs: Requirements, context: GateContext) -> Iterator[str]:
+def _find_system(needs: Requirements, context: EligibilityContext) -> Iterator[str]:
     wanted = needs.os
     if wanted and context.os not in wanted:
         names = " or ".join(_SYSTEMS.get(name, name) for name in wanted)
         yield f"needs {names}, this is {_SYSTEMS.get(context.os, context.os)}"
 
 
-def _find_missing(needs: Requirements, context: GateContext, variables: Collection[str]) -> Iterator[str]:
+def _find_missing(needs: Requirements, context: EligibilityContext, variables: Collection[str]) -> Iterator[str]:
     for program in needs.bins:
         if not context.has_program(program):
             yield f"needs the program `{program}`, not on PATH"
@@ -104,7 +104,7 @@ def _find_missing(needs: Requirements, context: GateContext, variables: Collecti
             yield f"needs the setting `{path}`, not set or switched off"
 
 
-def _has_variable(variable: str, skill: Skill, context: GateContext) -> bool:
+def _has_variable(variable: str, skill: Skill, context: EligibilityContext) -> bool:
     entry = _entry(skill, context)
     if variable in context.env or entry.env.get(variable):
         return True

@@ -19,8 +19,8 @@ from msgspec import Struct, field
 
 from retinue.core.errors import SkillError
 from retinue.security.escaping import literal
-from retinue.skills.skill import Skill, SkillProblem, Tier
-from retinue.skills.sources import Source
+from retinue.skills.skill import Skill, SkillProblem, SkillTier
+from retinue.skills.sources import SkillSource
 from retinue.storage.files.errors import kind_of
 from retinue.storage.files.file_info import Stamp, stamp_path, stamp_status
 from retinue.storage.files.openat import FOLDER, Links, best_resolver, open_beneath
@@ -40,7 +40,7 @@ class SkillFile(Struct, frozen=True):
     descriptor: int
     status: os.stat_result
     location: Path
-    tier: Tier
+    tier: SkillTier
 
 
 class Scan(Struct):
@@ -57,7 +57,7 @@ class Scan(Struct):
     seen_files: set[tuple[int, int]] = field(default_factory=set)
 
 
-def search_source(source: Source, scan: Scan) -> None:
+def search_source(source: SkillSource, scan: Scan) -> None:
     """Look through one source and write down in `scan` what is there."""
     with ExitStack() as opened:
         _Search(source, scan, opened).run()
@@ -89,7 +89,7 @@ class _LimitReached(Exception):
 
 
 class _Search:
-    def __init__(self, source: Source, scan: Scan, opened: ExitStack) -> None:
+    def __init__(self, source: SkillSource, scan: Scan, opened: ExitStack) -> None:
         self._source = source
         self._scan = scan
         self._opened = opened

@@ -19,7 +19,7 @@ VERSION_DIGITS = 8
 """Enough to tell one edition of a file from the next; every digit more stands in every prompt, once per skill."""
 
 
-class Tier(StrEnum):
+class SkillTier(StrEnum):
     """Where a skill comes from; of two skills with one name, the one whose tier stands first here wins."""
 
     EXPLICIT = "explicit"
@@ -64,7 +64,7 @@ class Skill(Struct, frozen=True):
     description: str
     location: Path
     folder: Path
-    tier: Tier
+    tier: SkillTier
     version: str
     homepage: str | None = None
     user_invocable: bool = True
@@ -96,7 +96,7 @@ class SkillProblem(Struct, frozen=True):
     message: str
 
 
-def parse_skill(data: bytes, location: Path, tier: Tier) -> Skill:
+def parse_skill(data: bytes, location: Path, tier: SkillTier) -> Skill:
     """Read a `SKILL.md`; raises `SkillError` saying what is wrong with it."""
     declared = read_declaration(_decode(data))
     extras = declared.extras

@@ -10,25 +10,25 @@ from msgspec import Struct
 
 from retinue.core.extension import SkillRoot
 from retinue.skills.settings import SkillsLoadSettings
-from retinue.skills.skill import Tier
+from retinue.skills.skill import SkillTier
 
 BUNDLED = Path(__file__).parent / "bundled"
 
 
-class Source(Struct, frozen=True):
+class SkillSource(Struct, frozen=True):
     """A folder to look for skills in, or one that is a skill itself.
 
     With `within`, the folder is refused when a link leads it out of there. `named` tells that a person asked for just
     this folder, so it is worth a word when it is not there.
     """
 
-    tier: Tier
+    tier: SkillTier
     path: Path
     within: Path | None = None
     named: bool = False
 
 
-class Places(Struct, frozen=True):
+class SkillFolders(Struct, frozen=True):
     """Where this person, this home and this run keep skills; `managed` is `skills` in the state folder.
 
     `workspace` is None where the workspace's own skills are not to be used, because nobody said it can be trusted.
@@ -42,20 +42,20 @@ class Places(Struct, frozen=True):
     bundled: Path = BUNDLED
 
 
-def list_sources(places: Places, load: SkillsLoadSettings) -> tuple[Source, ...]:
+def list_sources(places: SkillFolders, load: SkillsLoadSettings) -> tuple[SkillSource, ...]:
     """Every folder to look in; of two skills with one name, the one from the earlier source wins."""
     return (
-        *(Source(Tier.EXPLICIT, _skill_folder(path), named=True) for path in places.explicit),
+        *(SkillSource(SkillTier.EXPLICIT, _skill_folder(path), named=True) for path in places.explicit),
         *_workspace_sources(places.workspace),
-        Source(Tier.PERSONAL, places.user_home / ".agents" / "skills"),
-        Source(Tier.MANAGED, places.managed),
-        *(Source(Tier.PLUGIN, root.path, named=True) for root in places.plugins),
-        Source(Tier.BUNDLED, places.bundled),
-        *(Source(Tier.EXTRA, path, named=True) for path in expand_paths(load.extra_dirs, places)),
+        SkillSource(SkillTier.PERSONAL, places.user_home / ".agents" / "skills"),
+        SkillSource(SkillTier.MANAGED, places.managed),
+        *(SkillSource(SkillTier.PLUGIN, root.path, named=True) for root in places.plugins),
+        SkillSource(SkillTier.BUNDLED, places.bundled),
+        *(SkillSource(SkillTier.EXTRA, path, named=True) for path in expand_paths(load.extra_dirs, places)),
     )
 
 
-def expand_paths(texts: Iterable[str], places: Places) -> tuple[Path, ...]:
+def expand_paths(texts: Iterable[str], places: SkillFolders) -> tuple[Path, ...]:
     """Paths as people write them in the configuration: `~` is their home, the rest counts from the state folder."""
     return tuple(
         places.user_home / text[2:] if text == "~" or text.startswith("~/") else places.managed.parent / text
@@ -64,12 +64,12 @@ def expand_paths(texts: Iterable[str], places: Places) -> tuple[Path, ...]:
     )
 
 
-def _workspace_sources(workspace: Path | None) -> tuple[Source, ...]:
+def _workspace_sources(workspace: Path | None) -> tuple[SkillSource, ...]:
     if workspace is None:
         return ()
     return (
-        Source(Tier.WORKSPACE, workspace / "skills", within=workspace),
-        Source(Tier.PROJECT, workspace / ".agents" / "skills", within=workspace),
+        SkillSource(SkillTier.WORKSPACE, workspace / "skills", within=workspace),
+        SkillSource(SkillTier.PROJECT, workspace / ".agents" / "skills", within=workspace),
     )
 
 

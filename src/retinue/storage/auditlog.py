@@ -33,7 +33,7 @@ def _unchanged(text: str) -> str:
     return text
 
 
-class Damage(Struct, frozen=True):
+class AuditDamage(Struct, frozen=True):
     """Something wrong with the log: at which line of the file, and what it means."""
 
     line: int
@@ -125,24 +125,24 @@ class AuditLog(Struct, frozen=True):
             for line in file:
                 yield _read(line) or {"kind": "unreadable", "raw": line.decode("utf-8", "replace")}
 
-    def verify(self) -> tuple[Damage, ...]:
+    def verify(self) -> tuple[AuditDamage, ...]:
         """Everything that is wrong with the log, in order; empty where each line follows from the one before it."""
-        found: list[Damage] = []
+        found: list[AuditDamage] = []
         number, previous, line = 0, FIRST, 0
         for line, entry in enumerate(self.entries(), start=1):
             sealed = entry.pop("hash", None)
             if entry["kind"] == "unreadable" or not isinstance(sealed, str):
-                found.append(Damage(line, "cannot be read"))
+                found.append(AuditDamage(line, "cannot be read"))
                 continue
             own = entry.get("n")
             if sealed != _hash(entry):
-                found.append(Damage(line, f"entry {own} was changed"))
+                found.append(AuditDamage(line, f"entry {own} was changed"))
             elif entry.get("previous") != previous:
-                found.append(Damage(line, _tell_gap(number, own)))
+                found.append(AuditDamage(line, _tell_gap(number, own)))
             number, previous = own if isinstance(own, int) else number + 1, sealed
         kept = self._kept_head()
         if kept is not None and kept.number > number:
-            found.append(Damage(line + 1, f"entries {number + 1} to {kept.number} are missing at the end"))
+            found.append(AuditDamage(line + 1, f"entries {number + 1} to {kept.number} are missing at the end"))
         return tuple(found)
 
     def _kept_head(self) -> _Last | None:

@@ -97,7 +97,7 @@ def process_of(name: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def is_beneath(variable: str) -> bool:
+def has_ancestor_with_variable(variable: str) -> bool:
     """Whether a process that this one descends from was started with an environment variable, as far as one can see.
 
     A program can drop a variable for itself; what its ancestors were started with it cannot change.

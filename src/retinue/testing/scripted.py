@@ -11,7 +11,7 @@ import anyio.lowlevel
 from retinue.core.messages import StopReason
 from retinue.core.model import Failure, ModelEvent, ModelRequest
 from retinue.providers.base import Credential, Timeouts
-from retinue.providers.failures import CallFailed, refused
+from retinue.providers.failures import CallFailed, failure_from_response
 from retinue.providers.stream import Delta, Draft, deliver
 from retinue.testing.replies import SCRIPT_IS_OVER, Fault, Reply, refuses
 
@@ -52,7 +52,7 @@ class ScriptedProvider:
 
 async def _act(reply: Reply, draft: Draft) -> AsyncGenerator[Delta, None]:
     if reply.status != 200:
-        raise refused(reply.status, reply.text, reply.headers)
+        raise failure_from_response(reply.status, reply.text, reply.headers)
     await anyio.lowlevel.checkpoint()
     if reply.thinking and (thought := draft.think(reply.thinking)):
         yield thought

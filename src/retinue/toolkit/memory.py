@@ -12,7 +12,7 @@ from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.trust import Trust, least
-from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files import NotThere
 from retinue.toolkit.files.paths import is_control_path, storage_errors_explained
 from retinue.toolkit.taint import record_write
@@ -178,7 +178,7 @@ def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> T
     for hit in result.hits:
         shown_hit = describe_hit(hit, cites=cites)
         if hit.origin is Trust.UNTRUSTED:
-            shown_hit["snippet"] = wrap_untrusted(shown_hit["snippet"], Source.MEMORY, new_id=new_id, warn=False)
+            shown_hit["snippet"] = wrap_untrusted(shown_hit["snippet"], TextSource.MEMORY, new_id=new_id, warn=False)
         results.append(shown_hit)
     answer: dict[str, Any] = {
         "results": results,
@@ -196,7 +196,7 @@ def _format_result(result: SearchResult, new_id: IdFactory, *, cites: bool) -> T
 def _format_excerpt(excerpt: Excerpt, new_id: IdFactory) -> ToolOutput:
     text = excerpt.text
     if excerpt.origin is Trust.UNTRUSTED:
-        text = wrap_untrusted(text, Source.MEMORY, new_id=new_id)
+        text = wrap_untrusted(text, TextSource.MEMORY, new_id=new_id)
     answer: dict[str, Any] = {"path": excerpt.path, "text": text, "from": excerpt.start_line, "lines": excerpt.lines}
     if excerpt.next_line is not None:
         answer |= {"truncated": True, "nextFrom": excerpt.next_line}

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 from retinue.core.errors import StorageError
 from retinue.security.untrusted_text import fold, sanitise
-from retinue.storage.files import Entry, EntryKind, NotThere, Root, TooLarge
+from retinue.storage.files import EntryKind, FolderEntry, NotThere, Root, TooLarge
 from retinue.workspace.settings import FreshStart, StartupContextSettings
 
 NOTES_FOLDER = "memory"
@@ -54,7 +54,7 @@ def note_paths(root: Root, today: date, days: int) -> Iterator[str]:
         yield from (f"{NOTES_FOLDER}/{entry.name}" for entry in sorted(named, key=_newest_first)[:_MAX_NAMED_NOTES])
 
 
-def _newest_first(entry: Entry) -> tuple[int, str]:
+def _newest_first(entry: FolderEntry) -> tuple[int, str]:
     return -entry.mtime_ns, entry.name
 
 

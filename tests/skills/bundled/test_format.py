@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.tokens import estimate_tokens
-from retinue.skills.skill import Tier, parse_skill
+from retinue.skills.skill import SkillTier, parse_skill
 from tests.skills.bundled.scripts import (
     BUNDLED,
     SKILLS,
@@ -62,7 +62,7 @@ def test_the_validators_command_accepts_all() -> None:
 @each_skill
 def test_our_own_reader_finds_its_needs(skill: Path) -> None:
     location = skill / "SKILL.md"
-    parsed = parse_skill(location.read_bytes(), location, Tier.BUNDLED)
+    parsed = parse_skill(location.read_bytes(), location, SkillTier.BUNDLED)
     assert parsed.name == skill.name
     assert parsed.requirements.bins == NEEDS[skill.name]
     assert parsed.emoji
@@ -71,7 +71,7 @@ def test_our_own_reader_finds_its_needs(skill: Path) -> None:
 
 def test_the_github_skill_takes_its_token_from_its_own_setting() -> None:
     location = BUNDLED / "github" / "SKILL.md"
-    parsed = parse_skill(location.read_bytes(), location, Tier.BUNDLED)
+    parsed = parse_skill(location.read_bytes(), location, SkillTier.BUNDLED)
     assert parsed.primary_env == "GH_TOKEN"
     assert parsed.requirements.env == ()
 

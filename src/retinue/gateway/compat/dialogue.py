@@ -25,7 +25,7 @@ from retinue.core.messages import (
 from retinue.core.model import ToolSpec
 from retinue.core.trust import Trust
 from retinue.gateway.compat.errors import BadField
-from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
 
 MOST_IMAGES = 20
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40});base64,([A-Za-z0-9+/]+={0,2})", re.ASCII)
@@ -86,7 +86,7 @@ class Dialogue:
         names = (call.name for message in reversed(self.messages) for call in _calls(message) if call.id == call_id)
         digest = hashlib.sha256(f"{call_id}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
         # The same result gets the same marks in every request, or no provider could cache the history.
-        wrapped = wrap_untrusted(self.hide(text), Source.API, new_id=lambda: digest, warn=False)
+        wrapped = wrap_untrusted(self.hide(text), TextSource.API, new_id=lambda: digest, warn=False)
         self.messages.append(ToolResult(call_id, next(names, ""), (Text(wrapped),), trust=Trust.UNTRUSTED))
 
     def split(self, trust: Trust) -> Step:

@@ -25,7 +25,7 @@ from retinue.core.messages import (
 from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, check_status, read_to_end, sampling
 from retinue.providers.base import Credential, Endpoint
-from retinue.providers.failures import refused
+from retinue.providers.failures import failure_from_response
 from retinue.providers.stream import Delta, Draft, to_body, to_json, whole_number
 
 API_VERSION = "2023-06-01"
@@ -238,7 +238,7 @@ def read_event(event: Mapping[str, Any], draft: Draft) -> Delta | None:
             if reason := event["delta"].get("stop_reason"):
                 draft.stop = _STOPS.get(reason, StopReason.END)
         case "error":
-            raise refused(None, to_json({"error": event.get("error")}))
+            raise failure_from_response(None, to_json({"error": event.get("error")}))
     return None
 
 

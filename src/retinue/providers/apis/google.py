@@ -22,7 +22,7 @@ from retinue.core.messages import (
 from retinue.core.model import Failure, ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.base import Credential, Endpoint
-from retinue.providers.failures import CallFailed, refused
+from retinue.providers.failures import CallFailed, failure_from_response
 from retinue.providers.http_client import open_client
 from retinue.providers.stream import Delta, Draft, to_json, whole_number
 
@@ -98,7 +98,9 @@ async def _ask(
     except errors.APIError as error:
         headers = getattr(error.response, "headers", None) or {}
         body = error.details if isinstance(error.details, str) else to_json(error.details)
-        raise refused(error.code, body, headers, secret=credential.secret if credential else None) from None
+        raise failure_from_response(
+            error.code, body, headers, secret=credential.secret if credential else None
+        ) from None
 
 
 def config_of(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import anyio
 from retinue.core.errors import RetinueError
 from retinue.core.model import ModelEvent, ModelRequest
 from retinue.providers.base import Credential, Endpoint
-from retinue.providers.failures import refused
+from retinue.providers.failures import failure_from_response
 from retinue.providers.stream import Delta, Draft, deliver
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ async def check_status(response: httpx2.Response, credential: Credential | None)
     """Raise `CallFailed` with what the endpoint says, where it refuses the request."""
     if not response.is_success:
         text = (await response.aread()).decode("utf-8", "replace")
-        raise refused(response.status_code, text, response.headers, secret=credential.secret if credential else None)
+        raise failure_from_response(
+            response.status_code, text, response.headers, secret=credential.secret if credential else None
+        )
 
 
 async def read_to_end(events: AsyncIterator[object]) -> None:

@@ -13,7 +13,7 @@ from retinue.core.model import ModelRequest, ReasoningEffort, ToolSpec
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, open_stream
 from retinue.providers.base import Credential, Endpoint
-from retinue.providers.failures import refused
+from retinue.providers.failures import failure_from_response
 from retinue.providers.stream import Delta, Draft, to_json, whole_number
 
 _STOPS = {
@@ -105,7 +105,7 @@ def read_chunk(chunk: object, draft: Draft) -> Iterator[Delta]:
     if not isinstance(chunk, Mapping):
         raise TypeError("a chunk must be an object")
     if chunk.get("error"):
-        raise refused(None, to_json(dict(chunk)))
+        raise failure_from_response(None, to_json(dict(chunk)))
     if usage := chunk.get("usage"):
         draft.usage = read_usage(usage)
     for choice in chunk.get("choices") or ():

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from retinue.core.model import CacheRetention, ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import check_status, read_to_end
 from retinue.providers.base import Credential, Endpoint
-from retinue.providers.failures import refused
+from retinue.providers.failures import failure_from_response
 from retinue.providers.settings import CompatSettings
 from retinue.providers.stream import to_body, to_json
 
@@ -87,5 +87,5 @@ def _read(data: str | bytes, secret: str | None) -> object:
     """One piece; raises where it is a complaint, which also comes with a good status."""
     found = json.loads(data)
     if isinstance(found, Mapping) and found.get("error"):
-        raise refused(None, to_json({"error": found["error"]}), secret=secret)
+        raise failure_from_response(None, to_json({"error": found["error"]}), secret=secret)
     return found

@@ -22,7 +22,7 @@ from retinue.core.model import ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
 from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, open_stream
 from retinue.providers.base import Credential, Endpoint
-from retinue.providers.failures import refused
+from retinue.providers.failures import failure_from_response
 from retinue.providers.stream import Delta, Draft, to_json, whole_number
 
 
@@ -151,9 +151,11 @@ def read_event(event: object, draft: Draft) -> Delta | None:
             _finish(event["response"], draft)
         case "response.failed":
             error = event["response"].get("error")
-            raise refused(None, to_json({"error": error}) if error else "")
+            raise failure_from_response(None, to_json({"error": error}) if error else "")
         case "error":
-            raise refused(None, to_json({"error": {"message": event.get("message"), "code": event.get("code")}}))
+            raise failure_from_response(
+                None, to_json({"error": {"message": event.get("message"), "code": event.get("code")}})
+            )
     return None
 
 

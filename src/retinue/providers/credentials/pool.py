@@ -13,7 +13,14 @@ from retinue.core.clock import Clock
 from retinue.core.model import Failure, ModelFailed
 from retinue.providers.base import Credential
 from retinue.providers.credentials.cooldown import next_cooldown
-from retinue.providers.credentials.profile_file import Origin, Profile, ProfileFile, ProfileSummary, Record, summarise
+from retinue.providers.credentials.profile_file import (
+    Origin,
+    Profile,
+    ProfileFile,
+    ProfileSummary,
+    ProfileUsage,
+    summarise,
+)
 from retinue.providers.settings import AuthSettings, ModelsSettings
 from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
 from retinue.security.secrets import EnvSecret, Secrets
@@ -32,7 +39,7 @@ class AuthRules(Struct, frozen=True):
     models: ModelsSettings
 
 
-class Credentials:
+class CredentialPool:
     """One agent's credentials. The main agent's stand behind its own, then the configuration's, then the environment's.
 
     How each has fared is kept in the agent's own file, also for profiles it only borrows.
@@ -68,7 +75,7 @@ class Credentials:
     def resting_until(self, profile: Profile, model: str) -> datetime | None:
         """When a resting credential may be used again; None where it may be used now."""
         now = self._clock.now()
-        record = self._own.records().get(profile.id, Record())
+        record = self._own.records().get(profile.id, ProfileUsage())
         ends = [rest.until for rest in record.cooldowns if rest.model == model and rest.holds(now)]
         return max(ends, default=None)
 
@@ -83,7 +90,7 @@ class Credentials:
     def succeeded(self, profile: Profile, model: str) -> None:
         """Note a good call: what was held against the credential for this model is forgotten."""
         now = self._clock.now()
-        before = self._own.records().get(profile.id, Record())
+        before = self._own.records().get(profile.id, ProfileUsage())
         self._used[profile.id] = now
         kept = tuple(rest for rest in before.cooldowns if rest.model != model)
         stale = before.last_used is None or now - before.last_used >= USE_WORTH_WRITING
@@ -96,7 +103,7 @@ class Credentials:
         if failure.reason is Failure.AUTH:
             self._secrets.forget(profile.secret)
 
-        def rest(record: Record) -> Record:
+        def rest(record: ProfileUsage) -> ProfileUsage:
             same = [old for old in record.cooldowns if (old.model, old.reason) == (model, failure.reason)]
             settings = self._rules.auth.cooldowns
             previous = same[0] if same else None
@@ -122,7 +129,7 @@ class Credentials:
         """Every profile this agent could use, without its key."""
         records = self._own.records()
         now = self._clock.now()
-        return tuple(summarise(profile, records.get(profile.id, Record()), now) for profile in self._all())
+        return tuple(summarise(profile, records.get(profile.id, ProfileUsage()), now) for profile in self._all())
 
     def how_to_add(self, provider: str) -> str:
         """What to do where a provider has no credential."""
@@ -154,6 +161,6 @@ class Credentials:
             if (variable := next((name for name in vendor.variables if self._secrets.environment.get(name)), None))
         )
 
-    def _last_used(self, profile: Profile, records: dict[str, Record]) -> datetime:
-        written = records.get(profile.id, Record()).last_used
+    def _last_used(self, profile: Profile, records: dict[str, ProfileUsage]) -> datetime:
+        written = records.get(profile.id, ProfileUsage()).last_used
         return max(self._used.get(profile.id, NEVER), written or NEVER)

@@ -53,7 +53,7 @@ class Profile(Struct, frozen=True):
         return self.expires is not None and self.expires <= now
 
 
-class Record(Struct, frozen=True):
+class ProfileUsage(Struct, frozen=True):
     """How a profile has fared."""
 
     last_used: datetime | None = None
@@ -92,7 +92,7 @@ class ProfileFile:
                 log.warning("auth profile %s in %s is not used: %s", profile_id, self.path, error)
         return tuple(found)
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, ProfileUsage]:
         stats = _mapping(self._look().get("usageStats"))
         return {profile_id: _read_record(entry) for profile_id, entry in stats.items()}
 
@@ -110,7 +110,7 @@ class ProfileFile:
             _mapping(content.get("usageStats")).pop(profile_id, None)
             return _mapping(content.get("profiles")).pop(profile_id, None) is not None
 
-    def update_record(self, profile_id: str, change: Callable[[Record], Record]) -> Record:
+    def update_record(self, profile_id: str, change: Callable[[ProfileUsage], ProfileUsage]) -> ProfileUsage:
         with self._changing() as content:
             stats = content.setdefault("usageStats", {})
             record = change(_read_record(stats.get(profile_id)))
@@ -179,7 +179,7 @@ class ProfileFile:
         self._note(f"{self.path} could not be read; its bytes are kept in {aside.name} and a new one was begun.")
 
 
-def summarise(profile: Profile, record: Record, now: datetime) -> ProfileSummary:
+def summarise(profile: Profile, record: ProfileUsage, now: datetime) -> ProfileSummary:
     """What a list of profiles shows."""
     return ProfileSummary(
         id=profile.id,
@@ -223,11 +223,11 @@ def _write_profile(profile: Profile) -> dict[str, Any]:
     return written
 
 
-def _read_record(entry: object) -> Record:
+def _read_record(entry: object) -> ProfileUsage:
     fields = _mapping(entry)
     listed = fields.get("cooldowns")
     rests = [rest for item in (listed if isinstance(listed, list) else ()) if (rest := _read_rest(_mapping(item)))]
-    return Record(_read_time(fields.get("lastUsed")), tuple(rests))
+    return ProfileUsage(_read_time(fields.get("lastUsed")), tuple(rests))
 
 
 def _read_rest(fields: Mapping[str, Any]) -> Cooldown | None:
@@ -238,7 +238,7 @@ def _read_rest(fields: Mapping[str, Any]) -> Cooldown | None:
     return Cooldown(str(fields.get("model")), Failure(fields["reason"]), until, count, failed_at)
 
 
-def _write_record(record: Record) -> dict[str, Any]:
+def _write_record(record: ProfileUsage) -> dict[str, Any]:
     rests = [
         {
             "model": rest.model,

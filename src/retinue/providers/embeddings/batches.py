@@ -28,22 +28,22 @@ T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class TryAgain(Exception):
+class TransientFailure(Exception):
     """A failure that may pass."""
 
 
-def may_pass(status: int) -> bool:
+def is_transient(status: int) -> bool:
     """Whether an HTTP status says that the same request can succeed later."""
     return status in (408, 429) or status >= 500
 
 
-async def persist(work: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
-    """Do something, up to three times with growing pauses; raises the last `TryAgain`."""
+async def retry_transient(work: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
+    """Do something, up to three times with growing pauses; raises the last `TransientFailure`."""
     pause = FIRST_PAUSE_SECONDS
     for _ in range(ATTEMPTS - 1):
         try:
             return await work()
-        except TryAgain:
+        except TransientFailure:
             await sleep(pause)
             pause *= 4
     return await work()
@@ -58,7 +58,7 @@ _ENDED = frozenset({"completed", "expired", "cancelled"})
 Outcome = list[float] | str
 
 
-class BatchTerms(Struct, frozen=True):
+class BatchLimits(Struct, frozen=True):
     """How texts are embedded in bulk: whether to wait for it, how many batches at once, and how long each may take."""
 
     wait: bool = True
@@ -68,7 +68,7 @@ class BatchTerms(Struct, frozen=True):
     largest: int = 10_000
 
 
-class BatchState(Struct, frozen=True):
+class BatchStatus(Struct, frozen=True):
     """How far a batch has come. One that ended early is finished too: it has the answers up to then."""
 
     status: Literal["running", "finished", "failed"]
@@ -86,7 +86,7 @@ class EmbeddingBatches:
         url: str,
         model: str,
         headers: Mapping[str, str],
-        terms: BatchTerms,
+        terms: BatchLimits,
         *,
         timeouts: Timeouts | None = None,
         sleep: Sleep = anyio.sleep,
@@ -114,7 +114,7 @@ class EmbeddingBatches:
         )
         return _text(started, "id")
 
-    async def look(self, batch: str) -> BatchState:
+    async def look(self, batch: str) -> BatchStatus:
         return read_state(await self._ask("GET", f"/batches/{batch}"))
 
     async def collect(self, batch: str) -> AsyncIterator[tuple[str, Outcome]]:
@@ -152,7 +152,7 @@ class EmbeddingBatches:
                         raise ModelError(f"An answer of a batch is longer than {LONGEST_LINE:,} bytes.")
                     for line in filter(None, lines):
                         yield line.decode("utf-8", "replace")
-        except TryAgain as error:
+        except TransientFailure as error:
             raise ModelError(f"The answers of a batch cannot be fetched: {error}.") from None
         if rest:
             yield rest.decode("utf-8", "replace")
@@ -170,15 +170,15 @@ class EmbeddingBatches:
                 }
             async with self._sent(method, path, content) as response:
                 await response.aread()
-            if may_pass(response.status_code):
-                raise TryAgain(f"the endpoint answered {response.status_code}")
+            if is_transient(response.status_code):
+                raise TransientFailure(f"the endpoint answered {response.status_code}")
             if not response.is_success:
                 raise ModelError(f"{method} {path} was refused with status {response.status_code}{_told(response)}.")
             return _object(response)
 
         try:
-            return await persist(once, self._sleep)
-        except TryAgain as error:
+            return await retry_transient(once, self._sleep)
+        except TransientFailure as error:
             raise ModelError(f"{method} {path} failed: {error}. Try again later.") from None
 
     @asynccontextmanager
@@ -194,23 +194,23 @@ class EmbeddingBatches:
             ):
                 yield response
         except (httpx2.HTTPError, CallFailed, OSError) as error:
-            raise TryAgain(str(error) or type(error).__name__) from None
+            raise TransientFailure(str(error) or type(error).__name__) from None
 
 
-def read_state(batch: Mapping[str, Any]) -> BatchState:
+def read_state(batch: Mapping[str, Any]) -> BatchStatus:
     """What the endpoint says of a batch."""
     status = str(batch.get("status"))
     counts = batch.get("request_counts")
     done = counts.get("completed") if isinstance(counts, dict) else 0
     if status == "failed":
-        return BatchState("failed", reason=_first_error(batch) or "the endpoint gave no reason")
+        return BatchStatus("failed", reason=_first_error(batch) or "the endpoint gave no reason")
     if status not in _ENDED:
-        return BatchState("running", done if isinstance(done, int) else 0)
+        return BatchStatus("running", done if isinstance(done, int) else 0)
     names = (batch.get("output_file_id"), batch.get("error_file_id"))
     files = tuple(name for name in names if isinstance(name, str) and name)
     source = batch.get("input_file_id")
     reason = None if status == "completed" else f"the batch was {status} before it was done"
-    return BatchState(
+    return BatchStatus(
         "finished", done if isinstance(done, int) else 0, reason, files, source if isinstance(source, str) else None
     )
 

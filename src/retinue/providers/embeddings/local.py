@@ -29,7 +29,7 @@ _EMPTY = "-"
 """What stands for a text without anything in it, which engines refuse."""
 
 
-class Engine(Protocol):
+class EmbeddingEngine(Protocol):
     """A loaded model."""
 
     def embed(self, text: str) -> Sequence[float]: ...
@@ -47,7 +47,7 @@ class LocalEmbedder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = Lock()
-        self._engine: Engine | None = None
+        self._engine: EmbeddingEngine | None = None
         self._key: str | None = None
         self.model = path.name
 
@@ -71,7 +71,7 @@ class LocalEmbedder:
         self._engine = None
 
 
-def load_engine(path: Path) -> Engine:
+def load_engine(path: Path) -> EmbeddingEngine:
     """Load a model file; raises `ModelError` where that is none, or where the extra for it is missing."""
     if any(part.startswith(("hf:", "http:", "https:")) for part in path.parts):
         raise ModelError(

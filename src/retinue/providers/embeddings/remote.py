@@ -13,11 +13,11 @@ from msgspec import Struct, field
 
 from retinue.core.errors import ConfigError, ModelError
 from retinue.providers.base import Timeouts
-from retinue.providers.embeddings.batches import Sleep, TryAgain, may_pass, persist
+from retinue.providers.embeddings.batches import Sleep, TransientFailure, is_transient, retry_transient
 from retinue.providers.failures import CallFailed
 
 if TYPE_CHECKING:
-    from retinue.providers.embeddings.batches import BatchTerms, EmbeddingBatches
+    from retinue.providers.embeddings.batches import BatchLimits, EmbeddingBatches
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ BATCH_PROVIDERS = frozenset({"openai", "openai-compatible"})
 Rows = list[list[float]]
 
 
-class Dialect(Struct, frozen=True):
+class EmbeddingApi(Struct, frozen=True):
     """How one provider is asked: the address, the body of a request and where the vectors stand in the answer."""
 
     base_url: str
@@ -76,19 +76,19 @@ def _fixed(path: str) -> Callable[[str], str]:
     return lambda model: path
 
 
-_OPENAI = Dialect(
+_OPENAI = EmbeddingApi(
     "https://api.openai.com/v1", "text-embedding-3-small", _fixed("/embeddings"), _openai_body, _openai_rows
 )
-DIALECTS: Mapping[str, Dialect] = {
+DIALECTS: Mapping[str, EmbeddingApi] = {
     "openai": _OPENAI,
     "openai-compatible": _OPENAI,
-    "mistral": Dialect(
+    "mistral": EmbeddingApi(
         "https://api.mistral.ai/v1", "mistral-embed", _fixed("/embeddings"), _plain_body, _openai_rows, batch=16
     ),
-    "voyage": Dialect(
+    "voyage": EmbeddingApi(
         "https://api.voyageai.com/v1", "voyage-4-large", _fixed("/embeddings"), _voyage_body, _openai_rows
     ),
-    "gemini": Dialect(
+    "gemini": EmbeddingApi(
         "https://generativelanguage.googleapis.com/v1beta",
         "gemini-embedding-001",
         lambda model: f"/models/{model}:batchEmbedContents",
@@ -96,7 +96,9 @@ DIALECTS: Mapping[str, Dialect] = {
         _gemini_rows,
         key_header="x-goog-api-key",
     ),
-    "ollama": Dialect("http://127.0.0.1:11434", "nomic-embed-text", _fixed("/api/embed"), _plain_body, _ollama_rows),
+    "ollama": EmbeddingApi(
+        "http://127.0.0.1:11434", "nomic-embed-text", _fixed("/api/embed"), _plain_body, _ollama_rows
+    ),
 }
 
 
@@ -118,7 +120,7 @@ class RemoteEmbedder:
     seconds = 120.0
 
     def __init__(
-        self, endpoint: EmbeddingEndpoint, *, terms: BatchTerms | None = None, sleep: Sleep = anyio.sleep
+        self, endpoint: EmbeddingEndpoint, *, terms: BatchLimits | None = None, sleep: Sleep = anyio.sleep
     ) -> None:
         from retinue.providers.http_client import check_endpoint
 
@@ -145,7 +147,7 @@ class RemoteEmbedder:
     async def aclose(self) -> None:
         """Nothing is held between calls."""
 
-    def _open_batches(self, terms: BatchTerms) -> EmbeddingBatches | None:
+    def _open_batches(self, terms: BatchLimits) -> EmbeddingBatches | None:
         if self.provider not in BATCH_PROVIDERS:
             log.warning("%s has no batches that are known here; texts are embedded directly", self.provider)
             return None
@@ -157,8 +159,8 @@ class RemoteEmbedder:
 
     async def _ask(self, texts: Sequence[str], query: bool) -> Rows:  # noqa: FBT001
         try:
-            return await persist(lambda: self._post(texts, query), self._sleep)
-        except TryAgain as error:
+            return await retry_transient(lambda: self._post(texts, query), self._sleep)
+        except TransientFailure as error:
             raise ModelError(f"{self.provider}/{self.model} cannot embed: {error}. Try again later.") from None
 
     async def _post(self, texts: Sequence[str], query: bool) -> Rows:  # noqa: FBT001
@@ -174,9 +176,9 @@ class RemoteEmbedder:
                 )
                 await response.aread()
         except (httpx2.HTTPError, CallFailed, OSError) as error:
-            raise TryAgain(str(error) or type(error).__name__) from None
-        if may_pass(response.status_code):
-            raise TryAgain(f"the endpoint answered {response.status_code}")
+            raise TransientFailure(str(error) or type(error).__name__) from None
+        if is_transient(response.status_code):
+            raise TransientFailure(f"the endpoint answered {response.status_code}")
         if not response.is_success:
             raise ModelError(
                 f"{self.provider}/{self.model} refused to embed with status {response.status_code}. Check the key and "

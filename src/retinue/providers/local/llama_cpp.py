@@ -21,7 +21,7 @@ from retinue.core.model import Failure, ModelEvent, ModelRequest
 from retinue.providers.apis.http_adapter import sampling
 from retinue.providers.apis.openai_chat import chat_messages, chat_tools, read_chunk
 from retinue.providers.base import Credential, Endpoint
-from retinue.providers.failures import CallFailed, refused
+from retinue.providers.failures import CallFailed, failure_from_response
 from retinue.providers.local.gguf import find_model_file, read_model_file
 from retinue.providers.stream import Delta, Draft, deliver, to_json
 
@@ -36,7 +36,7 @@ STOP_SECONDS = 5.0
 _END = object()
 
 
-class Local:
+class LlamaCppProvider:
     """A provider whose models are files in a folder."""
 
     def __init__(self, endpoint: Endpoint, *, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -139,7 +139,7 @@ class _Engine:
         """Run one request to its end, handing each chunk to `take`, which returns True to stop."""
         result = self._server.handle_chat_completions(body, take)
         if isinstance(result, dict) and result.get("error"):
-            raise refused(result["error"].get("code"), to_json(result))
+            raise failure_from_response(result["error"].get("code"), to_json(result))
 
     def close(self) -> None:
         self._server = None
@@ -171,8 +171,8 @@ async def _generate(engine: _Engine, body: dict[str, Any]) -> AsyncGenerator[Any
             await asyncio.wait([work])
 
 
-def make_provider(endpoint: Endpoint) -> Local:
-    return Local(endpoint)
+def make_provider(endpoint: Endpoint) -> LlamaCppProvider:
+    return LlamaCppProvider(endpoint)
 
 
 def load_llama() -> ModuleType:

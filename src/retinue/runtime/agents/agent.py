@@ -17,9 +17,9 @@ from retinue.core.errors import StorageError, UsageError, WorkspaceError
 from retinue.core.keys import AgentId
 from retinue.core.memoize_last import MemoizeLast
 from retinue.runtime.home import Home
-from retinue.skills.catalog import Catalog, render_catalog
-from retinue.skills.library import Judged, SkillLibrary, judge_skills, make_context, open_library
-from retinue.skills.sources import Places, list_sources
+from retinue.skills.catalog import SkillCatalog, render_catalog
+from retinue.skills.library import CheckedSkill, SkillLibrary, evaluate_skills, make_context, open_library
+from retinue.skills.sources import SkillFolders, list_sources
 from retinue.storage.auditlog import CLI
 from retinue.storage.files import NotThere, Root
 from retinue.workspace.bootstrap import BootstrapReader
@@ -89,20 +89,20 @@ class AgentWorkspace(Struct, frozen=True):
     """Whether the workspace is the agent's own; the files of any other are data, its skills and hooks are off."""
     stand_ins: dict[Path, Root] = field(default_factory=dict)
     """Folders that sandboxed sessions work in, opened when the first of them does."""
-    _judged: MemoizeLast[tuple[Judged, ...]] = field(default_factory=MemoizeLast)
-    _catalog: MemoizeLast[Catalog] = field(default_factory=MemoizeLast)
+    _judged: MemoizeLast[tuple[CheckedSkill, ...]] = field(default_factory=MemoizeLast)
+    _catalog: MemoizeLast[SkillCatalog] = field(default_factory=MemoizeLast)
 
     @property
     def id(self) -> AgentId:
         return self.settings.id
 
-    def skills(self) -> tuple[Judged, ...]:
+    def skills(self) -> tuple[CheckedSkill, ...]:
         """Every skill the agent finds, with the verdict on it."""
         home = self.home
         found = self.library.load().skills
         has_program = home.programs.on(home.environment.get("PATH", ""))
 
-        def judge() -> tuple[Judged, ...]:
+        def judge() -> tuple[CheckedSkill, ...]:
             context = make_context(
                 home.config.skills,
                 system=sys.platform,
@@ -111,17 +111,17 @@ class AgentWorkspace(Struct, frozen=True):
                 config=home.plain_config,
                 allowlist=self.settings.skills,
             )
-            return judge_skills(found, context)
+            return evaluate_skills(found, context)
 
         return self._judged.get(judge, found, has_program)
 
-    def skill_catalog(self) -> Catalog:
+    def skill_catalog(self) -> SkillCatalog:
         """The skills that the agent can use, as its prompt lists them."""
         judged = self.skills()
         limits = self.home.config.skills.limits
         own = self.settings.skills_limits.max_skills_prompt_chars
 
-        def render() -> Catalog:
+        def render() -> SkillCatalog:
             return render_catalog(
                 [each.skill for each in judged if each.gate.eligible],
                 max_skills=limits.max_skills_in_prompt,
@@ -172,7 +172,7 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
             f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
         ) from None
     trusted = is_own_workspace(root, home.vouched)
-    places = Places(
+    places = SkillFolders(
         user_home=_user_home(home),
         managed=home.paths.skills,
         workspace=root.path if trusted else None,

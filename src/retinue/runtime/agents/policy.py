@@ -11,7 +11,7 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelRef
 from retinue.providers.vendors import canonical_provider
-from retinue.sandbox.confinement import stand
+from retinue.sandbox.confinement import decide_sandbox
 from retinue.sessions.session import ELEVATED, Session
 from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, grant_elevation
 from retinue.tools.policy import Layers, Scope, Scopes
@@ -35,7 +35,7 @@ def session_layers(config: Config, settings: AgentSettings, session: SessionKey,
 
 def is_sandboxed(settings: AgentSettings, session: SessionKey) -> bool:
     """Whether a session's commands are confined."""
-    return stand(settings.sandbox, session).confined
+    return decide_sandbox(settings.sandbox, session).confined
 
 
 def elevation_gates(config: Config, settings: AgentSettings) -> tuple[ElevationRule, ...]:

@@ -42,7 +42,7 @@ from retinue.runtime.agents.agent import AgentWorkspace, docs_folder
 from retinue.runtime.agents.confinement import describe_sandbox
 from retinue.runtime.home import Home
 from retinue.security.untrusted_text import sanitise
-from retinue.skills.catalog import Catalog
+from retinue.skills.catalog import SkillCatalog
 from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import Audience, Injection, audience_of
@@ -81,7 +81,7 @@ class AgentPrompt(Struct, frozen=True):
     system: SystemPrompt
     turn: TurnBlock
     files: tuple[InjectedFile, ...]
-    catalog: Catalog
+    catalog: SkillCatalog
 
 
 async def build_prompt(workspace: AgentWorkspace, order: PromptOrder, bus: HookBus) -> AgentPrompt:
@@ -118,7 +118,7 @@ async def _read_files(workspace: AgentWorkspace, order: PromptOrder, bus: HookBu
 
 
 def _stable_inputs(
-    workspace: AgentWorkspace, order: PromptOrder, files: Sequence[InjectedFile], catalog: Catalog
+    workspace: AgentWorkspace, order: PromptOrder, files: Sequence[InjectedFile], catalog: SkillCatalog
 ) -> StableInputs:
     settings, config = workspace.settings, workspace.home.config
     can_read = order.model is None or any(tool.name == "read" for tool in order.tools)

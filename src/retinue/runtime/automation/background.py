@@ -6,7 +6,7 @@ from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Source
 from retinue.core.messages import text_of
 from retinue.security.escaping import literal
-from retinue.security.untrusted_text import Source as ContentSource
+from retinue.security.untrusted_text import TextSource as ContentSource
 from retinue.security.untrusted_text import sanitise_line, wrap_untrusted
 from retinue.toolkit.processes.exec_tool import format_end
 from retinue.toolkit.processes.launch import CommandEnd

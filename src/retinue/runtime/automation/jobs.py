@@ -26,7 +26,8 @@ from retinue.runtime.dispatcher.household import open_private_switchboard
 from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.home import Home
 from retinue.runtime.open import Runtime
-from retinue.security.network import OPERATOR, Outgoing, fetch
+from retinue.security.fetch import Outgoing, fetch
+from retinue.security.network import OPERATOR
 from retinue.sessions.upkeep.maintenance import MaintenancePlan, apply_plan
 from retinue.storage.database import Database
 from retinue.storage.lease import SessionLease

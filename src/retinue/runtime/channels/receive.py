@@ -24,7 +24,7 @@ from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_bac
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
 from retinue.runtime.home import Home
 from retinue.security.escaping import literal
-from retinue.security.untrusted_text import Source, sanitise, sanitise_line, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, sanitise, sanitise_line, wrap_untrusted
 
 if TYPE_CHECKING:
     from retinue.runtime.dispatcher.switchboard import Switchboard
@@ -147,7 +147,7 @@ def _tell_before(remarks: Sequence[GroupRemark]) -> str:
     if not remarks:
         return ""
     lines = "\n".join(f"{remark.who}: {remark.text}" for remark in remarks)
-    return f"{BEFORE}\n{wrap_untrusted(lines, Source.GROUP_CHAT, new_id=random_id)}\n\n"
+    return f"{BEFORE}\n{wrap_untrusted(lines, TextSource.GROUP_CHAT, new_id=random_id)}\n\n"
 
 
 def _as_seen(arrival: Arrival) -> str:

@@ -30,7 +30,7 @@ from retinue.security.secrets import Secrets
 from retinue.storage.provenance import AgentWrites
 
 if TYPE_CHECKING:
-    from retinue.providers.embeddings.batches import BatchTerms
+    from retinue.providers.embeddings.batches import BatchLimits
 
 RECALLED_ORIGINS = frozenset({Trust.OWNER, Trust.AGENT})
 
@@ -144,12 +144,12 @@ def _make_remote(name: str, settings: MemorySearchSettings, secrets: Secrets) ->
     return RemoteEmbedder(endpoint, terms=_batch_terms(remote.batch))
 
 
-def _batch_terms(batch: BatchSettings) -> BatchTerms | None:
+def _batch_terms(batch: BatchSettings) -> BatchLimits | None:
     if not batch.enabled:
         return None
-    from retinue.providers.embeddings.batches import BatchTerms
+    from retinue.providers.embeddings.batches import BatchLimits
 
-    return BatchTerms(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
+    return BatchLimits(batch.wait, batch.concurrency, batch.poll_interval_ms / 1000, batch.timeout_minutes * 60.0)
 
 
 _KEY_VARIABLES = {

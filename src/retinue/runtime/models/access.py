@@ -13,10 +13,10 @@ from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId
 from retinue.core.model import CacheRetention, ModelEvent, ModelFailed, ModelInfo, ModelRef, ModelRequest
-from retinue.providers.adapt_request import Tuning
-from retinue.providers.credentials.pool import AuthRules, Credentials
+from retinue.providers.adapt_request import RequestOptions
+from retinue.providers.credentials.pool import AuthRules, CredentialPool
 from retinue.providers.failover import Failover, OnFallback, Sleep
-from retinue.providers.model_choice import Choice, LocalServers, discover_model, known_aliases, resolve_ref
+from retinue.providers.model_choice import ChosenModel, LocalServers, discover_model, known_aliases, resolve_ref
 from retinue.providers.registry import Providers
 from retinue.providers.vendors import find_vendor
 from retinue.runtime.home import Home
@@ -38,12 +38,12 @@ class ModelAccess(Struct, eq=False):
 
     settings: AgentSettings
     providers: Providers
-    credentials: Credentials
+    credentials: CredentialPool
     home: Home
     servers: LocalServers = field(default_factory=LocalServers)
     sleep: Sleep = anyio.sleep
     """How to wait before a model is asked again."""
-    _found: Choice | None = None
+    _found: ChosenModel | None = None
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -54,10 +54,10 @@ class ModelAccess(Struct, eq=False):
         """The model that a person means; raises `UsageError` where it is none."""
         return resolve_ref(text, self.aliases)
 
-    async def choose(self, wanted: ModelRef | None = None) -> Choice | None:
+    async def choose(self, wanted: ModelRef | None = None) -> ChosenModel | None:
         """The model to use: the one wanted, else the configured one, else what can be found; None for none at all."""
         if wanted is not None:
-            return Choice(wanted, "chosen for this conversation", how_to_change="/model default", pinned=True)
+            return ChosenModel(wanted, "chosen for this conversation", how_to_change="/model default", pinned=True)
         if self._found is None:
             self._found = await discover_model(
                 self.settings.model.primary,
@@ -69,21 +69,21 @@ class ModelAccess(Struct, eq=False):
             )
         return self._found
 
-    async def choose_for_child(self, wanted: ModelRef | None = None) -> Choice | None:
+    async def choose_for_child(self, wanted: ModelRef | None = None) -> ChosenModel | None:
         """The same for a sub-agent, which may have a model of its own with its own fallbacks."""
         own = self.settings.subagents.model
         if wanted is None and own is not None and own.primary:
             how = "set agents.defaults.subagents.model"
-            return Choice(self.resolve(own.primary), "sub-agents use it", how, fallbacks=tuple(own.fallbacks))
+            return ChosenModel(self.resolve(own.primary), "sub-agents use it", how, fallbacks=tuple(own.fallbacks))
         return await self.choose(wanted)
 
-    def choose_for_pictures(self, choice: Choice) -> Choice:
+    def choose_for_pictures(self, choice: ChosenModel) -> ChosenModel:
         """The model for a message with pictures: the chosen one where it sees them, else the one configured for it."""
         seeing = self.settings.image_model
         if seeing.primary is None or "image" in self.info(choice.ref).inputs:
             return choice
         how = "set agents.defaults.imageModel"
-        return Choice(self.resolve(seeing.primary), "it sees pictures", how, fallbacks=tuple(seeing.fallbacks))
+        return ChosenModel(self.resolve(seeing.primary), "it sees pictures", how, fallbacks=tuple(seeing.fallbacks))
 
     def forget_choice(self) -> None:
         """Look again at the next turn, after something was added."""
@@ -95,7 +95,7 @@ class ModelAccess(Struct, eq=False):
         window = min(known.window, self.settings.context_tokens or known.window)
         return replace(known, window=window, max_output=min(known.max_output, window))
 
-    def chain(self, choice: Choice) -> tuple[ModelRef, ...]:
+    def chain(self, choice: ChosenModel) -> tuple[ModelRef, ...]:
         """The model and what is tried after it; a model that is pinned to the conversation has no fallbacks."""
         if choice.pinned:
             return (choice.ref,)
@@ -121,11 +121,11 @@ class ModelAccess(Struct, eq=False):
 
         return _redacted(failover.stream(without_secrets(request, redactor), chain, tell), redactor)
 
-    def tuning(self, ref: ModelRef) -> Tuning:
+    def tuning(self, ref: ModelRef) -> RequestOptions:
         """How the configuration wants a model asked."""
         params = self.settings.params_for(str(ref))
         entry = self.settings.models.get(str(ref))
-        return Tuning(
+        return RequestOptions(
             params.temperature,
             params.top_p,
             params.max_tokens,
@@ -165,7 +165,7 @@ def open_model_access(home: Home, agent: AgentId, providers: Providers, secrets:
     """An agent's way to its models; the main agent's credentials stand behind its own."""
     settings = home.config.agents.resolve(agent)
     config = home.config
-    credentials = Credentials(
+    credentials = CredentialPool(
         home.agent_dir(agent),
         home.agent_dir(DEFAULT_AGENT),
         AuthRules(config.auth, config.models),

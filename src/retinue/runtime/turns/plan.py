@@ -26,7 +26,7 @@ from retinue.core.trust import Trust
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import HookBus
-from retinue.providers.model_choice import Choice
+from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
@@ -36,7 +36,7 @@ from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.memory.provenance import trust_of_files
 from retinue.runtime.models.access import ModelAccess
-from retinue.runtime.telemetry.tracing import UNTRACED, Tracer
+from retinue.runtime.telemetry.tracing import Tracer, UNTRACED
 from retinue.sessions.entries import Compacted, Noted
 from retinue.sessions.session import working_folder
 from retinue.sessions.store import SessionStore
@@ -83,7 +83,7 @@ class AgentParts(Struct, frozen=True):
 class TurnPlan(Struct, frozen=True):
     """A turn, prepared: the model, its tools and the prompt they get."""
 
-    choice: Choice
+    choice: ChosenModel
     info: ModelInfo
     tools: tuple[Tool[Any], ...]
     prompt: AgentPrompt
@@ -172,7 +172,7 @@ class Planner(Struct, frozen=True):
         tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
         return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
 
-    async def _heed_model_hooks(self, choice: Choice | None, message: str) -> Choice | None:
+    async def _heed_model_hooks(self, choice: ChosenModel | None, message: str) -> ChosenModel | None:
         question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
         for given in await self.parts.bus.ask(BEFORE_MODEL, question):
             try:
@@ -183,7 +183,7 @@ class Planner(Struct, frozen=True):
             details = {"session": str(self.key), "before": question.model, "after": str(wish)}
             self.parts.audit.record("model_change", f"plugin:{given.subscriber.plugin}", details)
             because = f"the plugin {given.subscriber.plugin} chose it"
-            return Choice(wish, because, how_to_change="/model default", pinned=True)
+            return ChosenModel(wish, because, how_to_change="/model default", pinned=True)
         return choice
 
     async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:

@@ -24,7 +24,7 @@ from retinue.storage.database.database_file import (
     opening_alone,
     put_aside,
     roll_back,
-    told,
+    sqlite_errors_explained,
 )
 from retinue.storage.database.state_schema import STATE_SCHEMA, Schema
 from retinue.storage.files.private import make_private_dir
@@ -99,7 +99,7 @@ class Database:
         with self._lock:
             connection = self._current()
             try:
-                with told(self.path):
+                with sqlite_errors_explained(self.path):
                     yield connection
             except DatabaseDamaged as damage:
                 if connection.in_transaction:  # a query within a change, which ends first

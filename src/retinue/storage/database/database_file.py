@@ -41,7 +41,7 @@ class NewerDatabase(StorageError):
 def connect(path: Path, schema: Schema, *, durable: bool) -> sqlite3.Connection:
     """A connection to a database that is there, is whole and has every version of `schema`."""
     _look_at(path)
-    with told(path):
+    with sqlite_errors_explained(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             connection.row_factory = sqlite3.Row
@@ -63,7 +63,7 @@ def create(path: Path, schema: Schema) -> None:
         _remove(beside)
         os.close(os.open(beside, CREATE, PRIVATE_FILE))
     try:
-        with told(path):
+        with sqlite_errors_explained(path):
             connection = sqlite3.connect(beside, timeout=BUSY_SECONDS, isolation_level=None)
             try:
                 # Nobody sees the file before all of it is on the disk, so one wait for that at the end is enough.
@@ -170,7 +170,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def sqlite_errors_explained(path: Path) -> Iterator[None]:
     """Turn SQLite's errors about the file into ours; errors in our own SQL stay what they are."""
     try:
         yield

@@ -20,7 +20,7 @@ _WORD = 2**32
 Sums = tuple[int, int]
 
 
-class Damage(Struct, frozen=True):
+class WalDamage(Struct, frozen=True):
     """How many pages of the log can be read, and that finished changes stood behind them."""
 
     readable: int
@@ -33,7 +33,7 @@ class _Log(Struct, frozen=True):
     sums: Sums
 
 
-def find_damage(content: bytes, index: bytes = b"") -> Damage | None:
+def find_damage(content: bytes, index: bytes = b"") -> WalDamage | None:
     """Whether SQLite would silently leave finished changes out of a log.
 
     `index` is the file that processes share to find their way in the log. It outlives them and tells how far the log
@@ -41,9 +41,9 @@ def find_damage(content: bytes, index: bytes = b"") -> Damage | None:
     """
     log = _read_header(content)
     if log is None:
-        return Damage(0) if len(content) > _HEADER or _goes_further(index, 0) else None
+        return WalDamage(0) if len(content) > _HEADER or _goes_further(index, 0) else None
     readable, unread_changes = _scan(content, log)
-    return Damage(readable) if unread_changes or _goes_further(index, readable, log.salts) else None
+    return WalDamage(readable) if unread_changes or _goes_further(index, readable, log.salts) else None
 
 
 def _scan(content: bytes, log: _Log) -> tuple[int, bool]:

@@ -13,7 +13,7 @@ from retinue.storage.files.errors import (
     TooLarge,
     TooMany,
 )
-from retinue.storage.files.file_info import Entry, EntryKind, FileIdentity, FileRead, Place
+from retinue.storage.files.file_info import EntryKind, FileIdentity, FileRead, FolderEntry, FolderIdentity
 from retinue.storage.files.openat import Links, Resolver
 from retinue.storage.files.private import make_private_dir, write_atomic
 from retinue.storage.files.root import ReadOnlyRoot, Root
@@ -21,17 +21,17 @@ from retinue.storage.files.root import ReadOnlyRoot, Root
 __all__ = [
     "AlreadyThere",
     "DiskFull",
-    "Entry",
     "EntryKind",
     "FileIdentity",
     "FileRead",
+    "FolderEntry",
+    "FolderIdentity",
     "HardLinked",
     "LinkRefused",
     "Links",
     "NoPermission",
     "NotRegular",
     "NotThere",
-    "Place",
     "ReadOnly",
     "ReadOnlyRoot",
     "Resolver",

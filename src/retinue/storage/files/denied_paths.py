@@ -21,7 +21,7 @@ def plain_name(name: str) -> str:
     return fold_name(visible).rstrip(". ")
 
 
-def closed_beneath(anchor: str, places: Iterable[Path]) -> frozenset[Names]:
+def denied_inside(anchor: str, places: Iterable[Path]) -> frozenset[Names]:
     """The places that lie inside the folder `anchor`, by their names in it; the folder itself is never closed."""
     root = _names(anchor)
     spelled = set(map(_names, _spellings(places)))
@@ -34,7 +34,7 @@ def lies_in(path: str, places: Iterable[Path]) -> bool:
     return any(names[: len(place)] == place for place in map(_names, _spellings(places)))
 
 
-def refuse_closed(parts: Sequence[str], closed: frozenset[Names], relative: str) -> None:
+def refuse_denied(parts: Sequence[str], closed: frozenset[Names], relative: str) -> None:
     """Raise where a path leads to a closed place or into one."""
     if not closed:
         return

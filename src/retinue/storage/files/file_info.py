@@ -28,7 +28,7 @@ class FileRead(Struct, frozen=True):
     links: int
 
 
-class Place(Struct, frozen=True):
+class FolderIdentity(Struct, frozen=True):
     """Which folder it is, whatever it is called."""
 
     device: int
@@ -44,7 +44,7 @@ class EntryKind(StrEnum):
     OTHER = "other"
 
 
-class Entry(Struct, frozen=True):
+class FolderEntry(Struct, frozen=True):
     """One name in a folder; a link is described itself, not what it points to."""
 
     name: str
@@ -58,7 +58,7 @@ def identity_of(found: os.stat_result) -> FileIdentity:
     return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def read_entry(found: os.DirEntry[str]) -> Entry | None:
+def read_entry(found: os.DirEntry[str]) -> FolderEntry | None:
     """What stands behind a name; None where it is gone by now."""
     try:
         status = found.stat(follow_symlinks=False)
@@ -66,7 +66,7 @@ def read_entry(found: os.DirEntry[str]) -> Entry | None:
         return None
     kinds = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIR, stat.S_IFLNK: EntryKind.LINK}
     kind = kinds.get(stat.S_IFMT(status.st_mode), EntryKind.OTHER)
-    return Entry(found.name, kind, status.st_size, status.st_mtime_ns)
+    return FolderEntry(found.name, kind, status.st_size, status.st_mtime_ns)
 
 
 Stamp = tuple[int, int, int, int, int] | None

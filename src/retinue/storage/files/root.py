@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from retinue.core.errors import StorageError
-from retinue.storage.files.denied_paths import closed_beneath, refuse_closed
+from retinue.storage.files.denied_paths import denied_inside, refuse_denied
 from retinue.storage.files.descriptors import (
     CREATE,
     PRIVATE_DIR,
@@ -40,7 +40,15 @@ from retinue.storage.files.errors import (
     explained,
     kind_of,
 )
-from retinue.storage.files.file_info import Entry, EntryKind, FileIdentity, FileRead, Place, identity_of, read_entry
+from retinue.storage.files.file_info import (
+    EntryKind,
+    FileIdentity,
+    FileRead,
+    FolderEntry,
+    FolderIdentity,
+    identity_of,
+    read_entry,
+)
 from retinue.storage.files.openat import FOLDER, O_PATH, Links, Resolver, best_resolver, open_beneath, split_path
 from retinue.storage.files.private import make_private_dir
 
@@ -68,7 +76,7 @@ class Root:
         self._resolver = resolver
         self._anchor = os.path.realpath(path) if anchor is None else anchor
         self.closed = tuple(closed)
-        self._closed = closed_beneath(self._anchor, self.closed)
+        self._closed = denied_inside(self._anchor, self.closed)
 
     @classmethod
     def open(
@@ -106,10 +114,10 @@ class Root:
         self.close()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FolderIdentity:
         """Which folder this is; a copy of it is another one."""
         found = os.fstat(self._folder)
-        return Place(found.st_dev, found.st_ino)
+        return FolderIdentity(found.st_dev, found.st_ino)
 
     def identify(self, relative: str, *, links: Links = Links.NONE) -> FileIdentity | None:
         """The identity of a regular file, by one look at it; None where nothing is there."""
@@ -179,7 +187,7 @@ class Root:
                 os.ftruncate(descriptor, found.st_size)
                 raise
 
-    def entries(self, relative: str = ".") -> list[Entry]:
+    def entries(self, relative: str = ".") -> list[FolderEntry]:
         """What a folder holds, sorted by name."""
         parts = self.split(relative)
         with (
@@ -190,7 +198,7 @@ class Root:
             found = [entry for entry in map(read_entry, listing) if entry is not None]
         return sorted(found, key=lambda entry: entry.name)
 
-    def walk(self, relative: str = ".", *, max_entries: int) -> Iterator[tuple[str, Entry]]:
+    def walk(self, relative: str = ".", *, max_entries: int) -> Iterator[tuple[str, FolderEntry]]:
         """Everything beneath a folder with its path, depth first in order of name; no link is followed.
 
         A folder that cannot be listed, or is gone by the time its turn comes, is passed over.
@@ -248,7 +256,7 @@ class Root:
     def split(self, relative: str) -> tuple[str, ...]:
         """The names of a path inside this folder; raises where it cannot stay inside or leads to a closed place."""
         parts = split_path(relative)
-        refuse_closed(parts, self._closed, relative)
+        refuse_denied(parts, self._closed, relative)
         return parts
 
     def reaches(self, relative: str) -> bool:

@@ -13,7 +13,7 @@ from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.messages import Text, text_of
 from retinue.core.trust import Trust
 from retinue.security.escaping import file_name
-from retinue.security.untrusted_text import Source, sanitise, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, sanitise, wrap_untrusted
 from retinue.storage.files import EntryKind, NotRegular, NotThere, Root, TooLarge
 from retinue.toolkit.files.image import MAX_PICTURE_BYTES, image_from_bytes
 from retinue.toolkit.files.paths import locate_readable, locate_writable, storage_errors_explained
@@ -100,7 +100,7 @@ async def read_file(arguments: ReadArguments, context: ToolContext, *, new_id: I
         origin = trust_of_text(context, root, relative, text)
     if origin is not Trust.UNTRUSTED:
         return output
-    marked = wrap_untrusted(text_of(output.content), Source.MEMORY, new_id=new_id)
+    marked = wrap_untrusted(text_of(output.content), TextSource.MEMORY, new_id=new_id)
     return ToolOutput.of(marked, trust=Trust.UNTRUSTED)
 
 

@@ -18,8 +18,8 @@ from retinue.core.clock import IdFactory, random_id
 from retinue.core.errors import StorageError, ToolFailed
 from retinue.core.globs import Glob
 from retinue.core.trust import Trust
-from retinue.security.untrusted_text import Source, wrap_untrusted
-from retinue.storage.files import Entry, EntryKind, NotRegular, NotThere, Root
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
+from retinue.storage.files import EntryKind, FolderEntry, NotRegular, NotThere, Root
 from retinue.toolkit.files import grep_process as searcher
 from retinue.toolkit.files.paths import locate_readable, storage_errors_explained
 from retinue.toolkit.files.read_write import display_name, suggest_names
@@ -85,7 +85,7 @@ def grep_tool(seconds: float, new_id: IdFactory = random_id) -> Tool[GrepArgumen
         found = await to_thread.run_sync(grep, root, relative, arguments, seconds, abandon_on_cancel=True)
         origin = trust_of_files(context, root, found.files)
         if origin is Trust.UNTRUSTED:
-            return ToolOutput.of(wrap_untrusted(found.text, Source.MEMORY, new_id=new_id), trust=origin)
+            return ToolOutput.of(wrap_untrusted(found.text, TextSource.MEMORY, new_id=new_id), trust=origin)
         return ToolOutput.of(found.text or "No matches.", trust=origin)
 
     return Tool(
@@ -181,7 +181,7 @@ def _below(path: str, folder: str) -> str:
     return path if folder == "." else path[len(folder) + 1 :]
 
 
-def _walk(root: Root, relative: str) -> Iterator[tuple[str, Entry]]:
+def _walk(root: Root, relative: str) -> Iterator[tuple[str, FolderEntry]]:
     """Yield everything below a folder except the content of `SKIPPED_FOLDERS`."""
     prefix = "" if relative == "." else f"{relative}/"
     waiting = [(prefix, entry) for entry in reversed(_entries(root, relative))]
@@ -200,7 +200,7 @@ def _walk(root: Root, relative: str) -> Iterator[tuple[str, Entry]]:
         yield path, entry
 
 
-def _entries(root: Root, relative: str) -> list[Entry]:
+def _entries(root: Root, relative: str) -> list[FolderEntry]:
     try:
         with storage_errors_explained():
             return root.entries(relative)
@@ -236,7 +236,7 @@ async def list_folder(arguments: ListArguments, context: ToolContext) -> ToolOut
     )
 
 
-def _format_entry(path: str, entry: Entry) -> str:
+def _format_entry(path: str, entry: FolderEntry) -> str:
     return display_name(path) + {EntryKind.DIR: "/", EntryKind.LINK: "@"}.get(entry.kind, "")
 
 

@@ -15,9 +15,9 @@ from retinue.core.clock import IdFactory
 from retinue.core.errors import ToolFailed
 from retinue.core.messages import text_of
 from retinue.core.trust import Trust
-from retinue.sandbox.confinement import Confinement, Part, SandboxUnavailable
-from retinue.sandbox.sandboxes import Enclosure, Sandboxes
-from retinue.security.untrusted_text import Source, wrap_untrusted
+from retinue.sandbox.confinement import Confinement, SandboxUnavailable, VisiblePart
+from retinue.sandbox.sandboxes import BackedSandbox, Sandboxes
+from retinue.security.untrusted_text import TextSource, wrap_untrusted
 from retinue.storage.files.errors import explained
 from retinue.storage.files.openat import FOLDER, best_resolver, open_beneath
 from retinue.toolkit.files.paths import locate_in_workspace, storage_errors_explained
@@ -100,7 +100,7 @@ def must_confine(sandboxes: Sandboxes, context: ToolContext) -> bool:
     return context.elevated is Elevation.OFF and sandboxes.standing(context.session).confined
 
 
-def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosure:
+def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> BackedSandbox:
     """Return the sandbox that a call's command must run in; selects a backend on first use."""
     try:
         confinement = sandboxes.draw(context.session, tuple(root.path for root in context.readable))
@@ -111,11 +111,11 @@ def enclose(sandboxes: Sandboxes, context: ToolContext, workdir: str) -> Enclosu
         raise ToolFailed(str(error)) from error
 
 
-def _restricted_folder(context: ToolContext, confinement: Confinement) -> Part | None:
+def _restricted_folder(context: ToolContext, confinement: Confinement) -> VisiblePart | None:
     """Return the folder that the session is restricted to, or None if it has the whole workspace."""
     if context.root is context.workspace:
         return None
-    return Part(confinement.folder / locate_in_workspace(context.workspace, str(context.root.path)), context.root.place)
+    return VisiblePart(confinement.folder / locate_in_workspace(context.workspace, str(context.root.path)), context.root.place)
 
 
 def make_launch_request(
@@ -125,7 +125,7 @@ def make_launch_request(
     settings: ExecSettings,
     base: Mapping[str, str],
     rules: CommandRules,
-    enclosure: Enclosure | None = None,
+    enclosure: BackedSandbox | None = None,
 ) -> LaunchRequest:
     """Make the launch request of a call; `folder` is open and `base` are the variables of every command."""
     draft = Launch(
@@ -202,7 +202,7 @@ def mark_untrusted_output(output: ToolOutput, launch: Launch, new_id: IdFactory)
     """Mark the output of a command as untrusted if it may contain downloaded text."""
     if not loads_from_network(launch.text):
         return output
-    wrapped = wrap_untrusted(text_of(output.content), Source.COMMAND, new_id=new_id)
+    wrapped = wrap_untrusted(text_of(output.content), TextSource.COMMAND, new_id=new_id)
     return ToolOutput.of(wrapped, trust=Trust.UNTRUSTED, is_error=output.is_error)
 
 

@@ -18,8 +18,8 @@ from anyio.abc import Process, TaskGroup
 
 import retinue
 from retinue.sandbox.launch import name_wrapper
-from retinue.sandbox.launch_plan import Wrapping
-from retinue.sandbox.sandboxes import Enclosure
+from retinue.sandbox.launch_plan import LaunchPlan
+from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.toolkit.processes import supervisor
 from retinue.toolkit.processes.launch import Launch
 
@@ -56,7 +56,7 @@ async def start_supervised(launch: Launch, folder: int, grace: float, tasks: Tas
 
 @contextmanager
 def _open_proxy_socket(
-    enclosure: Enclosure | None, wrapping: Wrapping | None, tasks: TaskGroup
+    enclosure: BackedSandbox | None, wrapping: LaunchPlan | None, tasks: TaskGroup
 ) -> Iterator[socket.socket | None]:
     """Open the supervisor's end of the socket to the network proxy if the sandbox may use the network."""
     if enclosure is None or wrapping is None or wrapping.port is None:
@@ -75,7 +75,7 @@ def _open_proxy_socket(
     tasks.start_soon(serve_network, ours, rules)
 
 
-def _describe_sandbox(wrapping: Wrapping | None, door: socket.socket | None) -> dict[str, object] | None:
+def _describe_sandbox(wrapping: LaunchPlan | None, door: socket.socket | None) -> dict[str, object] | None:
     if wrapping is None:
         return None
     package = Path(retinue.__file__).parent.parent

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from retinue.sandbox.launch import FileAction, Gate
+    from retinue.sandbox.launch import FileAction, Launcher
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -40,7 +40,7 @@ Pipeline = list[list[str]]
 Moves = list[tuple[int, int | None]]
 
 _STARTED: list[int] = []
-_GATES: list[Gate] = []
+_GATES: list[Launcher] = []
 """Starts every program if it must be sandboxed; at most one."""
 
 
@@ -129,9 +129,9 @@ def run_steps(steps: list[tuple[str, Pipeline, list[Moves]]]) -> int:
 def open_gate(sandbox: Mapping[str, Any]) -> None:
     """Start every program sandboxed from now on, and limit their number if the kernel does not."""
     sys.path.append(sandbox["package"])
-    from retinue.sandbox.launch import Gate
+    from retinue.sandbox.launch import Launcher
 
-    gate = Gate(sandbox["wrapping"], _spawn, sandbox["door"])
+    gate = Launcher(sandbox["wrapping"], _spawn, sandbox["door"])
     _GATES.append(gate)
     if gate.processes is not None:
         most = gate.processes

@@ -15,9 +15,10 @@ from msgspec import Struct
 from retinue.core.clock import Clock, IdFactory
 from retinue.core.errors import ConfigError, ToolFailed
 from retinue.core.trust import Trust
-from retinue.security.network import MODEL_CHOSEN, OPERATOR, Fetched, NetworkFailed, Outgoing, Policy, fetch
+from retinue.security.fetch import Fetched, Outgoing, fetch
+from retinue.security.network import MODEL_CHOSEN, OPERATOR, NetworkFailed, Policy
 from retinue.security.secrets import Secrets
-from retinue.security.untrusted_text import Source, sanitise_line, wrap_untrusted
+from retinue.security.untrusted_text import TextSource, sanitise_line, wrap_untrusted
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.settings import FetchSettings, SearchSettings
 from retinue.toolkit.web.page_text import Page, read_page
@@ -126,7 +127,7 @@ def fetch_tool(
         room = arguments.max_chars or settings.max_chars
         wrapped = wrap_untrusted(
             read.page.text[:room],
-            Source.WEB_FETCH,
+            TextSource.WEB_FETCH,
             new_id=new_id,
             sender=_display_url(read.url),
             subject=read.page.title,
@@ -216,7 +217,7 @@ def search_tool(
         if not hits:
             return ToolOutput.of("No results.")
         listed = "\n\n".join(_format_result(number, hit) for number, hit in enumerate(hits, 1))
-        return ToolOutput.of(wrap_untrusted(listed, Source.WEB_SEARCH, new_id=new_id), trust=Trust.UNTRUSTED)
+        return ToolOutput.of(wrap_untrusted(listed, TextSource.WEB_SEARCH, new_id=new_id), trust=Trust.UNTRUSTED)
 
     return Tool(
         name="web_search",

@@ -31,8 +31,8 @@ from retinue.security.escaping import literal
 from retinue.settings import format_duration
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.storage.presence import Presence, ancestors, is_beneath, process_of
-from retinue.tools.approvals.store import STATE_BY_VERDICT, Approval, ApprovalState, ApprovalStore, Watchers
+from retinue.storage.presence import Presence, ancestors, has_ancestor_with_variable, process_of
+from retinue.tools.approvals.store import Approval, ApprovalState, ApprovalStore, STATE_BY_VERDICT, Watchers
 
 log = logging.getLogger(__name__)
 
@@ -349,7 +349,7 @@ def _is_in_command(approval: Approval) -> bool:
 
     The ancestors of the process are checked as well as its environment, because a command can clear the environment.
     """
-    return process_of(approval.holder) in ancestors() or is_beneath(IN_COMMAND)
+    return process_of(approval.holder) in ancestors() or has_ancestor_with_variable(IN_COMMAND)
 
 
 def format_outcome(approval: Approval) -> str:

@@ -1,0 +1,150 @@
+"""Fetching over HTTP so that the address that was checked is the address that is reached.
+
+TLS and the Host header keep the host name. Each redirect is checked again. Proxy variables of the environment are
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import anyio
+from msgspec import Struct, field
+
+from retinue.security.decompress import ACCEPTED, DecompressionFailed, make_decompressor
+from retinue.security.network import (
+    MAX_HEADER_BYTES,
+    AddressRefused,
+    NetworkFailed,
+    Policy,
+    Resolve,
+    header_bytes,
+    parse_url,
+    port_of,
+    resolve_host,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_REDIRECTS = 3
+
+
+class Fetched(Struct, frozen=True):
+    """A complete answer; `truncated` tells that the body was longer than the caller would take."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    media_type: str
+    charset: str | None = None
+    truncated: bool = False
+
+
+class Outgoing(Struct, frozen=True):
+    """What is sent besides the URL."""
+
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+async def fetch(
+    url: str,
+    *,
+    policy: Policy,
+    max_bytes: int,
+    timeout: float,
+    send: Outgoing | None = None,
+    resolve: Resolve = resolve_host,
+    redirects: int = MAX_REDIRECTS,
+) -> Fetched:
+    """Get a URL under a policy, following at most so many redirects.
+
+    Raises `AddressRefused` where the policy forbids the way, `NetworkFailed` where it cannot be gone.
+    """
+    import httpx2
+
+    from retinue.security.checked_transport import CheckedTransport
+
+    try:
+        with anyio.fail_after(timeout):
+            async with httpx2.AsyncClient(
+                transport=CheckedTransport(policy, resolve), trust_env=False, follow_redirects=False, timeout=timeout
+            ) as client:
+                return await _follow(client, parse_url(url), send or Outgoing(), policy, max_bytes, redirects)
+    except (TimeoutError, httpx2.TimeoutException):
+        raise NetworkFailed(f"{url} did not answer completely within {timeout:g} seconds.") from None
+    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+        raise NetworkFailed(f"{url} could not be read: {str(error) or type(error).__name__}.") from error
+
+
+async def _follow(
+    client: httpx2.AsyncClient, url: httpx2.URL, send: Outgoing, policy: Policy, cap: int, redirects: int
+) -> Fetched:
+    for _ in range(redirects + 1):
+        headers = {"accept-encoding": ACCEPTED, **send.headers}
+        request = client.build_request(send.method, url, headers=headers, content=send.body)
+        response = await client.send(request, stream=True)
+        try:
+            location = response.headers.get("location") if response.is_redirect else None
+            if location is None:
+                return await _receive(response, cap)
+        finally:
+            await response.aclose()
+        target = parse_url(str(url.join(location)))
+        if _origin(target) != _origin(url):
+            if not policy.leave_origin:
+                raise AddressRefused(f"{url} redirects to another origin, {target}. Configure the final address.")
+            send = _without_credentials(send)
+        send = _redirected(send, response.status_code)
+        url = target
+    raise NetworkFailed(f"{url} redirects more than {redirects} times.")
+
+
+def _origin(url: httpx2.URL) -> tuple[str, bytes, int]:
+    return url.scheme, url.raw_host, port_of(url)
+
+
+_HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+
+
+def _without_credentials(send: Outgoing) -> Outgoing:
+    kept = {name: value for name, value in send.headers.items() if name.lower() in _HARMLESS_HEADERS}
+    return Outgoing(send.method, kept, send.body)
+
+
+def _redirected(send: Outgoing, status: int) -> Outgoing:
+    """What is sent on: a form becomes a plain GET, as browsers do, unless the server insists."""
+    if status in (307, 308) or send.method in ("GET", "HEAD"):
+        return send
+    headers = {name: value for name, value in send.headers.items() if name.lower() != "content-type"}
+    return Outgoing("GET", headers)
+
+
+async def _receive(response: httpx2.Response, cap: int) -> Fetched:
+    if header_bytes(response) > MAX_HEADER_BYTES:
+        raise NetworkFailed(f"{response.request.url} sends more than {MAX_HEADER_BYTES:,} bytes of headers.")
+    body = bytearray()
+    room = cap + cap // 100 + MAX_HEADER_BYTES  # compression makes what cannot be compressed a little longer
+    try:
+        inflater = make_decompressor(response.headers.get("content-encoding", ""))
+        async for chunk in response.aiter_raw():
+            body += inflater.feed(chunk, cap + 1 - len(body))
+            room -= len(chunk)
+            if len(body) > cap or room < 0:
+                break
+    except DecompressionFailed as error:
+        raise NetworkFailed(f"{response.request.url} could not be read: {error}.") from None
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return Fetched(
+        url=str(response.request.url),
+        status=response.status_code,
+        headers=dict(response.headers.items()),
+        body=bytes(body[:cap]),
+        media_type=media_type,
+        charset=response.charset_encoding,
+        truncated=len(body) > cap or room < 0,
+    )
