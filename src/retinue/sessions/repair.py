@@ -34,7 +34,7 @@ def repair(
 
     A call without a result gets one that says so: `started` are the calls known to have been about to take effect, None
     where nobody knows. Results without a call, and answers that say nothing, are left out. So is an answer at the end
-    that was cut off: the turn goes on by answering again, and many models refuse a request that ends with their own words.
+    that was cut off: the turn goes on by answering again, and many models refuse a request that ends with an answer.
     """
     tidy = [_tidy(message) for message in messages]
     notes = [f"message {at} says nothing and was left out" for at, message in enumerate(tidy) if message is None]
