@@ -19,8 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields
+from retinue.automation.webhook_store import WebhookDelivery, decode_delivery, encode_delivery
+from retinue.dispatch.subagent_store import decode_child, encode_child
+from retinue.sessions.jsonl.message_codec import decode_message, encode_message
 
-from retinue.automation.hookbook import Errand, decode_errand, encode_errand
 from retinue.automation.job_codec import decode_job, encode_job
 from retinue.automation.jobs import Job
 from retinue.core.clock import EPOCH
@@ -29,7 +31,6 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessage
 from retinue.core.origin import Origin
 from retinue.core.outgoing import OutgoingMessage
-from retinue.dispatch.childbook import decode_child, encode_child
 from retinue.dispatch.envelope_codec import (
     decode_inbound,
     decode_origin,
@@ -40,7 +41,6 @@ from retinue.dispatch.envelope_codec import (
 )
 from retinue.dispatch.outbox import decode_outgoing, encode_outgoing
 from retinue.dispatch.subagents import Child
-from retinue.sessions.message_codec import decode_message, encode_message
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=20)
 JSON_VALUES = st.recursive(
@@ -123,7 +123,7 @@ BORDERS: dict[type[Struct], Callable[[Any], Any]] = {
     OutgoingMessage: lambda value: decode_outgoing(value.key, encode_outgoing(value)),
     Job: lambda value: decode_job(encode_job(value)),
     Child: lambda value: decode_child(encode_child(value)),
-    Errand: lambda value: decode_errand(encode_errand(value)),
+    WebhookDelivery: lambda value: decode_delivery(encode_delivery(value)),
     UserMessage: lambda value: decode_message(through_json(encode_message(value))),
     AssistantMessage: lambda value: decode_message(through_json(encode_message(value))),
     ToolResult: lambda value: decode_message(through_json(encode_message(value))),

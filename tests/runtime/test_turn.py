@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+
+from retinue.providers.model_choice import LocalServers
 
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound
 from retinue.core.events import Notice, TextDelta, TurnStatus
 from retinue.core.keys import SessionKey
-from retinue.providers.resolve import LocalServers
 from retinue.runtime.agents.agent import docs_folder
 from retinue.runtime.inspect.preview import preview_prompt
 from retinue.skills.sources import BUNDLED

@@ -76,7 +76,7 @@ def test_a_program_that_hangs_dies_with_its_children(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"within 1\.5 seconds"):
         run_for_secret((sys.executable, "-S", "-c", code), ENVIRONMENT, 1.5)
     pid = int(child.read_text())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
         assert time.monotonic() < deadline, "the child is still alive"
         time.sleep(0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from retinue.automation.jobs import DeliveryMode, Job, JobRun
+from retinue.automation.jobs import Job, JobRun
 from retinue.automation.schedule import Every
 from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.automation.heartbeat import DeliveredText, REPEATS_WITHIN, Skip, WakeReason
+from retinue.automation.heartbeat import REPEATS_WITHIN, DeliveredText, SkipReason, WakeReason
 from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.keys import AgentId
 from retinue.storage.database import Database
@@ -32,7 +32,7 @@ class WakeRecord(Struct, frozen=True):
     detail: str = ""
     digest: str = ""
     tokens: int = 0
-    skip: Skip | None = None
+    skip: SkipReason | None = None
     """Why it was skipped; not stored."""
 
 

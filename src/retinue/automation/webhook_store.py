@@ -35,13 +35,13 @@ class WebhookRun(Struct, frozen=True):
     accepted_at: datetime
 
 
-def encode_errand(errand: Errand) -> str:
+def encode_delivery(errand: WebhookDelivery) -> str:
     return dump_json(to_plain(errand))
 
 
-def decode_errand(text: str) -> Errand:
-    """An errand as `encode_errand` wrote it; raises `ValueError` if it cannot be read."""
-    return from_plain(load_json(text), Errand)
+def decode_delivery(text: str) -> WebhookDelivery:
+    """An errand as `encode_delivery` wrote it; raises `ValueError` if it cannot be read."""
+    return from_plain(load_json(text), WebhookDelivery)
 
 
 class WebhookStore:
@@ -54,7 +54,7 @@ class WebhookStore:
     def keep(self, run: RunId, errand: WebhookDelivery) -> WebhookRun:
         now = self._clock.now()
         with self._database.change() as base:
-            base.execute(_KEEP, (run, encode_errand(errand), format_moment(now)))
+            base.execute(_KEEP, (run, encode_delivery(errand), format_moment(now)))
         return WebhookRun(run, errand, now)
 
     def forget(self, run: RunId) -> None:
@@ -64,6 +64,6 @@ class WebhookStore:
     def unfinished(self) -> tuple[WebhookRun, ...]:
         """What was accepted and not seen through, oldest first."""
         return tuple(
-            WebhookRun(RunId(row["run"]), decode_errand(row["body"]), parse_moment(row["accepted_at"]))
+            WebhookRun(RunId(row["run"]), decode_delivery(row["body"]), parse_moment(row["accepted_at"]))
             for row in self._database.read(_ALL)
         )

@@ -16,7 +16,12 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import ToolResult, Usage
 from retinue.core.model import ReasoningEffort
 from retinue.core.origin import Origin
-from retinue.sessions.jsonl.message_codec import decode_message, decode_usage, encode_message, mapping_of, parse_enum, text_or_none
+from retinue.sessions.jsonl.message_codec import (
+    decode_message,
+    decode_usage,
+    encode_message,
+    parse_enum,
+)
 
 
 def encode_inbound(inbound: Inbound) -> str:

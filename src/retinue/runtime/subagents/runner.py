@@ -45,9 +45,9 @@ from retinue.runtime.agents.policy import is_sandboxed
 from retinue.runtime.dispatcher.switchboard import Switchboard
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.setup import SpawnRefused, prepare_child
-from retinue.runtime.turns.runner import ARCHIVED, GAVE_UP
 from retinue.sandbox.confinement import find_loosening
-from retinue.security.untrusted_text import TextSource as ContentSource, wrap_untrusted
+from retinue.security.untrusted_text import TextSource as ContentSource
+from retinue.security.untrusted_text import wrap_untrusted
 from retinue.sessions.tree import has_untrusted_content
 from retinue.storage.lease import SessionLease
 

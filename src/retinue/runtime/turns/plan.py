@@ -36,7 +36,7 @@ from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.memory.provenance import trust_of_files
 from retinue.runtime.models.access import ModelAccess
-from retinue.runtime.telemetry.tracing import Tracer, UNTRACED
+from retinue.runtime.telemetry.tracing import UNTRACED, Tracer
 from retinue.sessions.entries import Compacted, Noted
 from retinue.sessions.session import working_folder
 from retinue.sessions.store import SessionStore

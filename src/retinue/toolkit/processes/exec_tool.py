@@ -115,7 +115,9 @@ def _restricted_folder(context: ToolContext, confinement: Confinement) -> Visibl
     """Return the folder that the session is restricted to, or None if it has the whole workspace."""
     if context.root is context.workspace:
         return None
-    return VisiblePart(confinement.folder / locate_in_workspace(context.workspace, str(context.root.path)), context.root.place)
+    return VisiblePart(
+        confinement.folder / locate_in_workspace(context.workspace, str(context.root.path)), context.root.place
+    )
 
 
 def make_launch_request(

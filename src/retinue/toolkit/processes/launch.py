@@ -10,7 +10,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from retinue.core.keys import AgentId, SessionKey
-from retinue.sandbox.sandboxes import Enclosure
+from retinue.sandbox.sandboxes import BackedSandbox
 from retinue.tools.shell.analysis import PipelineStep
 
 KEEP_FOR = timedelta(minutes=30)
@@ -66,7 +66,7 @@ class Launch(Struct, frozen=True):
     owner: bool = False
     keep: timedelta = KEEP_FOR
     notify: NotifyWhen = NotifyWhen.ALWAYS
-    enclosure: Enclosure | None = None
+    enclosure: BackedSandbox | None = None
 
     def should_notify(self, end: CommandEnd) -> bool:
         """Return whether this end is announced."""

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from msgspec import Struct
 
 from retinue.core.errors import ToolFailed
-from retinue.security.network import Fetched, Outgoing
+from retinue.security.fetch import Fetched, Outgoing
 from retinue.structs.declare import Declared, declare
 from retinue.structs.decode import decode
 from retinue.toolkit.settings import SearchProvider

@@ -32,7 +32,7 @@ from retinue.settings import format_duration
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
 from retinue.storage.presence import Presence, ancestors, has_ancestor_with_variable, process_of
-from retinue.tools.approvals.store import Approval, ApprovalState, ApprovalStore, STATE_BY_VERDICT, Watchers
+from retinue.tools.approvals.store import STATE_BY_VERDICT, Approval, ApprovalState, ApprovalStore, Watchers
 
 log = logging.getLogger(__name__)
 
