@@ -55,7 +55,7 @@ async def test_a_command_that_may_change_things_is_refused_where_nobody_can_be_a
     (reply,) = await stage.ask("make a file")
     assert reply.calls[0].is_error
     assert not (stage.workspace / "made.txt").exists()
-    assert "nobody" in json.dumps(stage.server.model_requests[1].json["messages"][-1])
+    assert "no person is available" in json.dumps(stage.server.model_requests[1].json["messages"][-1])
 
 
 async def test_an_approved_command_runs(stage: Stage) -> None:
