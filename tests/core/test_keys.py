@@ -124,3 +124,12 @@ def test_agent_ids_are_lower_case(text: str, agent: str) -> None:
 def test_an_agent_id_cannot_lead_out_of_its_folder(text: str) -> None:
     with pytest.raises(UsageError):
         parse_agent_id(text)
+
+
+def test_keys_with_the_same_text_are_the_same_key() -> None:
+    one, other = SessionKey.parse("hook:mail"), SessionKey.parse("hook:mail", default_agent=AgentId("research"))
+    assert one == other
+    assert (one != other) is False
+    assert hash(one) == hash(other)
+    assert one != SessionKey.parse("hook:post")
+    assert one != "hook:mail"

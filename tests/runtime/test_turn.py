@@ -12,6 +12,7 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound
 from retinue.core.events import Notice, TextDelta, TurnStatus
 from retinue.core.keys import SessionKey
+from retinue.providers.resolve import LocalServers
 from retinue.runtime.preview import preview_prompt
 from retinue.runtime.rooms import docs_folder
 from retinue.skills.sources import BUNDLED
@@ -174,14 +175,12 @@ async def test_directives_and_silence_never_reach_the_person(stage: Stage) -> No
 async def test_no_model_at_all_is_explained(tmp_path: Path) -> None:
     async with staged(tmp_path, config={"agents": {"defaults": {"model": {}}}, "models": {"mode": "replace"}}) as stage:
         async with stage.open() as runtime:
-            from msgspec.structs import replace
-
             access = runtime.agent(SessionKey.parse("agent:main:main").agent).access
 
             async def nothing(url: str) -> tuple[str, ...]:
                 return ()
 
-            access.servers = replace(access.servers, ask_ollama=nothing, ask_llamacpp=nothing)
+            access.servers = LocalServers(ask_ollama=nothing, ask_llamacpp=nothing)
             access.settings = access.settings.model_copy(update={"model": access.settings.image_model})
             access.foundation.config.models.providers.clear()
             reply = await runtime.say(Inbound("hi", SessionKey.parse("agent:main:main")))

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.automation.heartbeat import REPEATS_WITHIN, Said, Wake
+from retinue.automation.heartbeat import REPEATS_WITHIN, Said, Skip, Wake
 from retinue.core.clock import Clock, format_moment, parse_moment
 from retinue.core.keys import AgentId
 from retinue.storage.database import Database
@@ -32,6 +32,8 @@ class Beat(Struct, frozen=True):
     detail: str = ""
     digest: str = ""
     tokens: int = 0
+    skip: Skip | None = None
+    """Why it was skipped; not stored."""
 
 
 class BeatBook:

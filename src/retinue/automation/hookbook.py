@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from retinue.core.clock import Clock, format_moment, parse_moment
+from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.keys import AgentId, RunId
 from retinue.storage.database import Database
 
@@ -36,6 +35,15 @@ class HookRun(Struct, frozen=True):
     accepted_at: datetime
 
 
+def encode_errand(errand: Errand) -> str:
+    return dump_json(to_plain(errand))
+
+
+def decode_errand(text: str) -> Errand:
+    """An errand as `encode_errand` wrote it; raises `ValueError` if it cannot be read."""
+    return from_plain(load_json(text), Errand)
+
+
 class HookBook:
     """The webhooks of a home that are not over; a gateway that starts takes them up."""
 
@@ -46,7 +54,7 @@ class HookBook:
     def keep(self, run: RunId, errand: Errand) -> HookRun:
         now = self._clock.now()
         with self._database.change() as base:
-            base.execute(_KEEP, (run, json.dumps(asdict(errand)), format_moment(now)))
+            base.execute(_KEEP, (run, encode_errand(errand), format_moment(now)))
         return HookRun(run, errand, now)
 
     def forget(self, run: RunId) -> None:
@@ -56,6 +64,6 @@ class HookBook:
     def unfinished(self) -> tuple[HookRun, ...]:
         """What was accepted and not seen through, oldest first."""
         return tuple(
-            HookRun(RunId(row["run"]), Errand(**json.loads(row["body"])), parse_moment(row["accepted_at"]))
+            HookRun(RunId(row["run"]), decode_errand(row["body"]), parse_moment(row["accepted_at"]))
             for row in self._database.read(_ALL)
         )

@@ -43,7 +43,7 @@ WakeMode = Literal["now", "next-heartbeat"]
 Outcome = Literal["running", "ok", "failed", "skipped", "interrupted"]
 
 
-class Job(Struct, frozen=True):
+class Job(Struct, frozen=True, rename="camel"):
     """Something an agent is asked at set times.
 
     `target` is `main` (the agent's own conversation), `isolated` (a fresh session for each run) or a session key.
@@ -51,10 +51,10 @@ class Job(Struct, frozen=True):
 
     id: str
     name: str
-    agent: AgentId
+    agent: AgentId = field(name="agentId")
     schedule: Schedule
     message: str
-    target: str = "isolated"
+    target: str = field(default="isolated", name="sessionTarget")
     delivery: Delivery = field(default_factory=Delivery)
     model: str | None = None
     thinking: str | None = None
@@ -64,7 +64,7 @@ class Job(Struct, frozen=True):
     wake_mode: WakeMode = "now"
     created_by: str = "owner"
     created_at: datetime = EPOCH
-    served: datetime = EPOCH
+    served: datetime = field(default=EPOCH, name="servedAt")
     """The slot that ran last, or the moment from which slots count."""
     next_at: datetime | None = None
     failures: int = 0
@@ -80,7 +80,7 @@ class Job(Struct, frozen=True):
                 return SessionKey.parse(self.target, default_agent=self.agent)
 
 
-class JobRun(Struct, frozen=True):
+class JobRun(Struct, frozen=True, rename="camel"):
     """One run of a job: for which slot, why, and what came of it."""
 
     job: str

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import assert_never
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from retinue.core.errors import UsageError
 from retinue.settings import format_duration, parse_duration
@@ -21,30 +21,31 @@ _REPEATED = timedelta(hours=2)
 """More than any clock is ever set back."""
 
 
-class At(Struct, frozen=True):
+class At(Struct, frozen=True, tag_field="kind", tag="at"):
     """Once, at a moment."""
 
-    when: datetime
+    when: datetime = field(name="at")
 
     def __str__(self) -> str:
         return f"at {self.when.isoformat(timespec='seconds')}"
 
 
-class Every(Struct, frozen=True):
+class Every(Struct, frozen=True, tag_field="kind", tag="every"):
     """Again and again, counted from a moment."""
 
-    interval: timedelta
+    interval: timedelta = field(name="everyMs")
+    """In JSON a whole number of milliseconds."""
     anchor: datetime
 
     def __str__(self) -> str:
         return f"every {format_duration(self.interval)}"
 
 
-class Cron(Struct, frozen=True):
+class Cron(Struct, frozen=True, tag_field="kind", tag="cron"):
     """By a cron expression in a time zone."""
 
-    expression: str
-    zone: str = "UTC"
+    expression: str = field(name="expr")
+    zone: str = field(default="UTC", name="tz")
 
     def __str__(self) -> str:
         return f"cron '{self.expression}' ({self.zone})"

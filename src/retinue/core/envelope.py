@@ -30,7 +30,7 @@ class Source(StrEnum):
     OTHER = "other"
 
 
-class Inbound(Struct, frozen=True):
+class Inbound(Struct, frozen=True, rename="camel"):
     """A message for a session."""
 
     text: str
@@ -54,6 +54,8 @@ class Inbound(Struct, frozen=True):
     """Tools that the sender runs itself: a call of one ends the turn and is handed over in its answer."""
     results: tuple[ToolResult, ...] = ()
     """What such calls of the turn before gave; without a text the agent goes on from there."""
+    exchange: int = 0
+    """How many messages sessions sent each other since a person's message, this one included."""
 
     @property
     def stands_alone(self) -> bool:
@@ -61,7 +63,7 @@ class Inbound(Struct, frozen=True):
         return bool(self.tools or self.results)
 
 
-class CallSummary(Struct, frozen=True):
+class CallSummary(Struct, frozen=True, rename="camel"):
     """A tool call of the turn, for those who only want to know what was done."""
 
     name: str
@@ -69,7 +71,7 @@ class CallSummary(Struct, frozen=True):
     is_error: bool
 
 
-class Outbound(Struct, frozen=True):
+class Outbound(Struct, frozen=True, rename="camel"):
     """What became of a message: the answer as the person should see it, or the reason that there is none."""
 
     run: RunId
@@ -88,3 +90,5 @@ class Outbound(Struct, frozen=True):
     error: str | None = None
     handed: tuple[ToolCall, ...] = ()
     """Calls of the sender's own tools; the agent goes on once their results are sent."""
+    interrupted: bool = False
+    """Whether it failed because the process ended during the turn, and not because of the turn itself."""

@@ -81,6 +81,10 @@ class SessionKey(Struct, frozen=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return self.text == other.text if isinstance(other, SessionKey) else NotImplemented
 
+    def __ne__(self, other: object) -> bool:
+        # Struct has an own `__ne__`, which does not ask `__eq__`.
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.text)
 

@@ -14,20 +14,20 @@ INVALID_ARGUMENTS = "__invalid__"
 """Where a tool call keeps the text that should have been its arguments but is no JSON object."""
 
 
-class Text(Struct, frozen=True):
+class Text(Struct, frozen=True, tag="text"):
     """Words."""
 
     text: str
 
 
-class Image(Struct, frozen=True):
+class Image(Struct, frozen=True, tag="image"):
     """A picture, kept as base64 so that a message stays a plain value."""
 
-    media_type: str
+    media_type: str = field(name="mimeType")
     data: str
 
 
-class Thinking(Struct, frozen=True):
+class Thinking(Struct, frozen=True, tag="thinking"):
     """A model's reasoning; `signature` is the provider's proof that it wrote it, sent back unchanged."""
 
     text: str
@@ -35,7 +35,7 @@ class Thinking(Struct, frozen=True):
     redacted: bool = False
 
 
-class ToolCall(Struct, frozen=True):
+class ToolCall(Struct, frozen=True, tag="call"):
     """A model's wish to run a tool."""
 
     id: str
@@ -44,7 +44,7 @@ class ToolCall(Struct, frozen=True):
     signature: str | None = None
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, rename="camel"):
     """What one or more model calls cost. `input` excludes what was read from or written to the provider's cache."""
 
     input: int = 0
@@ -87,13 +87,14 @@ class UserMessage(Struct, frozen=True, weakref=True):
     """What a person, or something that speaks in a person's place, said.
 
     `preface` is the turn's own block (recalled memory, notices): sent in front of the text, and never shown as
-    the person's words.
+    the person's words. `exchange` counts the messages that sessions sent each other since a person's message.
     """
 
     content: tuple[Text | Image, ...]
     sender: str | None = None
     preface: str = ""
     trust: Trust = Trust.OWNER
+    exchange: int = 0
 
     @property
     def text(self) -> str:

@@ -20,7 +20,7 @@ class PeerKind(StrEnum):
         return self is not PeerKind.DIRECT
 
 
-class Origin(Struct, frozen=True):
+class Origin(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The chat of a message: on which channel and account, with whom, and by whom it was written.
 
     `peer` is the chat: the person in a direct chat, else the group. `message_id` is the channel's own name of the

@@ -160,7 +160,9 @@ class Attendant(Struct, frozen=True):
         known = {item.message.run: self.worker.recall(item.message.run) for item in left}
         unbegun = [item.message for item in left if known[item.message.run] is Recalled.NOTHING]
         self.inbox.requeue(message.run for message in unbegun)
-        self.inbox.drop((message for message in unbegun if message.attempts >= MOST_ATTEMPTS), POISONOUS)
+        self.inbox.drop(
+            (message for message in unbegun if message.attempts >= MOST_ATTEMPTS), POISONOUS, interrupted=True
+        )
         for item in left:
             recalled = known[item.message.run]
             if item.message.run != item.into or recalled is Recalled.NOTHING:

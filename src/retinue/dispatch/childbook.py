@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,9 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from retinue.core.clock import Clock, format_moment, parse_moment
+from retinue.core.clock import Clock, format_moment
+from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.errors import UsageError
-from retinue.core.keys import RunId, SessionKey
+from retinue.core.keys import DEFAULT_AGENT, AgentId, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.dispatch.envelope_codec import encode_usage
 from retinue.dispatch.subagents import Child, ChildState
@@ -107,7 +107,7 @@ class ChildBook:
         now = self._clock.now()
         with self._database.change() as base:
             row = base.execute("SELECT body FROM children WHERE run = ?", (run,)).fetchone()
-            kept = _decode(row["body"]) if row else outcome
+            kept = decode_child(row["body"]) if row else outcome
             if kept.state is ChildState.RUNNING:
                 kept = replace(
                     outcome, state=state, started_at=kept.started_at, ended_at=now, told_at=now if told else None
@@ -142,65 +142,39 @@ class ChildBook:
         with self._database.change() as base:
             row = base.execute("SELECT body FROM children WHERE run = ?", (run,)).fetchone()
             if row is not None:
-                _write(base, replace(_decode(row["body"]), **changes))
+                _write(base, replace(decode_child(row["body"]), **changes))
 
     def _find(self, where: str, *values: Value, most: int = MOST_LISTED) -> tuple[Child, ...]:
         rows: Sequence[sqlite3.Row] = self._database.read(_FIND.format(where=where), (*values, most))
-        return tuple(_decode(row["body"]) for row in rows)
+        return tuple(decode_child(row["body"]) for row in rows)
 
 
 def _write(base: sqlite3.Connection, child: Child) -> None:
     ended = format_moment(child.ended_at) if child.ended_at else None
     told = format_moment(child.told_at) if child.told_at else None
     values = (child.run, child.parent.text, child.session.text, child.state, format_moment(child.asked_at), ended, told)
-    base.execute(_KEEP, (*values, json.dumps(describe_child(child), ensure_ascii=False)))
+    base.execute(_KEEP, (*values, encode_child(child)))
 
 
 def describe_child(child: Child) -> dict[str, Any]:
     """A child as plain data."""
-    return {
-        "runId": child.run,
-        "parent": child.parent.text,
-        "session": child.session.text,
-        "task": child.task,
-        "label": child.label,
-        "taskName": child.task_name,
-        "owner": child.owner,
-        "askedAt": format_moment(child.asked_at),
-        "timeoutSeconds": child.timeout.total_seconds() if child.timeout else None,
-        "cleanup": child.cleanup,
-        "model": child.model,
-        "foreign": child.foreign,
-        "startedAt": format_moment(child.started_at) if child.started_at else None,
-        "state": child.state.value,
-        "endedAt": format_moment(child.ended_at) if child.ended_at else None,
-        "text": child.text,
-        "usage": encode_usage(child.usage),
-        "toldAt": format_moment(child.told_at) if child.told_at else None,
-        "archivedAt": format_moment(child.archived_at) if child.archived_at else None,
+    keys = {"parent": child.parent.text, "session": child.session.text}
+    return to_plain(child) | keys | {"usage": encode_usage(child.usage)}
+
+
+def encode_child(child: Child) -> str:
+    # The key of a webhook's session does not name its agent.
+    return dump_json(describe_child(child) | {"parentAgent": child.parent.agent, "agent": child.session.agent})
+
+
+def decode_child(text: str) -> Child:
+    """A child as `encode_child` wrote it; raises `ValueError` if it cannot be read."""
+    data = load_json(text)
+    seconds = data.get("timeoutSeconds")
+    changes = {
+        "parent": SessionKey.parse(data["parent"], default_agent=AgentId(data.get("parentAgent", DEFAULT_AGENT))),
+        "session": SessionKey.parse(data["session"], default_agent=AgentId(data.get("agent", DEFAULT_AGENT))),
+        "timeoutSeconds": timedelta(seconds=seconds) if seconds else None,
+        "usage": decode_usage(data["usage"]),
     }
-
-
-def _decode(body: str) -> Child:
-    data = json.loads(body)
-    return Child(
-        run=RunId(data["runId"]),
-        parent=SessionKey.parse(data["parent"]),
-        session=SessionKey.parse(data["session"]),
-        task=data["task"],
-        label=data["label"],
-        task_name=data.get("taskName", ""),
-        owner=data["owner"],
-        asked_at=parse_moment(data["askedAt"]),
-        timeout=timedelta(seconds=data["timeoutSeconds"]) if data["timeoutSeconds"] else None,
-        cleanup=data["cleanup"],
-        model=data["model"],
-        foreign=data.get("foreign") is True,
-        started_at=parse_moment(data["startedAt"]) if data.get("startedAt") else None,
-        state=ChildState(data["state"]),
-        ended_at=parse_moment(data["endedAt"]) if data["endedAt"] else None,
-        text=data["text"],
-        usage=decode_usage(data["usage"]),
-        told_at=parse_moment(data["toldAt"]) if data["toldAt"] else None,
-        archived_at=parse_moment(data["archivedAt"]) if data["archivedAt"] else None,
-    )
+    return from_plain(data | changes, Child)

@@ -265,7 +265,7 @@ class Inbox:
             base.execute(_FINISH_MERGED, (now, run))
         return ended
 
-    def drop(self, messages: Iterable[Waiting], why: str) -> tuple[Waiting, ...]:
+    def drop(self, messages: Iterable[Waiting], why: str, *, interrupted: bool = False) -> tuple[Waiting, ...]:
         """Give up messages that still wait, with a result that tells their senders; returns those given up."""
         messages = tuple(messages)
         if not messages:
@@ -273,7 +273,8 @@ class Inbox:
         dropped = []
         with self._database.change() as base:
             for message in messages:
-                result = encode_outbound(_failed(message.run, message.inbound.session, why))
+                failed = replace(_failed(message.run, message.inbound.session, why), interrupted=interrupted)
+                result = encode_outbound(failed)
                 if base.execute(_DROP, (result, message.run)).rowcount == 1:
                     dropped.append(message)
         return tuple(dropped)

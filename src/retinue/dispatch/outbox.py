@@ -11,17 +11,17 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from retinue.core.clock import Clock
+from retinue.core.codec import dump_json, from_plain, load_json, to_plain
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.keys import RunId
 from retinue.core.origin import Origin
-from retinue.core.outgoing import Attachment, OutgoingMessage
-from retinue.dispatch.envelope_codec import decode_inbound, decode_origin, decode_outbound, encode_origin
+from retinue.core.outgoing import OutgoingMessage
+from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound
 from retinue.storage.database import Database
 
 FIRST_PAUSE = timedelta(seconds=0.5)
@@ -122,7 +122,15 @@ class Outbox:
                 due += timedelta(seconds=next(waits, 0.0))
                 to = outgoing.to
                 chat = json.dumps([to.channel, to.account, to.kind.value, to.peer, to.thread])
-                values = (outgoing.key, to.channel, to.account, chat, outgoing.run, _encode(outgoing), _format(due))
+                values = (
+                    outgoing.key,
+                    to.channel,
+                    to.account,
+                    chat,
+                    outgoing.run,
+                    encode_outgoing(outgoing),
+                    _format(due),
+                )
                 base.execute(_PUT, values)
 
     def seen_in(self, run: RunId) -> tuple[tuple[RunId, Inbound], ...]:
@@ -159,7 +167,7 @@ class Outbox:
 
     def _read_head(self, row: sqlite3.Row) -> Head | None:
         try:
-            outgoing = _decode(row["key"], json.loads(row["body"]))
+            outgoing = decode_outgoing(row["key"], row["body"])
         except (ValueError, KeyError, TypeError) as error:
             with self._database.change() as base:
                 base.execute(_MISSED, (row["due_at"], "failed", f"damaged on disk: {error}", row["key"]))
@@ -183,36 +191,13 @@ def pause_after(attempts: int) -> timedelta:
     return min(FIRST_PAUSE * (1 << min(attempts, 20)), LONGEST_PAUSE)
 
 
-def _encode(outgoing: OutgoingMessage) -> str:
-    facts = {
-        "to": encode_origin(outgoing.to),
-        "text": outgoing.text,
-        "media": [asdict(each) for each in outgoing.media],
-        "reply_to": outgoing.reply_to,
-        "reaction": outgoing.reaction,
-        "buttons": outgoing.buttons,
-        "run": outgoing.run,
-        "session": outgoing.session,
-        "voice": outgoing.voice,
-        "removes": outgoing.removes,
-    }
-    return json.dumps(facts, ensure_ascii=True)
+def encode_outgoing(outgoing: OutgoingMessage) -> str:
+    return dump_json(to_plain(outgoing))
 
 
-def _decode(key: str, data: dict[str, Any]) -> OutgoingMessage:
-    return OutgoingMessage(
-        key=key,
-        to=decode_origin(data["to"]),
-        text=data["text"],
-        media=tuple(Attachment(**each) for each in data["media"]),
-        reply_to=data["reply_to"],
-        reaction=data["reaction"],
-        buttons=tuple(tuple(row) for row in data["buttons"]),
-        run=RunId(data["run"]) if data["run"] else None,
-        session=data["session"],
-        voice=data["voice"],
-        removes=data.get("removes", False),
-    )
+def decode_outgoing(key: str, text: str) -> OutgoingMessage:
+    """The message in `text`; raises `ValueError` if it cannot be read. Rows of earlier versions do not hold the key."""
+    return from_plain(load_json(text) | {"key": key}, OutgoingMessage)
 
 
 def _format(moment: datetime) -> str:

@@ -232,6 +232,7 @@ def merge(batch: Batch) -> Inbound:
         images=tuple(image for message in batch.messages for image in message.inbound.images),
         sender=newest.sender if len(senders) == 1 else None,
         foreign=any(message.inbound.foreign for message in batch.answered),
+        exchange=max(message.inbound.exchange for message in batch.answered),
     )
 
 

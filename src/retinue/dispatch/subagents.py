@@ -68,17 +68,17 @@ class SpawnFacts(Struct, frozen=True):
     """What the child's sandbox would allow that its parent's does not."""
 
 
-class Child(Struct, frozen=True):
+class Child(Struct, frozen=True, rename="camel"):
     """A sub-agent: what it was asked, by whom, and what became of it."""
 
-    run: RunId
+    run: RunId = field(name="runId")
     parent: SessionKey
     session: SessionKey
     task: str
     label: str
     owner: bool
     asked_at: datetime
-    timeout: timedelta | None = None
+    timeout: timedelta | None = field(default=None, name="timeoutSeconds")
     cleanup: Literal["keep", "delete"] = "keep"
     model: str | None = None
     foreign: bool = False

@@ -118,7 +118,7 @@ def told(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if "interrupted" in str(error):
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             raise TimeoutError("the search took too long") from error
         for words, kind, meaning in _MEANINGS:
             if words in str(error):

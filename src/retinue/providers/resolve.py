@@ -43,15 +43,24 @@ class Choice(Struct, frozen=True):
     base_url: str | None = None
     fallbacks: tuple[str, ...] | None = None
     """What is tried after it instead of the agent's own fallbacks."""
+    pinned: bool = False
+    """Whether it was chosen for this conversation, so that no other model may answer in its place."""
 
 
-class LocalServers(Struct, frozen=True):
+class LocalServers:
     """Where model servers on this machine may be found, and how to ask them."""
 
-    ollama_url: str = OLLAMA_URL
-    llamacpp_url: str = LLAMACPP_URL
-    ask_ollama: Probe = list_ollama_models
-    ask_llamacpp: Probe = list_served_models
+    def __init__(
+        self,
+        ollama_url: str = OLLAMA_URL,
+        llamacpp_url: str = LLAMACPP_URL,
+        ask_ollama: Probe = list_ollama_models,
+        ask_llamacpp: Probe = list_served_models,
+    ) -> None:
+        self.ollama_url = ollama_url
+        self.llamacpp_url = llamacpp_url
+        self.ask_ollama = ask_ollama
+        self.ask_llamacpp = ask_llamacpp
 
 
 def known_aliases(configured: Mapping[str, str], providers: Iterable[str]) -> dict[str, str]:

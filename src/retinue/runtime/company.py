@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +24,6 @@ from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, Sp
 
 NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
 LOG_CHARS = 4_000
-_FROM_SESSION = re.compile(r"^\[Message (\d{1,4}) from session ", re.MULTILINE)
 
 
 class HomeCompany(Struct, frozen=True):
@@ -107,7 +105,14 @@ class HomeCompany(Struct, frozen=True):
                 "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
             )
         head = f"[Message {number} from session {asker.session}; not written by a person; {REPLY_SKIP} ends it]"
-        said = Inbound(f"{head}\n{wish.message}", key, source=Source.OTHER, owner=asker.owner, foreign=asker.tainted)
+        said = Inbound(
+            f"{head}\n{wish.message}",
+            key,
+            source=Source.OTHER,
+            owner=asker.owner,
+            foreign=asker.tainted,
+            exchange=number,
+        )
         accepted = await switchboard.submit(said)
         answer = await switchboard.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
         if answer is None:
@@ -170,8 +175,7 @@ class HomeCompany(Struct, frozen=True):
         path = store.open(mine).tree.path
         said = [entry.body.message for entry in path if isinstance(entry.body, MessageAdded)]
         last = next((message for message in reversed(said) if isinstance(message, UserMessage)), None)
-        found = _FROM_SESSION.search(text_of(last.content)) if last else None
-        return int(found[1]) if found else 0
+        return last.exchange if last else 0
 
     def _family(self, mine: SessionKey) -> set[SessionKey]:
         """The sub-agents of a session, and theirs."""

@@ -199,7 +199,7 @@ class Conversation:
         close_interrupted_turn(transcript, CUT_SHORT)
         attempts = sum(isinstance(entry.body, Noted) and entry.body == _resumed(run) for entry in transcript.tree.path)
         if attempts >= MOST_RESUMES:
-            return self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP)
+            return replace(self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP), interrupted=True)
         transcript.append(_resumed(run))
         plan = await self.planner.plan(transcript, inbound)
         if plan is None:
@@ -266,7 +266,8 @@ class Conversation:
         found = recollect(self.parts.store, self.key, run)
         usage = sum((answer.usage for answer in found.answers), Usage())
         if found.recalled is not Recalled.ANSWERED:
-            return replace(self._outbound(run, TurnStatus.FAILED, "", error=ARCHIVED), usage=usage)
+            archived = self._outbound(run, TurnStatus.FAILED, "", error=ARCHIVED)
+            return replace(archived, usage=usage, interrupted=True)
         reply = parse_reply(found.answers[-1].text)
         outbound = self._outbound(run, TurnStatus.OK, reply.text)
         return replace(outbound, model=found.answers[-1].model, usage=usage, media=reply.media, silent=reply.silent)

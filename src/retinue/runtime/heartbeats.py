@@ -124,7 +124,7 @@ class Heart:
         if due > now:
             return (due - now).total_seconds()
         beat = await self.beat(agent, Wake.INTERVAL)
-        return BUSY_SECONDS if beat.detail == Skip.BUSY else 0.0
+        return BUSY_SECONDS if beat.skip is Skip.BUSY else 0.0
 
     async def beat(self, agent: AgentId, wake: Wake) -> Beat:
         """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
@@ -132,7 +132,7 @@ class Heart:
         skip = find_skip(self._situation(plan, wake))
         beat = Beat(agent, self.runtime.foundation.clock.now(), wake, "failed", "it broke off; the log has the details")
         if skip is not None:
-            beat = replace(beat, outcome="skipped", detail=skip)
+            beat = replace(beat, outcome="skipped", detail=skip, skip=skip)
             if skip is Skip.NO_ROUTE:
                 beat = replace(beat, detail=f"{skip}: {plan.no_route}")
         try:
@@ -141,7 +141,7 @@ class Heart:
         except RetinueError as error:
             beat = replace(beat, detail=str(error))
         finally:
-            if beat.detail != Skip.BUSY:
+            if beat.skip is not Skip.BUSY:
                 self.book.record(beat)
         return beat
 

@@ -57,7 +57,7 @@ class ModelAccess(Struct, eq=False):
     async def choose(self, wanted: ModelRef | None = None) -> Choice | None:
         """The model to use: the one wanted, else the configured one, else what can be found; None for none at all."""
         if wanted is not None:
-            return Choice(wanted, "chosen for this conversation", how_to_change="/model default")
+            return Choice(wanted, "chosen for this conversation", how_to_change="/model default", pinned=True)
         if self._found is None:
             self._found = await discover_model(
                 self.settings.model.primary,
@@ -96,8 +96,8 @@ class ModelAccess(Struct, eq=False):
         return replace(known, window=window, max_output=min(known.max_output, window))
 
     def chain(self, choice: Choice) -> tuple[ModelRef, ...]:
-        """The model and what is tried after it; a model that a person chose stands alone."""
-        if choice.how_to_change.startswith("/model"):
+        """The model and what is tried after it; a model that is pinned to the conversation has no fallbacks."""
+        if choice.pinned:
             return (choice.ref,)
         names = self.settings.model.fallbacks if choice.fallbacks is None else choice.fallbacks
         return (choice.ref, *map(self.resolve, names))

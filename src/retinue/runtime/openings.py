@@ -43,7 +43,7 @@ def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
     """A message as the model gets it; one that holds text from outside is trusted like that text."""
     trust = Trust.OWNER if inbound.owner and inbound.source is Source.CHAT else Trust.AGENT
     trust = Trust.UNTRUSTED if inbound.foreign else trust
-    return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust)
+    return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust, inbound.exchange)
 
 
 def _fresh_notes(parts: AgentParts, transcript: Transcript) -> tuple[str, Trust]:

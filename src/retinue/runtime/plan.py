@@ -180,7 +180,8 @@ class Planner(Struct, frozen=True):
                 continue
             details = {"session": str(self.key), "before": question.model, "after": str(wish)}
             self.parts.audit.record("model_change", f"plugin:{given.subscriber.plugin}", details)
-            return Choice(wish, f"the plugin {given.subscriber.plugin} chose it", how_to_change="/model default")
+            because = f"the plugin {given.subscriber.plugin} chose it"
+            return Choice(wish, because, how_to_change="/model default", pinned=True)
         return choice
 
     async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:

@@ -25,7 +25,6 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Notice, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import AssistantMessage, Usage
-from retinue.dispatch.attend import POISONOUS
 from retinue.dispatch.childbook import ChildBook
 from retinue.dispatch.subagents import (
     Child,
@@ -42,7 +41,6 @@ from retinue.dispatch.subagents import (
     skips_announcement,
     time_left,
 )
-from retinue.runtime.conversation import ARCHIVED, GAVE_UP
 from retinue.runtime.inheritance import SpawnRefused, fit_out
 from retinue.runtime.policy import is_sandboxed
 from retinue.runtime.runtime import Runtime
@@ -64,8 +62,6 @@ STATES = {
     TurnStatus.FAILED: ChildState.FAILED,
     TurnStatus.ABORTED: ChildState.CANCELLED,
 }
-INTERRUPTIONS = (GAVE_UP, ARCHIVED, POISONOUS)
-"""Errors of turns that were lost with their processes."""
 LEFT_ALONE = "It was interrupted when its process ended, and nothing went on with it for too long."
 UNTOLD_KEPT = timedelta(days=7)
 """How long a result waits for its parent."""
@@ -321,7 +317,7 @@ class Spawner(Struct, frozen=True):
         words, usage, foreign = self._findings(child)
         went_on = bool(self.book.of_parent(child.session)) or not answer.text
         text = compose_result(words if went_on and not answer.silent else answer.text, answer.error)
-        state = ChildState.INTERRUPTED if answer.error in INTERRUPTIONS else STATES[answer.status]
+        state = ChildState.INTERRUPTED if answer.interrupted else STATES[answer.status]
         return self.book.end(child.run, state, replace(child, text=text, usage=usage, foreign=foreign))
 
     def _findings(self, child: Child) -> tuple[str, Usage, bool]:

@@ -37,9 +37,9 @@ _STOPS = {name: stop for stop, name in _STOP_NAMES.items()}
 def encode_message(message: Message) -> dict[str, Any]:
     """A message as JSON; keys that say nothing are left out."""
     match message:
-        case UserMessage(content, sender, preface, trust):
+        case UserMessage(content, sender, preface, trust, exchange):
             data = {"role": "user", "content": [_encode_part(part) for part in content]}
-            extra: dict[str, Any] = {"sender": sender, "preface": preface or None}
+            extra: dict[str, Any] = {"sender": sender, "preface": preface or None, "exchange": exchange or None}
             return data | _present(extra) | {"trust": trust.value}
         case AssistantMessage():
             return _encode_answer(message)
@@ -177,11 +177,13 @@ def decode_usage(value: object) -> Usage:
 
 
 def _decode_user(data: Mapping[str, Any], content: tuple[Part, ...]) -> UserMessage:
+    exchange = data.get("exchange")
     return UserMessage(
         content=tuple(part for part in content if isinstance(part, Text | Image)),
         sender=text_or_none(data.get("sender")),
         preface=text_or_none(data.get("preface")) or "",
         trust=_trust(data, Trust.OWNER),
+        exchange=exchange if isinstance(exchange, int) else 0,
     )
 
 

@@ -1,0 +1,139 @@
+"""Every value that crosses a border comes back as it was, in every field.
+
+The strategies are derived from the declarations, so a new field is covered without a change here. Texts include lone
+surrogates, and floats include NaN and infinity.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import fields
+
+from retinue.automation.hookbook import Errand, decode_errand, encode_errand
+from retinue.automation.job_codec import decode_job, encode_job
+from retinue.automation.jobs import Job
+from retinue.core.clock import EPOCH
+from retinue.core.envelope import Inbound, Outbound
+from retinue.core.keys import AgentId, SessionKey
+from retinue.core.messages import AssistantMessage, ToolResult, Usage, UserMessage
+from retinue.core.origin import Origin
+from retinue.core.outgoing import OutgoingMessage
+from retinue.dispatch.childbook import decode_child, encode_child
+from retinue.dispatch.envelope_codec import (
+    decode_inbound,
+    decode_origin,
+    decode_outbound,
+    encode_inbound,
+    encode_origin,
+    encode_outbound,
+)
+from retinue.dispatch.outbox import decode_outgoing, encode_outgoing
+from retinue.dispatch.subagents import Child
+from retinue.sessions.message_codec import decode_message, encode_message
+
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=20)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | TEXTS,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(TEXTS, below, max_size=3),
+    max_leaves=5,
+)
+KEYS = st.sampled_from(
+    (
+        SessionKey.parse("agent:main:main"),
+        SessionKey.parse("agent:work:telegram:bot:group:!room:example.org:thread:7"),
+        SessionKey.parse("hook:mail", default_agent=AgentId("research")),
+    )
+)
+
+# The readers count a negative number of tokens, and a cost that is no finite amount, as nothing.
+USAGES = st.builds(Usage, *[st.integers(0, 2**40)] * 4, cost=st.floats(0, 1e9))
+MOMENTS = st.integers(0, 10**14).map(lambda milliseconds: EPOCH + timedelta(milliseconds=milliseconds))
+DURATIONS = st.integers(1, 10**9).map(lambda milliseconds: timedelta(milliseconds=milliseconds))
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    str: TEXTS,
+    int: st.integers(-(2**63), 2**63),
+    float: st.floats(),
+    bool: st.booleans(),
+    NoneType: st.none(),
+    Any: JSON_VALUES,
+    datetime: MOMENTS,
+    timedelta: DURATIONS,
+    SessionKey: KEYS,
+    Usage: USAGES,
+}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Any value of a declared type; every field of a declaration is set."""
+    known = PLAIN.get(hint)
+    if known is not None:
+        return known
+    if isinstance(hint, NewType):
+        return values_of(hint.__supertype__)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return st.one_of(*(values_of(each) for each in arguments))
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
+    if origin is not None and issubclass(origin, Mapping):
+        return st.dictionaries(*(values_of(each) for each in arguments), max_size=3)
+    if issubclass(hint, Enum):
+        return st.sampled_from(list(hint))
+    assert issubclass(hint, Struct), hint
+    hints = get_type_hints(hint)
+    return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in fields(hint)})
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Equality that looks at every field, also of a session key, and in which NaN equals itself."""
+    if isinstance(one, Struct):
+        return type(one) is type(other) and all(
+            is_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
+        )
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(is_same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def through_json(data: object) -> Any:
+    return json.loads(json.dumps(data))
+
+
+BORDERS: dict[type[Struct], Callable[[Any], Any]] = {
+    Inbound: lambda value: decode_inbound(encode_inbound(value)),
+    Outbound: lambda value: decode_outbound(encode_outbound(value)),
+    Origin: lambda value: decode_origin(through_json(encode_origin(value))),
+    OutgoingMessage: lambda value: decode_outgoing(value.key, encode_outgoing(value)),
+    Job: lambda value: decode_job(encode_job(value)),
+    Child: lambda value: decode_child(encode_child(value)),
+    Errand: lambda value: decode_errand(encode_errand(value)),
+    UserMessage: lambda value: decode_message(through_json(encode_message(value))),
+    AssistantMessage: lambda value: decode_message(through_json(encode_message(value))),
+    ToolResult: lambda value: decode_message(through_json(encode_message(value))),
+}
+"""Values that are stored, each with what encodes and decodes it."""
+
+
+@pytest.mark.parametrize("kind", BORDERS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_value_comes_back_in_every_field(kind: type[Struct], data: st.DataObject) -> None:
+    value = data.draw(values_of(kind))
+    assert is_same(BORDERS[kind](value), value)
