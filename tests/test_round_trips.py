@@ -19,12 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields
-from retinue.automation.webhook_store import WebhookDelivery, decode_delivery, encode_delivery
-from retinue.dispatch.subagent_store import decode_child, encode_child
-from retinue.sessions.jsonl.message_codec import decode_message, encode_message
 
 from retinue.automation.job_codec import decode_job, encode_job
 from retinue.automation.jobs import Job
+from retinue.automation.webhook_store import WebhookDelivery, decode_delivery, encode_delivery
 from retinue.core.clock import EPOCH
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.keys import AgentId, SessionKey
@@ -40,7 +38,9 @@ from retinue.dispatch.envelope_codec import (
     encode_outbound,
 )
 from retinue.dispatch.outbox import decode_outgoing, encode_outgoing
+from retinue.dispatch.subagent_store import decode_child, encode_child
 from retinue.dispatch.subagents import Child
+from retinue.sessions.jsonl.message_codec import decode_message, encode_message
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=20)
 JSON_VALUES = st.recursive(

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from retinue.providers.model_choice import LocalServers
-
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound
 from retinue.core.events import Notice, TextDelta, TurnStatus
 from retinue.core.keys import SessionKey
+from retinue.providers.model_choice import LocalServers
 from retinue.runtime.agents.agent import docs_folder
 from retinue.runtime.inspect.preview import preview_prompt
 from retinue.skills.sources import BUNDLED
@@ -58,7 +57,7 @@ async def test_a_command_that_may_change_things_is_refused_where_nobody_can_be_a
     (reply,) = await stage.ask("make a file")
     assert reply.calls[0].is_error
     assert not (stage.workspace / "made.txt").exists()
-    assert "nobody" in json.dumps(stage.server.model_requests[1].json["messages"][-1])
+    assert "no person is available" in json.dumps(stage.server.model_requests[1].json["messages"][-1])
 
 
 async def test_an_approved_command_runs(stage: Stage) -> None:

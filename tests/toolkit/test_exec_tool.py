@@ -375,11 +375,11 @@ from retinue.core.clock import SystemClock, random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.toolkit.processes.launch import Launch
 from retinue.toolkit.processes.command_table import CommandTable
-from retinue.tools.shell.analysis import Joiner, Step
+from retinue.tools.shell.analysis import Joiner, PipelineStep
 async def main():
     async with CommandTable(SystemClock(), random_id) as table:
         agent = AgentId("main")
-        steps = (Step(Joiner.ALWAYS, (("/bin/bash", "-c", "setsid sleep 1000 & echo $! > pid; wait"),)),)
+        steps = (PipelineStep(Joiner.ALWAYS, (("/bin/bash", "-c", "setsid sleep 1000 & echo $! > pid; wait"),)),)
         launch = Launch(agent, SessionKey.main(agent), "x", steps, dict(PATH="/usr/bin:/bin"), 1000.0)
         await table.start(launch, os.open({str(tmp_path)!r}, os.O_RDONLY))
         await anyio.sleep(1000)
@@ -559,7 +559,7 @@ async def test_only_the_latest_finished_commands_are_kept(
 async def test_too_many_commands_at_once_are_refused(run: Tool[Any], attended: ToolContext) -> None:
     for _ in range(32):
         await call(run, attended, command="sleep 1000", background=True)
-    assert "32 commands are running" in await failure(run, attended, command="sleep 1000", background=True)
+    assert "32 commands are already running" in await failure(run, attended, command="sleep 1000", background=True)
 
 
 async def test_what_the_system_refuses_to_start_is_told(run: Tool[Any], attended: ToolContext) -> None:

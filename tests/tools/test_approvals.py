@@ -429,11 +429,11 @@ from retinue.core.clock import SystemClock
 from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.tools.approvals.broker import ApprovalBook
+from retinue.tools.approvals.broker import ApprovalBroker
 
 home = Path(sys.argv[1])
 clock = SystemClock()
-book = ApprovalBook(Database(home / "state.sqlite"), AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
+book = ApprovalBroker(Database(home / "state.sqlite"), AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
 request = ApprovalRequest("", "exec", "Run", "ls", DEFAULT_AGENT, SessionKey.parse("agent:main:main"), binding="b")
 
 async def show(event):
@@ -458,11 +458,11 @@ from retinue.core.clock import SystemClock
 from retinue.core.errors import RetinueError
 from retinue.storage.auditlog import AuditLog
 from retinue.storage.database import Database
-from retinue.tools.approvals.broker import ApprovalBook, Approver
+from retinue.tools.approvals.broker import ApprovalBroker, Approver
 
 home, code, name, verdict = Path(sys.argv[1]), *sys.argv[2:5]
 clock = SystemClock()
-book = ApprovalBook(Database(home / "state.sqlite"), AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
+book = ApprovalBroker(Database(home / "state.sqlite"), AuditLog(home / "audit.jsonl", clock), clock, home / "presence")
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -502,7 +502,7 @@ def test_a_question_of_a_killed_process_is_withdrawn(stand: Stand) -> None:
         assert [item.id for item in book.pending()] == [code]
         os.kill(asker.pid, signal.SIGKILL)
         asker.wait()
-        with pytest.raises(AlreadySettled, match=r"withdrawn \(the process that asked is gone\)"):
+        with pytest.raises(AlreadySettled, match=r"withdrawn \(the process that made the request has ended\)"):
             book.decide(code, Verdict.ALLOW_ONCE, OWNER)
     assert book.pending() == ()
     assert not list((stand.path / "presence").iterdir())
@@ -523,7 +523,7 @@ def test_of_two_processes_that_answer_at_once_exactly_one_wins(stand: Stand) -> 
         [winner] = [name for name, text in told.items() if text == "won"]
         [loser] = set(told) - {winner}
         assert told[loser].startswith("AlreadySettled")
-        assert f"by {winner} already" in told[loser]
+        assert f" by {winner};" in told[loser]
         assert f"by='{winner}'" in line_of(asker)
     assert [who for kind, who in stand.recorded() if kind != "approval_asked"] == [winner]
 

@@ -71,7 +71,7 @@ class LoopParts(Struct, frozen=True):
 class LoopEnd(Struct, frozen=True):
     """How the loop ended: the last answer, the usage, the failure if any, and calls that the client must run.
 
-    `is_crowded` is true if the loop stopped because `has_room` returned false.
+    `out_of_room` is true if the loop stopped because `has_room` returned false.
     """
 
     status: TurnStatus
@@ -80,8 +80,7 @@ class LoopEnd(Struct, frozen=True):
     rounds: int
     failure: ModelFailed | None = None
     handed: tuple[ToolCall, ...] = ()
-    is_crowded: bool = False
-    """Whether `has_room` ended the loop before a request was sent."""
+    out_of_room: bool = False
 
 
 async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
@@ -94,8 +93,8 @@ async def run_loop(request: ModelRequest, parts: LoopParts) -> LoopEnd:
         if rounds > 1 and (why := parts.exceeds_budget(usage)) is not None:
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, ModelFailed(Failure.UNKNOWN, why))
         if rounds > 1 and not parts.has_room(messages):
-            crowded = ModelFailed(Failure.OVERFLOW, "the turn so far leaves too little room for an answer")
-            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, crowded, is_crowded=True)
+            full = ModelFailed(Failure.OVERFLOW, "the turn so far leaves too little room for an answer")
+            return LoopEnd(TurnStatus.FAILED, answer, usage, rounds - 1, full, out_of_room=True)
         ending = await _ask_model(replace(request, messages=tuple(messages)), parts)
         if isinstance(ending, ModelFailed):
             return LoopEnd(TurnStatus.FAILED, answer, usage, rounds, ending)

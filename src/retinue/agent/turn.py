@@ -83,7 +83,7 @@ async def _answer(keeper: ContextKeeper, parts: LoopParts) -> LoopEnd:
         if request is None:
             break
         end = _combine(end, await run_loop(request, parts))
-    if end.is_crowded:
+    if end.out_of_room:
         # Compaction cannot make more room. The size is an estimate, so let the provider decide.
         end = _combine(end, await run_loop(await keeper.prepare(), replace(parts, has_room=unlimited_room)))
     return end
