@@ -39,7 +39,7 @@ def test_a_job_can_wait_for_the_next_heartbeat(retinue: RunCommand) -> None:
 
 def test_a_wrong_job_is_refused_with_advice(retinue: RunCommand) -> None:
     for arguments, told in (
-        (["-m", "x"], "Say when the job runs"),
+        (["-m", "x"], "A job needs a schedule"),
         (["--every", "1h"], "A job needs a message"),
         (["--every", "1h", "--at", "2h", "-m", "x"], "give one of the three"),
         (["--cron", "99 * * * *", "-m", "x"], "is not a cron expression"),

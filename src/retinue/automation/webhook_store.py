@@ -1,4 +1,4 @@
-"""Webhooks that were accepted and whose answers are still to be brought somewhere."""
+"""Accepted webhook requests whose answers are not delivered yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALL = "SELECT run, body, accepted_at FROM hook_runs ORDER BY rowid"
 
 @dataclass(frozen=True, slots=True)
 class WebhookDelivery:
-    """What is to be done with the answer to a webhook; `timeout_seconds` is how long it may take."""
+    """Where to deliver the answer to a webhook; `timeout_seconds` is the time limit of the turn."""
 
     agent: AgentId
     session: str
@@ -29,7 +29,7 @@ class WebhookDelivery:
 
 @dataclass(frozen=True, slots=True)
 class WebhookRun:
-    """A webhook that an agent works on."""
+    """A webhook request that an agent is processing."""
 
     run: RunId
     errand: WebhookDelivery
@@ -37,7 +37,7 @@ class WebhookRun:
 
 
 class WebhookStore:
-    """The webhooks of a home that are not over; a gateway that starts takes them up."""
+    """The unfinished webhook requests of a home; a starting gateway resumes them."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -54,7 +54,7 @@ class WebhookStore:
             base.execute(_FORGET, (run,))
 
     def unfinished(self) -> tuple[WebhookRun, ...]:
-        """What was accepted and not seen through, oldest first."""
+        """Return the accepted and unfinished requests, oldest first."""
         return tuple(
             WebhookRun(RunId(row["run"]), WebhookDelivery(**json.loads(row["body"])), parse_moment(row["accepted_at"]))
             for row in self._database.read(_ALL)
