@@ -271,7 +271,7 @@ def test_what_cannot_be_kept_or_found_is_told(book: JobStore, clock: FrozenClock
         book.get("x")
     book.add(job(EVERY_HOUR))
     book.add(job(EVERY_HOUR))
-    with pytest.raises(UsageError, match="2 jobs are called 'tidy'"):
+    with pytest.raises(UsageError, match="2 jobs have the name 'tidy'"):
         book.get("tidy")
     assert book.remove("00000003")
     assert not book.remove("00000003")

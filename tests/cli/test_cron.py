@@ -39,9 +39,9 @@ def test_a_job_can_wait_for_the_next_heartbeat(retinue: RunCommand) -> None:
 
 def test_a_wrong_job_is_refused_with_advice(retinue: RunCommand) -> None:
     for arguments, told in (
-        (["-m", "x"], "Say when the job runs"),
+        (["-m", "x"], "A job needs a schedule"),
         (["--every", "1h"], "A job needs a message"),
-        (["--every", "1h", "--at", "2h", "-m", "x"], "give one of the three"),
+        (["--every", "1h", "--at", "2h", "-m", "x"], "give only one of"),
         (["--cron", "99 * * * *", "-m", "x"], "is not a cron expression"),
         (["--at", "2020-01-01T00:00", "-m", "x"], "would never run"),
         (["--every", "1h", "-m", "x", "--tz", "Mars/Olympus"], "There is no time zone"),

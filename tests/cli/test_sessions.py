@@ -308,7 +308,7 @@ def test_a_refused_compaction_says_why(retinue: RunCommand, home: Path) -> None:
     with model_behind(home, says("NO_REPLY")):
         ran = retinue("sessions", "compact", "short", "--json")
         assert ran.code == 1
-        assert "nothing to sum up" in ran.data["error"]["message"]
+        assert "nothing to compact" in ran.data["error"]["message"]
 
 
 def test_restore_without_a_compaction_or_beside_a_running_turn_is_refused(retinue: RunCommand, home: Path) -> None:

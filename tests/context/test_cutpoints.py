@@ -30,7 +30,7 @@ def test_a_cut_never_separates_a_call_from_its_results(messages: tuple[Message, 
     assert 0 < at < len(messages)
     assert entries[at].id == plan.first_kept
     assert (*repair(plan.head)[0], *repair(plan.kept)[0]) == repair(messages)[0]
-    assert not [note for note in repair(plan.kept)[1] if "answers no call" in note]
+    assert not [note for note in repair(plan.kept)[1] if "has no call" in note]
     assert estimate(plan.head) >= MIN_WORTH
     assert estimate(plan.kept) <= keep or at == safe_cuts(messages)[-1]
 

@@ -184,7 +184,7 @@ async def test_a_working_plugin_engine_is_used_and_held_to_the_promises() -> Non
 
 @pytest.mark.parametrize(
     ("plugin", "reason"),
-    [(Plugin(fault=KeyError("boom")), "'boom'"), (Plugin(hangs=True), "it took too long")],
+    [(Plugin(fault=KeyError("boom")), "'boom'"), (Plugin(hangs=True), "timeout")],
 )
 async def test_where_a_plugin_engine_raises_or_hangs_the_default_goes_on(plugin: Plugin, reason: str) -> None:
     told = Told()

@@ -69,7 +69,7 @@ async def test_the_same_key_again_is_the_same_run(tmp_path: Path) -> None:
         ("wake", {}, 400, "needs 'text'"),
         ("agent", {"message": "  "}, 400, "needs 'message'"),
         ("agent", {"message": "x", "agentId": "ghost"}, 403, "may not reach"),
-        ("agent", {"message": "x", "sessionKey": "main"}, 403, "may not choose its session"),
+        ("agent", {"message": "x", "sessionKey": "main"}, 403, "may not choose a session"),
         ("agent", [], 400, "must be a JSON object"),
         ("agent", {"message": "x" * 400}, 413, "larger than 300 bytes"),
     ],

@@ -128,7 +128,7 @@ async def test_a_text_that_fails_in_a_batch_is_embedded_directly(
         ((), {"POST /files": 403}, "403: not today"),
         ((), {"POST /batches": 500}, "answered 500"),
         ((), {"POST /batches": 404}, "404"),
-        (("in_progress",), {"GET /batches": 500}, "can no longer be asked for"),
+        (("in_progress",), {"GET /batches": 500}, "cannot be polled"),
         (("completed",), {"GET /files": 500}, "cannot be fetched"),
     ],
 )

@@ -80,9 +80,9 @@ async def test_a_text_without_words_is_near_to_nothing() -> None:
         ([], "shape"),
         ([[]], "shape"),
         ([1.0], "shape"),
-        (None, "no list of vectors|shape"),
-        ([["a", "b"]], "no list of vectors"),
-        ([[1.0, 2.0], [3.0]], "no list of vectors|shape"),
+        (None, "did not return a list of vectors|shape"),
+        ([["a", "b"]], "did not return a list of vectors"),
+        ([[1.0, 2.0], [3.0]], "did not return a list of vectors|shape"),
     ],
 )
 async def test_anything_but_one_finite_vector_a_text_is_refused(answer: object, complaint: str) -> None:

@@ -18,7 +18,7 @@ from retinue.core.errors import OutsideRoot
 from retinue.core.trust import Trust
 from retinue.memory.notes import Library, NoteFolder, workspace_notes
 from retinue.memory.qmd.collections import clean_name, plan_collections
-from retinue.memory.qmd.memory import MAX_FAILURES, REST_SECONDS
+from retinue.memory.qmd.memory import MAX_FAILURES, PAUSE_SECONDS
 from retinue.memory.qmd.messages import query_by_meaning, query_for_all, query_for_any
 from retinue.memory.search.query import parse_query
 from retinue.memory.search.rules import with_limits
@@ -162,7 +162,7 @@ async def test_where_the_program_fails_the_built_in_index_answers_and_says_why(
     assert [hit.path for hit in result.hits] == ["memory/a.md"]
     assert (result.backend, result.instead_of, result.provider) == ("builtin", "qmd", "local")
     assert result.reason is not None
-    assert result.reason.endswith("The built-in index answered instead.")
+    assert result.reason.endswith("The built-in index was used instead.")
     status = await memory.status()
     assert status.backend == "builtin"
     assert status.reason
@@ -209,9 +209,9 @@ async def test_after_failures_in_a_row_the_program_is_left_alone_for_a_while(
     stand_in.forget("search")
     stand_in.clear()
     result = await memory.search("harbour", seconds=PATIENCE)
-    assert "left alone for a while" in (result.reason or "")
+    assert "is paused" in (result.reason or "")
     assert stand_in.calls() == []
-    clock.advance(timedelta(seconds=REST_SECONDS + 1))
+    clock.advance(timedelta(seconds=PAUSE_SECONDS + 1))
     assert (await memory.search("harbour")).backend == "qmd"
 
 
@@ -438,7 +438,7 @@ def test_the_commands_say_who_answered_instead(tmp_path: Path, monkeypatch: pyte
     assert "was not found" in run("index").stderr
     found = run("search", "harbour")
     assert found.stdout.startswith("MEMORY.md#L1 ")
-    assert "The built-in index answered instead." in found.stderr
+    assert "The built-in index was used instead." in found.stderr
     assert "Words only" not in found.stderr
     status = json.loads(run("status", "--json").stdout)
     assert (status["backend"], status["program"], "was not found" in status["reason"]) == ("builtin", None, True)

@@ -160,7 +160,7 @@ async def test_a_file_that_is_no_program_is_a_failure(tmp_path: Path) -> None:
     ],
 )
 def test_an_answer_that_is_none_is_a_failure(text: str) -> None:
-    with pytest.raises(QmdFailed, match=r"The program's answer"):
+    with pytest.raises(QmdFailed, match=r"The output of the search"):
         parse_matches(text)
 
 

@@ -195,9 +195,9 @@ def test_one_writer_at_a_time(store: IndexStore) -> None:
 
 
 def test_notes_are_kept(store: IndexStore) -> None:
-    assert store.note("x") is None
-    store.set_note("x", "1")
-    assert store.note("x") == "1"
+    assert store.get_meta("x") is None
+    store.set_meta("x", "1")
+    assert store.get_meta("x") == "1"
 
 
 def test_the_files_are_private(tmp_path: Path, store: IndexStore) -> None:

@@ -83,9 +83,9 @@ async def test_secrets_do_not_reach_a_hook(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("events", "broken", "told"),
     [
-        ([], "", "names no events"),
+        ([], "", "lists no events"),
         (["message:eaten"], "", "there is no event 'message:eaten'"),
-        (["message"], "handler", "has no program to run"),
+        (["message"], "handler", "has no program"),
         (["message"], "HOOK.md", "cannot be read"),
     ],
 )

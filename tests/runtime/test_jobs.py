@@ -232,7 +232,7 @@ async def test_an_agent_wakes_itself(tmp_path: Path, mode: Literal["now", "next-
 async def test_only_the_main_session_waits_for_heartbeats(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage, stage.open() as runtime:
         fields = {"message": "Look.", "every": "1h", "wakeMode": "next-heartbeat"}
-        with pytest.raises(UsageError, match="Only a job of the session main"):
+        with pytest.raises(UsageError, match="requires the session main"):
             desk(runtime).add(DEFAULT_AGENT, fields)
         assert desk(runtime).add(DEFAULT_AGENT, {**fields, "session": "main"})["wakeMode"] == "next-heartbeat"
 

@@ -285,7 +285,7 @@ def test_an_index_that_disagrees_is_made_again(
     report = check_folder(store.folder)
     assert TranscriptFault.INDEX in faults(report)
     told = fix(report, make_store(home, "n"), home)
-    assert told[-1].startswith("The index was made again from the transcripts: 2 sessions. The old one is")
+    assert told[-1].startswith("The index was rebuilt from the transcripts: 2 sessions. The old index is")
     assert make_store(home, "m").list() == listed
     assert [fault for fault in faults(check_folder(store.folder)) if fault.is_problem] == []
     [aside] = store.folder.glob("sessions.json.corrupt.*")
@@ -303,7 +303,7 @@ def test_an_index_that_alone_knows_a_session_is_not_thrown_away(store: SessionSt
     wrong = index.read_bytes()
     again = make_store(home, "n")
     told = fix(check_folder(store.folder), again, home)
-    assert told == ("The index stays: only it knows which session s1.jsonl is. Import that one first.",)
+    assert told == ("The index is kept: only it knows the session of s1.jsonl. Import that first.",)
     assert index.read_bytes() == wrong
     assert texts(again.open(MAIN)) == ["Hello", "Hi"]
 
@@ -318,7 +318,7 @@ def test_a_lost_transcript_is_told(store: SessionStore) -> None:
     talk(store).unlink()
     [finding] = check_folder(store.folder).findings
     assert finding.fault is TranscriptFault.INDEX
-    assert "The transcript of agent:main:main, s1.jsonl, is gone" in finding.text
+    assert "The transcript of agent:main:main, s1.jsonl, is missing" in finding.text
 
 
 def test_of_two_transcripts_for_one_key_the_older_is_told(store: SessionStore) -> None:

@@ -190,7 +190,7 @@ def test_a_session_that_was_used_after_the_plan_stays(store: SessionStore, home:
     key = SessionKey.parse("ideas")
     store.open(key).append(user("I am back"))
     tidied = apply_plan(plan, store, partial(SessionLease, home))
-    assert tidied.skipped == ("agent:main:ideas was used meanwhile and stays.",)
+    assert tidied.skipped == ("agent:main:ideas was used meanwhile and is kept.",)
     assert texts(store.open(key)) == ["in ideas", "I am back"]
 
 

@@ -119,7 +119,7 @@ def test_each_change_is_named() -> None:
     ]
     _, notes = repair(history)
     assert len(notes) == 3
-    assert "message 1 says nothing" in notes[0]
+    assert "message 1 is empty" in notes[0]
     assert "call 9" in notes[1]
     assert "call 1" in notes[2]
 

@@ -398,7 +398,7 @@ def test_of_two_transcripts_for_one_key_the_newer_counts(store: SessionStore, tm
     (store.folder / "sessions.json").unlink()
     again = make_store(tmp_path, "n")
     assert texts(again.open(MAIN)) == ["new"]
-    assert any("the newer counts" in note for note in again.notes)
+    assert any("the newer is used" in note for note in again.notes)
 
 
 FULL_DISK = """
@@ -424,7 +424,7 @@ def test_an_index_that_cannot_be_written_does_not_stop_a_turn(tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path)], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    assert "will be made again from the transcripts" in done.stdout
+    assert "will be rebuilt from the transcripts" in done.stdout
 
 
 WRITER = """

@@ -110,7 +110,7 @@ def test_it_is_refused_with_a_reason(tmp_path: Path) -> None:
     assert transcript.path.read_bytes().startswith(before)
     alone = start(tmp_path, "s2")
     alone.append(Compacted("S", None, 1))
-    with pytest.raises(SessionError, match="Nothing stands before"):
+    with pytest.raises(SessionError, match="is the first entry"):
         undo_compactions(alone, NOW)
 
 

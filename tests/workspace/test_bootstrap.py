@@ -208,8 +208,8 @@ def make_binary(path: Path) -> None:
     [
         (make_fifo, "it is not a regular file"),
         (Path.mkdir, "it is not a regular file"),
-        (make_link_out, "its path leads out of the workspace"),
-        (make_loop, "its links lead nowhere"),
+        (make_link_out, "it is outside of the workspace"),
+        (make_loop, "it is a broken link"),
         (make_sparse, "it is larger than 2 MB"),
         (make_binary, "it is not text"),
     ],
@@ -233,7 +233,7 @@ def test_an_unreadable_file_becomes_a_marker(root: Root, reader: BootstrapReader
     (root.path / "SOUL.md").chmod(0o200)
     root.path.chmod(0o755)
     with without_privileges():
-        assert reader.read("SOUL.md").text == "[SOUL.md is not shown: it may not be read]"
+        assert reader.read("SOUL.md").text == "[SOUL.md is not shown: permission denied]"
 
 
 def test_two_megabytes_are_read_and_one_byte_more_is_not(root: Root, reader: BootstrapReader) -> None:

@@ -1,6 +1,6 @@
-"""Programs of the owner's that are told something as JSON and may answer with JSON.
+"""Running the owner's programs: JSON on standard input, output captured.
 
-Each runs as a process of its own, with the variables it is given and no more, for a while and not longer.
+Each runs as a separate process with only the given environment and a time limit.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAX_OUTPUT_BYTES = 64 * 1024
 
 
 class ProgramFailed(RetinueError):
-    """A program did not start, took too long or ended with an error; the message says which."""
+    """A program did not start, timed out or ended with an error; the message says which."""
 
 
 class ExternalProgram(Struct, frozen=True):
-    """What to run, and where."""
+    """A program to run."""
 
     name: str
     command: Sequence[str]
@@ -38,7 +38,7 @@ class ExternalProgram(Struct, frozen=True):
 
 
 async def run_json_program(program: ExternalProgram, told: Mapping[str, Any]) -> str:
-    """What a program prints when it is told something; raises `ProgramFailed` where it does not end well."""
+    """Run a program with `told` as JSON on its standard input; return its output; raise `ProgramFailed` on failure."""
     try:
         process = await anyio.open_process(
             list(program.command),
@@ -56,7 +56,7 @@ async def run_json_program(program: ExternalProgram, told: Mapping[str, Any]) ->
             async with process:
                 said, complaint = await _talk(process, json.dumps(told, ensure_ascii=False).encode())
     except TimeoutError:
-        raise ProgramFailed(f"{program.name} took longer than {program.seconds:g} s and was ended.") from None
+        raise ProgramFailed(f"{program.name} took longer than {program.seconds:g} s and was stopped.") from None
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -81,6 +81,6 @@ async def _talk(process: Process, told: bytes) -> tuple[bytes, bytes]:
 
 
 async def _read(stream: ByteReceiveStream, into: bytearray) -> None:
-    """Read to the end, so that a program that says much is not stopped; only the beginning is kept."""
+    """Read to the end, so that a program with much output is not blocked; only the beginning is kept."""
     async for piece in stream:
         into += piece[: MAX_OUTPUT_BYTES - len(into)]

@@ -1,4 +1,4 @@
-"""The heartbeat's decisions: whether to beat now, when to beat next, and what of an answer is worth saying."""
+"""Heartbeat decisions: whether to run now, when to run next, and whether an answer is a repeat."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from msgspec import Struct
 from retinue.core.keys import AgentId, SessionKey
 
 REPEATS_WITHIN = timedelta(hours=24)
-"""The same words are not said again so soon."""
+"""The same text is not delivered again within this time."""
 
 MIN_GAP = timedelta(seconds=30)
-"""Wakes that come closer together than this are one."""
+"""Wakes within this time count as one."""
 
 _NOTHING = re.compile(r"\s*|#{1,6}(\s.*)?|[-*+]\s*(\[[ xX]?\]\s*)?|```.*|~~~.*|---+")
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
@@ -35,23 +35,23 @@ class WakeReason(StrEnum):
 
 
 class SkipReason(StrEnum):
-    """Why a heartbeat makes no call to a model."""
+    """Why a heartbeat is skipped without a model call."""
 
     OFF = "heartbeats are off"
     OUTSIDE_HOURS = "it is outside the active hours"
-    BUSY = "the agent is at work"
-    NOTHING_TO_DO = "HEARTBEAT.md asks for nothing"
-    NOTHING_NEW = "the last heartbeat was just now"
-    NO_ROUTE = "there is nowhere to deliver to"
+    BUSY = "the agent is busy"
+    NOTHING_TO_DO = "HEARTBEAT.md has no tasks"
+    NOTHING_NEW = "the last heartbeat was a moment ago"
+    NO_ROUTE = "there is no delivery target"
     BUDGET = "the budget for heartbeats is used up"
 
 
 class ActiveWindow(Struct, frozen=True):
-    """The hours in which a heartbeat may run; the end is exclusive, and may be before the start, over midnight."""
+    """The hours in which a heartbeat may run. The end is exclusive; before the start, it means the next day."""
 
     start: time
     end: time | None
-    """None is midnight at the end of the day."""
+    """None means midnight at the end of the day."""
 
     def contains(self, moment: time) -> bool:
         if self.end is None:
@@ -64,7 +64,7 @@ class ActiveWindow(Struct, frozen=True):
 
 
 class HeartbeatSituation(Struct, frozen=True):
-    """What is known when a heartbeat is due; `checklist` is HEARTBEAT.md, None where there is none."""
+    """The facts when a heartbeat is due; `checklist` is the text of HEARTBEAT.md, None if there is none."""
 
     local: datetime
     every: timedelta
@@ -74,14 +74,14 @@ class HeartbeatSituation(Struct, frozen=True):
     budget_left: bool = True
     wake: WakeReason = WakeReason.INTERVAL
     has_news: bool = False
-    """Whether something waits on the agenda, so that an empty checklist is no reason."""
+    """Whether notes are pending, so that an empty checklist is not a reason to skip."""
     since_last: timedelta | None = None
     has_route: bool = True
-    """Whether what it says could be delivered, where it should be."""
+    """Whether there is a target to deliver its answer to, if it should be delivered."""
 
 
 def find_skip(situation: HeartbeatSituation) -> SkipReason | None:
-    """Why not to beat now; None to beat. Somebody who asks by hand is refused only what cannot be."""
+    """Return why to skip the heartbeat, or None. A manual wake ignores interval, active hours and the minimum gap."""
     by_hand = situation.wake is WakeReason.MANUAL
     if not situation.every and not by_hand:
         return SkipReason.OFF
@@ -101,17 +101,17 @@ def find_skip(situation: HeartbeatSituation) -> SkipReason | None:
 
 
 def heartbeat_session(agent: AgentId, named: str, *, isolated: bool) -> SessionKey:
-    """The session that an agent's heartbeats belong to: the one that is named, or one of their own."""
+    """Return the session of an agent's heartbeats: the named one, or an isolated one."""
     return SessionKey.parse(f"agent:{agent}:heartbeat" if isolated else named, default_agent=agent)
 
 
 def is_empty_checklist(checklist: str) -> bool:
-    """Whether a checklist has only headings, empty boxes, fences, comments and blank lines."""
+    """Return whether a checklist has only headings, empty boxes, fences, comments and blank lines."""
     return all(_NOTHING.fullmatch(line.strip()) for line in _COMMENT.sub("", checklist).splitlines())
 
 
 def next_heartbeat(last: datetime | None, every: timedelta, now: datetime) -> datetime | None:
-    """When the next heartbeat is due; a clock that was set back does not put it off by more than one interval."""
+    """Return when the next heartbeat is due; a clock that is set back delays it by at most one interval."""
     if not every:
         return None
     if last is None or last > now:
@@ -120,7 +120,7 @@ def next_heartbeat(last: datetime | None, every: timedelta, now: datetime) -> da
 
 
 def read_window(start: str | None, end: str | None) -> ActiveWindow | None:
-    """The window of two times such as `08:00` and `24:00`; None where neither is set."""
+    """Return the window between two times such as `08:00` and `24:00`; None if neither is set."""
     if start is None and end is None:
         return None
     last = None if end in (None, "24:00") else _read_time(end)
@@ -133,18 +133,18 @@ def _read_time(text: str | None) -> time:
 
 
 class DeliveredText(Struct, frozen=True):
-    """Something a heartbeat delivered, by the hash of its words."""
+    """The hash and time of a text that a heartbeat delivered."""
 
     digest: str
     at: datetime
 
 
 def digest_of(text: str) -> str:
-    """The same for texts that differ only in white space and case."""
+    """Return a hash that ignores white space and case."""
     return sha256(" ".join(text.lower().split()).encode()).hexdigest()[:32]
 
 
 def is_repeat(text: str, before: Sequence[DeliveredText], now: datetime) -> bool:
-    """Whether the same was said not long ago."""
+    """Return whether the same text was delivered recently."""
     digest = digest_of(text)
     return any(said.digest == digest and now - said.at < REPEATS_WITHIN for said in before)

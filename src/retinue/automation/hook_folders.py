@@ -1,8 +1,7 @@
-"""Hook folders: `hooks/<name>/HOOK.md` with a program beside it that is told what happens.
+"""Hook folders: `hooks/<name>/HOOK.md` with a program that is run for events.
 
-A hook is a process of its own. It gets the event as JSON on its standard input. Where it prints a JSON object it may
-say something to the person, or name files of the workspace for the prompt; it can change nothing else, and whatever
-it does or breaks stays its own affair.
+A hook runs as a separate process and gets the event as JSON on its standard input. If it prints a JSON object, that can
+contain messages for the person, and files of the workspace for the prompt. A failing hook affects nothing else.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ EVENTS = (
     "gateway:shutdown",
     "gateway:pre-restart",
 )
-"""What a hook can be told of; `command` alone stands for all that begin with it, and any command has an event."""
+"""The events of hooks. A prefix such as `command` stands for all events below it; every command has an event."""
 
 _ANY_COMMAND = re.compile(r"command:[a-z0-9_-]+")
 
@@ -61,7 +60,7 @@ class HookFolderError(RetinueError):
 
 
 class HookFolder(Struct, frozen=True):
-    """A hook that can run; one that Retinue brings has no program."""
+    """A hook that can run; a bundled one has no program."""
 
     name: str
     description: str
@@ -76,34 +75,34 @@ class HookFolder(Struct, frozen=True):
 
 
 class HookReply(Struct, frozen=True):
-    """What a hook said: words for the person, and paths in the workspace for the prompt."""
+    """The output of a hook: messages for the person, and paths in the workspace for the prompt."""
 
     messages: tuple[str, ...] = ()
     bootstrap_files: tuple[str, ...] = ()
 
 
 def find_folders(root: Path) -> Iterator[Path]:
-    """The folders beneath `root` that declare a hook, in order of their names."""
+    """Yield the folders below `root` that declare a hook, sorted by name."""
     with suppress(OSError):
         entries = sorted(path for path in root.iterdir() if (path / DECLARATION).is_file())
         yield from entries[:MAX_FOLDERS]
 
 
 def read_folder(folder: Path, *, bundled: bool = False) -> HookFolder:
-    """The hook in a folder; raises `HookFolderError` where it cannot be used."""
+    """Read the hook in a folder; raise `HookFolderError` if it cannot be used."""
     declared = _read_declaration(folder)
     metadata = declared.get("metadata")
     ours = _namespace(metadata) if isinstance(metadata, Mapping) else {}
     listed = ours.get("events")
     events = tuple(str(event) for event in listed) if isinstance(listed, list) else ()
     if not events:
-        raise HookFolderError(f"{folder / DECLARATION} names no events (metadata.retinue.events).")
+        raise HookFolderError(f"{folder / DECLARATION} lists no events (metadata.retinue.events).")
     strange = [event for event in events if not _is_event(event)]
     if strange:
         raise HookFolderError(f"{folder / DECLARATION}: there is no event '{strange[0]}'. Events: {', '.join(EVENTS)}.")
     handler = next((folder / name for name in HANDLERS if os.access(folder / name, os.X_OK)), None)
     if handler is None and not bundled:
-        raise HookFolderError(f"{folder} has no program to run: put an executable file `handler` beside {DECLARATION}.")
+        raise HookFolderError(f"{folder} has no program: put an executable file `handler` next to {DECLARATION}.")
     try:
         extras = decode(Extras, dict(ours))
     except DecodeError as error:
@@ -129,14 +128,14 @@ def _is_event(event: str) -> bool:
 
 
 async def run_hook(hook: HookFolder, event: Mapping[str, Any], environment: Mapping[str, str]) -> HookReply:
-    """Run a hook for an event, for a while; raises `ProgramFailed` where it does not end well."""
-    assert hook.handler is not None, f"the bundled hook {hook.name} is no program"
+    """Run a hook for an event with a time limit; raise `ProgramFailed` on failure."""
+    assert hook.handler is not None, f"the bundled hook {hook.name} has no program"
     program = ExternalProgram(f"The hook {hook.name}", [str(hook.handler)], hook.folder, environment, SECONDS)
     return read_reply(await run_json_program(program, event))
 
 
 def read_reply(printed: str) -> HookReply:
-    """What a hook said with a JSON object; anything else that it prints is its own affair."""
+    """Parse the JSON object that a hook printed; other output is ignored."""
     try:
         said = json.loads(printed)
     except (ValueError, RecursionError):

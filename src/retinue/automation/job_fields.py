@@ -1,4 +1,4 @@
-"""Jobs as people and agents write them down, turned into jobs or into a sentence about what is wrong."""
+"""The fields with which people and agents create and change jobs, and their validation."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from retinue.structs.decode import DecodeError, decode
 
 MAX_NAME_CHARS = 80
 UNNAMED = "job"
-"""What a job is called whose name and message have nothing that can be seen."""
+"""The name of a job whose name and message have no visible characters."""
 MAX_MESSAGE_CHARS = 20_000
-NEEDS_MESSAGE = "A job needs a message: what the agent is asked when it is time."
+NEEDS_MESSAGE = "A job needs a message for the agent."
 
 
 class JobFields(Declared, rename="camel"):
-    """What can be said about a job; what is left out stays as it is, or is as usual."""
+    """The fields of a job; omitted fields stay unchanged or get their default."""
 
     unknown_keys: ClassVar[UnknownKeys] = "forbid"
     accepts_attribute_names: ClassVar[bool] = True
 
     name: str | None = None
     message: str | None = None
-    """what the agent is asked when it is time"""
+    """the message that the agent gets when the job runs"""
     at: str | None = None
     """once: an ISO time, or a time from now such as 20m"""
     every: str | None = None
-    """again and again, such as 2h"""
+    """repeatedly, such as 2h"""
     cron: str | None = None
     """five fields, such as 0 9 * * 1-5"""
     tz: str | None = None
@@ -52,11 +52,11 @@ class JobFields(Declared, rename="camel"):
     timeout_seconds: int | None = declare(None, gt=0, le=86_400)
     delete_after_run: bool | None = None
     wake_mode: WakeMode | None = None
-    """next-heartbeat: no turn of its own; main alone"""
+    """next-heartbeat: no separate turn; only for main"""
 
 
 def read_job_fields(fields: Mapping[str, Any]) -> JobFields:
-    """Fields as a tool or a client wrote them; raises `UsageError` that names what is wrong."""
+    """Validate the fields of a tool call or request; raise `UsageError` that names the problems."""
     try:
         return decode(JobFields, fields)
     except DecodeError as error:
@@ -64,33 +64,33 @@ def read_job_fields(fields: Mapping[str, Any]) -> JobFields:
 
 
 def draft_job(fields: JobFields, agent: AgentId, now: datetime, zone: str, *, by: str = "owner") -> Job:
-    """A new job; raises `UsageError` that says what is missing or wrong."""
+    """Return a new job; raise `UsageError` if a field is missing or invalid."""
     if fields.message is None:
         raise UsageError(NEEDS_MESSAGE)
     schedule = _read_schedule(fields, now, zone)
     if schedule is None:
-        raise UsageError("Say when the job runs: once at a time, every so often, or by a cron expression.")
+        raise UsageError("A job needs a schedule: give at, every or cron.")
     blank = Job("", _name_for(fields), agent, schedule, "", created_by=by)
     return revise_job(blank, fields, now, zone)
 
 
 def revise_job(job: Job, fields: JobFields, now: datetime, zone: str) -> Job:
-    """The job with what the fields say; raises `UsageError` where that makes no sense."""
+    """Return the job with the given fields; raise `UsageError` if they are invalid."""
     if fields.message is not None and not fields.message.strip():
         raise UsageError(NEEDS_MESSAGE)
     schedule = _read_schedule(fields, now, zone) or _in_zone(job.schedule, fields.tz)
     target = fields.session or job.target
     if target not in ("main", "isolated") and SessionKey.parse(target, default_agent=job.agent).agent != job.agent:
-        raise UsageError(f"'{target}' belongs to another agent. A job speaks in sessions of its own agent.")
+        raise UsageError(f"'{target}' belongs to another agent. A job can only use sessions of its own agent.")
     if fields.thinking is not None and fields.thinking not in tuple(ReasoningEffort):
-        raise UsageError(f"'{fields.thinking}' is none of: {', '.join(ReasoningEffort)}.")
+        raise UsageError(f"'{fields.thinking}' is not one of: {', '.join(ReasoningEffort)}.")
     wake_mode = fields.wake_mode or job.wake_mode
     if wake_mode == "next-heartbeat" and target != "main":
-        raise UsageError("Only a job of the session main can wait for the next heartbeat (wakeMode).")
+        raise UsageError("wakeMode next-heartbeat requires the session main.")
     message = fields.message or job.message
     if len(message) > MAX_MESSAGE_CHARS:
         raise UsageError(
-            f"The message is longer than {MAX_MESSAGE_CHARS:,} characters. Put it in a file and name that."
+            f"The message is longer than {MAX_MESSAGE_CHARS:,} characters. Put it in a file and refer to that."
         )
     return replace(
         job,
@@ -115,7 +115,7 @@ def _name_for(fields: JobFields) -> str:
 def _read_schedule(fields: JobFields, now: datetime, zone: str) -> Schedule | None:
     given = [text for text in (fields.at, fields.every, fields.cron) if text is not None]
     if len(given) > 1:
-        raise UsageError("A job runs at a time, every so often, or by a cron expression: give one of the three.")
+        raise UsageError("A job has one schedule: give only one of at, every and cron.")
     where = fields.tz or zone
     find_zone(where)
     if fields.at is not None:
@@ -128,11 +128,11 @@ def _read_schedule(fields: JobFields, now: datetime, zone: str) -> Schedule | No
 
 
 def _in_zone(schedule: Schedule, zone: str | None) -> Schedule:
-    """A schedule that stays, in another time zone where one is given."""
+    """Return the schedule in another time zone, if one is given."""
     if zone is None:
         return schedule
     if not isinstance(schedule, Cron):
-        raise UsageError("Only a job by a cron expression has a time zone. Give the expression (cron) with it.")
+        raise UsageError("Only a cron schedule has a time zone. Give the expression (cron) with it.")
     return replace(schedule, zone=zone)
 
 
@@ -144,5 +144,5 @@ def _read_delivery(before: Delivery, fields: JobFields) -> Delivery:
         fields.url or before.url,
     )
     if delivery.mode is DeliveryMode.WEBHOOK and not (delivery.url or "").startswith(("http://", "https://")):
-        raise UsageError("A job that reports to a webhook needs its address (url), beginning with http:// or https://.")
+        raise UsageError("Delivery to a webhook needs a URL (url) that starts with http:// or https://.")
     return delivery

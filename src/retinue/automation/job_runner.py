@@ -1,7 +1,7 @@
-"""Running jobs: what is due is handed over as a message, and what came of it is kept and delivered.
+"""The job runner: submits due jobs as messages, records their outcome and delivers it.
 
-A run is handed over under a key of its own, so that one which a crash cut short is handed over again and still answered
-once. The runner knows how to submit a message and how to wait for its answer, not who does that.
+A run is submitted under its own idempotency key, so that a run interrupted by a crash is submitted again and answered
+only once. The functions that submit messages and wait for answers are passed in.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from retinue.security.escaping import literal
 log = logging.getLogger(__name__)
 
 MAX_SLEEP_SECONDS = 2.0
-"""Another process may add a job, and the clock may be set, while the runner sleeps: it looks again this often."""
+"""The runner checks at least this often, because another process may add a job and the clock may be set."""
 
 WATCHDOG = timedelta(minutes=60)
-"""How long a run without a time limit of its own is waited for."""
+"""The time limit of a run whose job has none."""
 
 Submit = Callable[[Inbound, str], Awaitable[RunId]]
-"""Accept a message under an idempotency key; the same key again gives the same run."""
+"""Submits a message under an idempotency key; the same key returns the same run."""
 
 Outcome = Callable[[RunId, float], Awaitable[Outbound | None]]
-"""Wait for what became of a message; None where it takes longer than so many seconds."""
+"""Waits for the answer to a message; returns None after the given number of seconds."""
 
 Stop = Callable[[Inbound], Awaitable[None]]
-"""End the turn that answers a message."""
+"""Stops the turn that answers a message."""
 
 Deliver = Callable[[Job, Outbound], Awaitable[None]]
-"""Bring a job's answer to where the job says."""
+"""Delivers a job's answer."""
 
 Note = Callable[[Inbound, str], None]
-"""Keep a message for its agent's next heartbeat under an idempotency key; raises where there will be none."""
+"""Stores a message for its agent's next heartbeat under an idempotency key; raises if heartbeats are off."""
 
-WAITS = "It waits for the next heartbeat."
+WAITS = "Waiting for the next heartbeat."
 
 
 class JobRunner(Struct):
-    """Runs the jobs of a home; one process at a time does."""
+    """Runs the jobs of a home; used by one process at a time."""
 
     book: JobStore
     submit: Submit
@@ -66,7 +66,7 @@ class JobRunner(Struct):
     _poked: anyio.Event = field(default_factory=anyio.Event)
 
     async def serve(self) -> None:
-        """Run jobs until cancelled, first those that a process before this one had begun."""
+        """Run jobs until cancelled, first those that a previous process started."""
         async with anyio.create_task_group() as tasks:
             self.adopt(tasks)
             while True:
@@ -74,18 +74,18 @@ class JobRunner(Struct):
                 try:
                     soonest = self.tick(tasks)
                 except StorageError as error:
-                    log.warning("jobs cannot be read now: %s", error)
+                    log.warning("Jobs cannot be read: %s", error)
                     soonest = None
                 pause = (soonest - self.clock.now()).total_seconds() if soonest else MAX_SLEEP_SECONDS
                 with anyio.move_on_after(min(max(pause, 0.0), MAX_SLEEP_SECONDS)):
                     await self._poked.wait()
 
     def poke(self) -> None:
-        """Look again now: a job was added, changed or ended."""
+        """Check for due jobs now, because a job was added, changed or ended."""
         self._poked.set()
 
     def adopt(self, tasks: TaskGroup) -> None:
-        """Take up the runs that were begun and not ended."""
+        """Resume the runs that were started and not ended."""
         for run in self.book.unfinished():
             job = next((job for job in self.book.all() if job.id == run.job), None)
             if job is None:
@@ -94,7 +94,7 @@ class JobRunner(Struct):
                 self._start(job, run, tasks)
 
     def tick(self, tasks: TaskGroup) -> datetime | None:
-        """Begin what is due, as far as there is room; returns when something is due next."""
+        """Start due jobs up to the concurrency limit; return when the next job is due."""
         room = self.most_at_once - len(self._running)
         for job in self.book.due(room + len(self._running)) if room > 0 else ():
             if job.id in self._running or len(self._running) >= self.most_at_once:
@@ -105,26 +105,26 @@ class JobRunner(Struct):
         return self.book.soonest() if len(self._running) < self.most_at_once else None
 
     async def run_now(self, job: Job) -> JobRun:
-        """Run a job because somebody asked for it, besides its schedule, and wait for the end."""
+        """Run a job now, independent of its schedule, and wait for the end."""
         run = self.book.begin(job, RunId(random_uuid()), "manual")
         if run is None:
-            raise RetinueError(f"The job '{job.name}' is not there any more.")
-        await self._see_through(job, run)
+            raise RetinueError(f"The job '{job.name}' does not exist anymore.")
+        await self._run(job, run)
         return next((known for known in self.book.runs(job.id) if known.run == run.run), run)
 
     def _start(self, job: Job, run: JobRun, tasks: TaskGroup) -> None:
         self._running[job.id] = run
 
-        async def see_through() -> None:
+        async def run_and_release() -> None:
             try:
-                await run_logged(f"the job {job.id}", self._see_through, job, run)
+                await run_logged(f"the job {job.id}", self._run, job, run)
             finally:
                 del self._running[job.id]
                 self.poke()
 
-        tasks.start_soon(see_through)
+        tasks.start_soon(run_and_release)
 
-    async def _see_through(self, job: Job, run: JobRun) -> None:
+    async def _run(self, job: Job, run: JobRun) -> None:
         inbound = compose_message(job, run)
         try:
             if job.wake_mode == "next-heartbeat":
@@ -139,25 +139,22 @@ class JobRunner(Struct):
                 self.book.end(run, "failed", f"It took longer than {limit.total_seconds():g} s and was stopped.")
                 return
             ok = answer.status is TurnStatus.OK
-            self.book.end(run, "ok" if ok else "failed", answer.text if ok else answer.error or "It did not end well.")
+            self.book.end(run, "ok" if ok else "failed", answer.text if ok else answer.error or "The turn failed.")
         except RetinueError as error:
-            log.warning("the job '%s' (%s) failed: %s", job.name, job.id, error)
+            log.warning("The job '%s' (%s) failed: %s", job.name, job.id, error)
             self.book.end(run, "failed", str(error))
             return
         if job.delivery.mode is not DeliveryMode.NONE and not answer.silent:
-            await self._deliver(job, run, answer)
-
-    async def _deliver(self, job: Job, run: JobRun, answer: Outbound) -> None:
-        """Bring an answer where it belongs; where that fails the run stays what it is, and says so."""
-        try:
-            await self.deliver(job, answer)
-        except RetinueError as error:
-            log.warning("what the job '%s' (%s) came to was not delivered: %s", job.name, job.id, error)
-            self.book.remark(run, f"Not delivered: {error}")
+            try:
+                await self.deliver(job, answer)
+            except RetinueError as error:
+                # The run itself succeeded, so its outcome does not change.
+                log.warning("The answer of the job '%s' (%s) was not delivered: %s", job.name, job.id, error)
+                self.book.remark(run, f"Not delivered: {error}")
 
 
 def compose_message(job: Job, run: JobRun) -> Inbound:
-    """What the agent reads when a job runs: that nobody wrote it just now, and for when it was meant."""
+    """Return the message of a job run; its first line says that it is scheduled, and for which time."""
     head = f"[Scheduled job {job.id} ({literal(job.name, 80)}), due {run.slot:%Y-%m-%d %H:%M} UTC]"
     return Inbound(
         text=f"{head}\n{job.message}",

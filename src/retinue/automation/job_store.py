@@ -1,4 +1,4 @@
-"""The book of jobs: what is due, what ran, what failed. It is part of the home's database."""
+"""The job store: jobs and their runs, in the home's database."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FORGET_RUNS = "DELETE FROM job_runs WHERE started_at < ? AND outcome <> 'runnin
 
 
 class JobStore:
-    """The jobs of a home and their runs. Several processes may share it; each slot is begun by one of them."""
+    """The jobs of a home and their runs. Several processes may share it; each slot is started by one of them."""
 
     def __init__(self, database: Database, clock: Clock, new_id: IdFactory) -> None:
         self._database = database
@@ -47,19 +47,19 @@ class JobStore:
         self._new_id = new_id
 
     def add(self, job: Job) -> Job:
-        """Keep a new job under an id of its own, due from now on."""
+        """Store a new job under a new id; return it."""
         now = self._clock.now()
         fresh = plan_next(replace(job, id=self._new_id()[:8], created_at=now, served=now), now)
         if fresh.next_at is None and fresh.enabled is False and job.enabled:
-            raise UsageError(f"The job would never run: {job.schedule} is over. Give a later time.")
+            raise UsageError(f"The job would never run: {job.schedule} is in the past. Give a later time.")
         with self._database.change() as base:
             if base.execute("SELECT count(*) FROM jobs").fetchone()[0] >= MAX_JOBS:
-                raise UsageError(f"There are {MAX_JOBS:,} jobs already. Remove some first.")
+                raise UsageError(f"There are already {MAX_JOBS:,} jobs. Remove some first.")
             _write(base, fresh)
         return fresh
 
     def change(self, job: Job) -> Job:
-        """Keep a job that was edited; it is planned anew from now on."""
+        """Store an edited job; its next run is planned again."""
         now = self._clock.now()
         planned = plan_next(replace(job, served=max(job.served, now)), now)
         with self._database.change() as base:
@@ -67,21 +67,21 @@ class JobStore:
         return planned
 
     def hasten(self, job: Job) -> Job:
-        """Let a job run as soon as somebody looks, besides its schedule; raises `UsageError` where it is paused."""
+        """Make a job due now, independent of its schedule; raise `UsageError` if it is paused."""
         if not job.enabled:
-            raise UsageError(f"The job '{job.name}' is paused or over. Resume it first.")
+            raise UsageError(f"The job '{job.name}' is paused or finished. Resume it first.")
         hastened = replace(job, next_at=self._clock.now())
         with self._database.change() as base:
             _write(base, hastened)
         return hastened
 
     def remove(self, job: str) -> bool:
-        """Forget a job; its runs stay until they are old."""
+        """Delete a job; its runs are kept until they expire."""
         with self._database.change() as base:
             return base.execute("DELETE FROM jobs WHERE id = ?", (job,)).rowcount == 1
 
     def get(self, job: str) -> Job:
-        """A job by its id or its name; raises `UsageError` where it is unknown or the name stands for several."""
+        """Return a job by id or name; raise `UsageError` if it is unknown or the name is ambiguous."""
         rows = self._database.read(_ONE, (job,))
         if rows:
             return decode_job(rows[0]["body"])
@@ -90,25 +90,25 @@ class JobStore:
             return named[0]
         if named:
             ids = ", ".join(known.id for known in named)
-            raise UsageError(f"{len(named)} jobs are called '{job}'. Say which by its id: {ids}.")
-        known = ", ".join(f"{known.id} ({known.name})" for known in self.all()[:10]) or "none yet"
+            raise UsageError(f"{len(named)} jobs have the name '{job}'. Use an id: {ids}.")
+        known = ", ".join(f"{known.id} ({known.name})" for known in self.all()[:10]) or "none"
         raise UsageError(f"There is no job '{job}'. Jobs: {known}.")
 
     def all(self) -> tuple[Job, ...]:
         return tuple(decode_job(row["body"]) for row in self._database.read(_ALL))
 
     def soonest(self) -> datetime | None:
-        """When something is due next."""
+        """Return when the next job is due."""
         (row,) = self._database.read(_SOONEST)
         return parse_moment(row[0]) if row[0] else None
 
     def due(self, most: int) -> tuple[Job, ...]:
-        """Jobs whose time has come, the longest waiting first."""
+        """Return due jobs, the longest waiting first."""
         rows = self._database.read(_DUE, (format_moment(self._clock.now()), most))
         return tuple(decode_job(row["body"]) for row in rows)
 
     def begin(self, job: Job, run: RunId, reason: Literal["schedule", "manual"] = "schedule") -> JobRun | None:
-        """Note that a job runs now, and plan its next time; None where another process began it meanwhile."""
+        """Record the start of a run and plan the next one; return None if another process started it meanwhile."""
         now = self._clock.now()
         with self._database.change() as base:
             row = base.execute(_ONE, (job.id,)).fetchone()
@@ -126,7 +126,7 @@ class JobStore:
         return began
 
     def end(self, run: JobRun, outcome: Outcome, summary: str) -> None:
-        """Note what came of a run, and let a job that failed rest."""
+        """Record the outcome of a run; a failed job is delayed."""
         now = self._clock.now()
         with self._database.change() as base:
             if base.execute(_END, (outcome, format_moment(now), summary[:2_000], run.run)).rowcount != 1:
@@ -141,16 +141,16 @@ class JobStore:
             _write(base, after_run(job, run.slot, now, ok=outcome in ("ok", "skipped")))
 
     def remark(self, run: JobRun, text: str) -> None:
-        """Add something to what is known of a run."""
+        """Append a remark to the summary of a run."""
         with self._database.change() as base:
             base.execute(_REMARK, (text[:500], run.run))
 
     def runs(self, job: str, most: int = 20) -> tuple[JobRun, ...]:
-        """The latest runs of a job, newest first."""
+        """Return the latest runs of a job, newest first."""
         return tuple(map(_read_run, self._database.read(_RUNS, (job, most))))
 
     def unfinished(self) -> tuple[JobRun, ...]:
-        """Runs that were begun and not ended, by this process or by one that died."""
+        """Return the runs that were started and not ended, by this or a crashed process."""
         return tuple(map(_read_run, self._database.read(_UNFINISHED)))
 
     def forget_old_runs(self) -> None:
@@ -161,14 +161,14 @@ class JobStore:
 def _reason_for(
     job: Job, due: datetime | None, asked: Literal["schedule", "manual"]
 ) -> Literal["schedule", "manual", "retry"]:
-    """Why a job runs; one whose time has come without a slot or a failure was hastened by somebody."""
+    """Return why a job runs; if it is due without a slot or a failure, a person requested the run."""
     if asked == "schedule" and job.failures:
         return "retry"
     return "schedule" if due is not None else "manual"
 
 
 def _meanwhile(job: Job, slot: datetime, now: datetime) -> datetime | None:
-    """When a job is next due while it runs; one that runs only once is settled when its run ends."""
+    """Return when a running job is due next; a job that runs once is updated when its run ends."""
     return None if isinstance(job.schedule, At) else next_slot(job.schedule, max(slot, now))
 
 

@@ -1,4 +1,4 @@
-"""Jobs that run at set times, and when each is next due: values and pure functions of the time."""
+"""Scheduled jobs and when they are due next: values and pure functions of the time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from retinue.core.clock import EPOCH
 from retinue.core.keys import AgentId, RunId, SessionKey
 
 BACKOFF = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 300, 900, 3_600))
-"""How long a job rests after its first, second, … failure in a row."""
+"""The delay after the first, second, … consecutive failure of a job."""
 
 MAX_RETRIES = 3
-"""How often a job that runs only once is tried again."""
+"""How often a job that runs once is retried."""
 
 
 class DeliveryMode(StrEnum):
-    """What becomes of a job's answer."""
+    """How a job's answer is delivered."""
 
     NONE = "none"
     ANNOUNCE = "announce"
@@ -29,7 +29,7 @@ class DeliveryMode(StrEnum):
 
 
 class Delivery(Struct, frozen=True):
-    """Where a job's answer goes: nowhere, to a chat (the last one where none is named), or to an address."""
+    """Where a job's answer is delivered: nowhere, to a chat (the last used if none is named), or to a URL."""
 
     mode: DeliveryMode = DeliveryMode.ANNOUNCE
     channel: str | None = None
@@ -38,15 +38,15 @@ class Delivery(Struct, frozen=True):
 
 
 WakeMode = Literal["now", "next-heartbeat"]
-"""Whether a job of the main session has a turn of its own or waits for a heartbeat."""
+"""Whether a job of the main session gets its own turn or waits for the next heartbeat."""
 
 Outcome = Literal["running", "ok", "failed", "skipped", "interrupted"]
 
 
 class Job(Struct, frozen=True, rename="camel"):
-    """Something an agent is asked at set times.
+    """A message that an agent gets at scheduled times.
 
-    `target` is `main` (the agent's own conversation), `isolated` (a fresh session for each run) or a session key.
+    `target` is `main` (the agent's main session), `isolated` (a new session for each run) or a session key.
     """
 
     id: str
@@ -65,12 +65,12 @@ class Job(Struct, frozen=True, rename="camel"):
     created_by: str = "owner"
     created_at: datetime = EPOCH
     served: datetime = field(default=EPOCH, name="servedAt")
-    """The slot that ran last, or the moment from which slots count."""
+    """The slot that ran last, or the time from which slots count."""
     next_at: datetime | None = None
     failures: int = 0
 
     def session_of(self, run: RunId) -> SessionKey:
-        """The session that a run of this job belongs to."""
+        """Return the session of a run of this job."""
         match self.target:
             case "main":
                 return SessionKey.main(self.agent)
@@ -81,7 +81,7 @@ class Job(Struct, frozen=True, rename="camel"):
 
 
 class JobRun(Struct, frozen=True, rename="camel"):
-    """One run of a job: for which slot, why, and what came of it."""
+    """One run of a job: its slot, reason and outcome."""
 
     job: str
     run: RunId
@@ -94,7 +94,7 @@ class JobRun(Struct, frozen=True, rename="camel"):
 
 
 def plan_next(job: Job, now: datetime) -> Job:
-    """The job with the moment at which it is next due; a job that has none left is switched off."""
+    """Return the job with its next due time; a job without one is disabled."""
     if not job.enabled:
         return replace(job, next_at=None)
     soonest = due_slot(job.schedule, job.served, now) or next_slot(job.schedule, max(job.served, now))
@@ -102,7 +102,7 @@ def plan_next(job: Job, now: datetime) -> Job:
 
 
 def after_run(job: Job, slot: datetime, now: datetime, *, ok: bool) -> Job:
-    """The job after a run: further slots as scheduled, or after a failure not before it has rested."""
+    """Return the job after a run: next slot as scheduled, or after a failure not before its delay."""
     served = replace(job, served=max(job.served, slot), failures=0 if ok else job.failures + 1)
     if ok:
         return plan_next(served, now)

@@ -1,7 +1,7 @@
-"""When something is due: pure functions of a schedule and the time.
+"""Schedules: pure functions that return when a schedule is due.
 
-All moments are aware. A clock that jumps never makes a slot fire twice: whoever runs jobs remembers the last slot that
-was served, and asks for what came due after it.
+All times are aware. A clock that jumps never runs a slot twice: the caller stores the last slot that ran, and asks for
+slots after it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from retinue.settings import format_duration, parse_duration
 MIN_INTERVAL = timedelta(seconds=1)
 MAX_INTERVAL = timedelta(days=3660)
 _REPEATED = timedelta(hours=2)
-"""More than any clock is ever set back."""
+"""More than a time change ever sets a clock back."""
 
 
 class At(Struct, frozen=True, tag_field="kind", tag="at"):
-    """Once, at a moment."""
+    """Once, at a time."""
 
     when: datetime = field(name="at")
 
@@ -31,7 +31,7 @@ class At(Struct, frozen=True, tag_field="kind", tag="at"):
 
 
 class Every(Struct, frozen=True, tag_field="kind", tag="every"):
-    """Again and again, counted from a moment."""
+    """Repeatedly, at an interval counted from a time."""
 
     interval: timedelta = field(name="everyMs")
     """In JSON a whole number of milliseconds."""
@@ -55,29 +55,29 @@ Schedule = At | Every | Cron
 
 
 def parse_at(text: str, now: datetime, zone: str) -> At:
-    """A moment: an ISO time (in the zone where it names none), or a time from now such as `20m`."""
+    """Parse an ISO time (in `zone` if it has none), or a time from now such as `20m`."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return At(now + _parse_interval(text, f"'{text}' is neither a time such as 2026-12-24T18:00 nor one from now"))
+        return At(now + _parse_interval(text, f"'{text}' is not a valid time. Use 2026-12-24T18:00 or 20m."))
     return At(moment if moment.tzinfo is not None else moment.replace(tzinfo=find_zone(zone)))
 
 
 def parse_every(text: str, anchor: datetime) -> Every:
-    """An interval such as `30m`, counted from a moment."""
-    return Every(_parse_interval(text, f"'{text}' is not an interval"), anchor)
+    """Parse an interval such as `30m`, counted from a time."""
+    return Every(_parse_interval(text, f"'{text}' is not a valid interval. Use 30m, 2h or 1d."), anchor)
 
 
 def parse_cron(expression: str, zone: str) -> Cron:
-    """A cron expression of five fields; raises `UsageError` where it is none or never comes true."""
+    """Parse a cron expression of five fields; raise `UsageError` if it is invalid or never matches."""
     cron = Cron(" ".join(expression.split()), zone)
     if next_slot(cron, datetime(2026, 1, 1, tzinfo=UTC)) is None:
-        raise UsageError(f"The cron expression '{expression}' never comes true.")
+        raise UsageError(f"The cron expression '{expression}' never matches.")
     return cron
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """A time zone by its name."""
+    """Return a time zone by name."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -85,7 +85,7 @@ def find_zone(name: str) -> ZoneInfo:
 
 
 def next_slot(schedule: Schedule, after: datetime) -> datetime | None:
-    """The first moment after `after` that the schedule names; None where there is none any more."""
+    """Return the first slot after `after`; None if there is none."""
     match schedule:
         case At(when):
             return when if when > after else None
@@ -99,9 +99,9 @@ def next_slot(schedule: Schedule, after: datetime) -> datetime | None:
 
 
 def due_slot(schedule: Schedule, served: datetime, now: datetime) -> datetime | None:
-    """The latest slot after the one that was served last and not after now.
+    """Return the latest slot after the last one that ran and not after now.
 
-    Several that were missed are one: after a night without power a job runs once, for the last of its slots.
+    Several missed slots count as one: after a night without power a job runs once, for its last slot.
     """
     match schedule:
         case At(when):
@@ -116,10 +116,10 @@ def due_slot(schedule: Schedule, served: datetime, now: datetime) -> datetime | 
 
 
 def _latest_cron(cron: Cron, now: datetime) -> datetime | None:
-    """The last slot that is not after now.
+    """Return the last slot that is not after now.
 
-    Walking back finds the neighbourhood; which slots there are is decided walking forward, because the two differ in
-    the hour that a change of the clock repeats.
+    Searching backwards only finds an approximate slot; the slots are computed forwards, because the two directions
+    differ in the hour that a time change repeats.
     """
     from cronsim import CronSim
 
@@ -150,11 +150,11 @@ def _next_cron(cron: Cron, after: datetime) -> datetime | None:
         ) from None
 
 
-def _parse_interval(text: str, complaint: str) -> timedelta:
+def _parse_interval(text: str, problem: str) -> timedelta:
     try:
         interval = parse_duration(text)
     except ValueError:
-        raise UsageError(f"{complaint}; write it like 30m, 2h or 1d.") from None
+        raise UsageError(problem) from None
     if not MIN_INTERVAL <= interval <= MAX_INTERVAL:
-        raise UsageError(f"{complaint}: it must be at least a second and at most ten years.")
+        raise UsageError(f"'{text}' is out of range: use at least a second and at most ten years.")
     return interval

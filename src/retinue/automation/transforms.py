@@ -1,8 +1,7 @@
-"""Transforms: the owner's code that turns a webhook's request into what an agent is asked.
+"""Transforms: the owner's code that converts a webhook request to a message for an agent.
 
-It never runs inside Retinue. A Python file is given to an interpreter of its own, which imports nothing of ours; any
-other file must be a program. Both get the request as JSON and print JSON. Only files that nobody but the owner of
-the process can have written are run.
+It never runs inside the Retinue process. A Python file runs in a separate isolated interpreter; any other file must be
+executable. Both get the request as JSON and print JSON. A file is run only if no other user can write it.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ value = runpy.run_path(sys.argv[1])[sys.argv[2]](json.load(sys.stdin))
 json.dump(value, say)
 say.close()
 """
-"""Runs a function of a file; what the function prints is a complaint and not its answer."""
+"""Runs a function of a file; output of the function is redirected to standard error."""
 
 
 class TransformError(RetinueError):
-    """A transform cannot be used or gave nothing that can be; the message says why."""
+    """A transform cannot be used or its output is invalid; the message says why."""
 
 
 def find_transform(folder: Path, module: str, home: Path) -> Path:
-    """The file of a transform; raises `TransformError` where it is not safely the owner's own."""
+    """Return the file of a transform; raise `TransformError` if another user could have written it."""
     place, within = Path(os.path.realpath(folder)), Path(os.path.realpath(home))
     if not place.is_relative_to(within):
-        raise TransformError(f"hooks.transformsDir is {folder}, outside of {home}. Code of webhooks stays in the home.")
+        raise TransformError(f"hooks.transformsDir is {folder}, outside of {home}. It must be in the home.")
     path = Path(os.path.realpath(place / module))
     if not path.is_relative_to(place) or path == place:
-        raise TransformError(f"The transform '{module}' leads out of {folder}.")
+        raise TransformError(f"The transform '{module}' is outside of {folder}.")
     for each in (path, *path.parents):
         _require_own(each, is_file=each == path)
         if each == place:
@@ -58,13 +57,11 @@ def _require_own(path: Path, *, is_file: bool) -> None:
     if is_file and not stat.S_ISREG(found.st_mode):
         raise TransformError(f"The transform {path} is not a file.")
     if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
-        raise TransformError(
-            f"{path} could have been written by others: it must be yours, as after `chmod go-w {path}`."
-        )
+        raise TransformError(f"Other users could have written {path}. It must belong to you; run `chmod go-w {path}`.")
 
 
 async def transform(path: Path, export: str, told: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
-    """What a transform makes of a request; raises `RetinueError` where it fails or prints no JSON."""
+    """Run a transform on a request and return its output; raise `RetinueError` if it fails or prints no JSON."""
     own = [sys.executable, "-I", "-c", _RUNNER, str(path), export] if path.suffix == ".py" else [str(path)]
     program = ExternalProgram(f"The transform {path.name}", own, path.parent, environment, SECONDS)
     said = await run_json_program(program, told)

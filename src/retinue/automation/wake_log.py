@@ -1,4 +1,4 @@
-"""The log of wakes: why each came, and of heartbeats what they did and what they said."""
+"""The log of wakes: the reason of each, and the outcome of heartbeats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retinue.storage.database import Database
 
 KEPT = timedelta(days=30)
 WOKEN = "woken"
-"""The outcome of a wake that was no heartbeat: the agent got a turn of its own for it."""
+"""The outcome of a wake that was not a heartbeat: the agent got a separate turn for it."""
 
 _INSERT = """
 INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -23,7 +23,7 @@ INSERT INTO heartbeats (agent, at, wake, outcome, detail, digest, tokens) VALUES
 
 
 class WakeRecord(Struct, frozen=True):
-    """One wake of an agent: skipped, quiet, repeated, delivered, failed or woken; `detail` says more."""
+    """One wake of an agent. `outcome` is skipped, quiet, repeated, delivered, failed or woken."""
 
     agent: AgentId
     at: datetime
@@ -37,7 +37,7 @@ class WakeRecord(Struct, frozen=True):
 
 
 class WakeLog:
-    """All wakes of a home that are not long past."""
+    """The wakes of all agents of a home in the last 30 days."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -50,18 +50,18 @@ class WakeLog:
             base.execute("DELETE FROM heartbeats WHERE at < ?", (format_moment(self._clock.now() - KEPT),))
 
     def last(self, agent: AgentId) -> WakeRecord | None:
-        """The latest heartbeat of an agent."""
+        """Return the latest heartbeat of an agent."""
         found = self._read("WHERE agent = ? AND outcome <> ? ORDER BY id DESC LIMIT 1", agent, WOKEN)
         return found[0] if found else None
 
     def log(self, agent: AgentId | None, most: int) -> Sequence[WakeRecord]:
-        """The latest wakes, newest first."""
+        """Return the latest wakes, newest first."""
         if agent is None:
             return self._read("ORDER BY id DESC LIMIT ?", most)
         return self._read("WHERE agent = ? ORDER BY id DESC LIMIT ?", agent, most)
 
     def said(self, agent: AgentId) -> Sequence[DeliveredText]:
-        """What was delivered lately."""
+        """Return the recently delivered texts."""
         since = format_moment(self._clock.now() - REPEATS_WITHIN)
         beats = self._read("WHERE agent = ? AND outcome = 'delivered' AND at > ?", agent, since)
         return [DeliveredText(beat.digest, beat.at) for beat in beats]
@@ -83,7 +83,7 @@ class WakeLog:
 
 
 def describe_wake(beat: WakeRecord) -> dict[str, Any]:
-    """A heartbeat as plain data."""
+    """Return a wake as JSON data."""
     return {
         "agent": beat.agent,
         "at": beat.at.isoformat(),

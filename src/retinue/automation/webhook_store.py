@@ -1,4 +1,4 @@
-"""Webhooks that were accepted and whose answers are still to be brought somewhere."""
+"""Accepted webhook requests whose answers are not delivered yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALL = "SELECT run, body, accepted_at FROM hook_runs ORDER BY rowid"
 
 
 class WebhookDelivery(Struct, frozen=True):
-    """What is to be done with the answer to a webhook; `timeout_seconds` is how long it may take."""
+    """Where to deliver the answer to a webhook; `timeout_seconds` is the time limit of the turn."""
 
     agent: AgentId
     session: str
@@ -28,7 +28,7 @@ class WebhookDelivery(Struct, frozen=True):
 
 
 class WebhookRun(Struct, frozen=True):
-    """A webhook that an agent works on."""
+    """A webhook request that an agent is processing."""
 
     run: RunId
     errand: WebhookDelivery
@@ -45,7 +45,7 @@ def decode_delivery(text: str) -> WebhookDelivery:
 
 
 class WebhookStore:
-    """The webhooks of a home that are not over; a gateway that starts takes them up."""
+    """The unfinished webhook requests of a home; a starting gateway resumes them."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -62,7 +62,7 @@ class WebhookStore:
             base.execute(_FORGET, (run,))
 
     def unfinished(self) -> tuple[WebhookRun, ...]:
-        """What was accepted and not seen through, oldest first."""
+        """Return the accepted and unfinished requests, oldest first."""
         return tuple(
             WebhookRun(RunId(row["run"]), decode_delivery(row["body"]), parse_moment(row["accepted_at"]))
             for row in self._database.read(_ALL)

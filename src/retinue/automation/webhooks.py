@@ -1,4 +1,4 @@
-"""Webhooks: what becomes of a request to `/hooks/…`. Pure: a request and the settings give a task, or a refusal."""
+"""Webhooks: pure functions that convert a request to `/hooks/…` to a task, or refuse it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NewId = Callable[[], str]
 
 
 class HookRefused(RetinueError):
-    """A request that no message comes of; the text says why, `status` is the HTTP status."""
+    """A request was refused; the message says why, `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class HookRefused(RetinueError):
 
 
 class TransformCall(Struct, frozen=True):
-    """The code that a mapping names."""
+    """The transform of a mapping."""
 
     module: str
     export: str = "transform"
@@ -76,11 +76,11 @@ PRESETS = {
         ),
     )
 }
-"""Ready-made mappings, under the names that `hooks.presets` takes."""
+"""Built-in mappings, by the names that `hooks.presets` accepts."""
 
 
 class HookRules(Struct, frozen=True):
-    """What the configuration says about all webhooks."""
+    """The configuration of all webhooks."""
 
     mappings: Sequence[WebhookMapping] = ()
     default_session: str | None = None
@@ -90,7 +90,7 @@ class HookRules(Struct, frozen=True):
 
 
 class HookTask(Struct, frozen=True):
-    """What a request asks for: a message to an agent, in its main session (`wake`) or in one of its own."""
+    """The message that a request becomes, in the agent's main session (`wake`) or in another one."""
 
     action: Action
     text: str
@@ -104,7 +104,7 @@ class HookTask(Struct, frozen=True):
     channel: str | None = None
     to: str | None = None
     trusted: bool = False
-    """Whether what it says counts as the owner's words and not as text from outside."""
+    """Whether its text counts as the owner's and not as untrusted."""
     key: str | None = None
     """The caller's idempotency key."""
 
@@ -113,7 +113,7 @@ _LINE = declare(None, min_length=1, max_length=500)
 
 
 class HookFields(Declared, rename="camel"):
-    """What can be said about a task: by a request to `/hooks/agent` or `/hooks/wake`, or by a transform."""
+    """The fields of a request to `/hooks/agent` or `/hooks/wake`, or of the output of a transform."""
 
     accepts_attribute_names: ClassVar[bool] = True
 
@@ -135,29 +135,29 @@ class HookFields(Declared, rename="camel"):
 
 
 def read_hook_fields(body: Mapping[str, Any]) -> HookFields:
-    """Fields of a request or a transform; raises `HookRefused` that names what is wrong."""
+    """Validate the fields of a request or a transform; raise `HookRefused` that names the problems."""
     try:
         return decode(HookFields, dict(body), strict=True)
     except DecodeError as error:
         problems = "; ".join(f"'{'.'.join(map(str, each.path))}': {each.message}" for each in error.faults[:5])
-        raise HookRefused(f"The request cannot be read: {problems}.") from None
+        raise HookRefused(f"The request is invalid: {problems}.") from None
 
 
 def read_hook(path: str, body: Mapping[str, Any], rules: HookRules, new_id: NewId) -> HookTask:
-    """What a request to `/hooks/wake` or `/hooks/agent` means; raises `HookRefused` where it may not be."""
+    """Return the task of a request to `/hooks/wake` or `/hooks/agent`; raise `HookRefused` if it is not allowed."""
     fields = read_hook_fields(body)
     said = fields.text if path == "wake" else fields.message
     if not (said or "").strip():
         raise HookRefused(f"The request needs '{'text' if path == 'wake' else 'message'}', a text that is not empty.")
     mapped = WebhookMapping(action="wake" if path == "wake" else "agent", name=fields.name or "webhook")
     task = _apply(HookTask(mapped.action, said or "", key=fields.idempotency_key), fields)
-    # A request does not choose what becomes of it: its address does.
+    # The path of the request decides the action, not its body.
     task = replace(task, action=mapped.action)
     return _finish(task, mapped, path, rules, new_id, chosen=fields.session_key is not None)
 
 
 def find_mapping(path: str, body: Mapping[str, Any], rules: HookRules) -> WebhookMapping:
-    """The first mapping that a request fits; raises `HookRefused` where there is none."""
+    """Return the first mapping that matches a request; raise `HookRefused` if there is none."""
     for mapped in rules.mappings:
         named = mapped.path or mapped.source
         if named and mapped.path in (None, path) and mapped.source in (None, body.get("source")):
@@ -173,7 +173,7 @@ def map_hook(
     new_id: NewId,
     changes: HookFields | None,
 ) -> HookTask:
-    """What a request means by a mapping and what its transform says; raises `HookRefused` where it may not be."""
+    """Return the task of a request by a mapping and its transform; raise `HookRefused` if it is not allowed."""
     action = (changes.action if changes else None) or mapped.action
     template = mapped.text_template if action == "wake" else mapped.message_template
     text = fill_template(template, body) if template else json.dumps(body, ensure_ascii=False, indent=1)
@@ -201,7 +201,7 @@ def map_hook(
 
 
 def _apply(task: HookTask, fields: HookFields) -> HookTask:
-    """A task with what is said about it; what is not said stays."""
+    """Return the task with the given fields; omitted fields stay unchanged."""
     return replace(
         task,
         action=fields.action or task.action,
@@ -220,14 +220,14 @@ def _apply(task: HookTask, fields: HookFields) -> HookTask:
 def _finish(
     task: HookTask, mapped: WebhookMapping, path: str, rules: HookRules, new_id: NewId, *, chosen: bool
 ) -> HookTask:
-    """Check what a task asks for, and label its text: whose it is, and that what it says comes from outside."""
+    """Check that a task is allowed, and label its text as a webhook and as untrusted."""
     if rules.agents is not None and task.agent is not None and not {task.agent, "*"} & set(rules.agents):
         raise HookRefused(f"Webhooks may not reach the agent '{literal(task.agent, MAX_NAME_CHARS)}'.", 403)
     if chosen and not rules.may_choose_session:
-        raise HookRefused("A request may not choose its session (hooks.allowRequestSessionKey).", 403)
+        raise HookRefused("Requests may not choose a session (hooks.allowRequestSessionKey is off).", 403)
     prefixes = tuple(rules.session_prefixes)
     if chosen and prefixes and not (task.session or "").startswith(prefixes):
-        raise HookRefused(f"The session must begin with one of: {', '.join(prefixes)}.", 403)
+        raise HookRefused(f"The session must start with one of: {', '.join(prefixes)}.", 403)
     name = literal(mapped.name or path, MAX_NAME_CHARS)
     shown = task.text if mapped.trusted else wrap_untrusted(task.text, TextSource.WEBHOOK, new_id=new_id)
     return replace(
@@ -239,12 +239,12 @@ def _finish(
 
 
 def fill_template(template: str, body: Mapping[str, Any]) -> str:
-    """A template with `{{payload.a.b[0]}}` replaced by fields of the request; what is not there is left empty."""
+    """Replace `{{payload.a.b[0]}}` in a template by fields of the request; a missing field is empty."""
     return _FIELD.sub(lambda found: _field(found[1], body), template)
 
 
 def _fill_session(template: str, body: Mapping[str, Any], new_id: NewId) -> str:
-    """The session that a mapping names; what a request puts into its name is only ever a part of that name."""
+    """Return the session key of a mapping; values of the request are sanitised and cannot add key parts."""
 
     def part(found: re.Match[str]) -> str:
         plain = _NO_NAME.sub("-", _field(found[1], body).lower()).strip("-.")

@@ -1,4 +1,4 @@
-"""When a history is too long: decisions about its size, over values."""
+"""Compaction decisions: when a history is too long, and how much of it is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from retinue.context.settings import CompactionSettings
 from retinue.settings import size_in_bytes
 
 Summarise = Callable[[str, str], Awaitable[str]]
-"""Asks a model: the system prompt and the user's message in, its words out. Raises `ModelError` where none answers."""
+"""Calls a model with a system prompt and a user message; returns its text; raises `ModelError` on failure."""
 
 
 class RefusalReason(StrEnum):
@@ -24,7 +24,7 @@ class RefusalReason(StrEnum):
 
 
 class CompactionRefused(Struct, frozen=True):
-    """The history stays as it is. `reason` is a sentence for the user; `problems` are what the check found."""
+    """The history was not compacted. `reason` is a message for the user; `problems` are those of the summary."""
 
     reason: str
     because: RefusalReason
@@ -32,7 +32,7 @@ class CompactionRefused(Struct, frozen=True):
 
 
 class SummaryLimits(Struct, frozen=True):
-    """What a summary must fit: the window of the model that writes it, and the tokens it may take itself."""
+    """The limits of a summary: the window of the model that writes it, and its maximum size."""
 
     window: int
     most_tokens: int
@@ -44,10 +44,10 @@ _SHARE = 4
 
 
 class FlushState(Struct, frozen=True):
-    """What is known of a session's notes: in which cycle they were last written, and what was said since.
+    """When notes of a session were last written, and the growth of its transcript since.
 
-    A cycle is counted by the compactions before it; `flushed_in` is None where notes were never written.
-    `transcript_bytes` is what the transcript grew by since the last compaction.
+    `flushed_in` is the number of compactions before the last flush, None if there was none. `transcript_bytes` is the
+    growth of the transcript since the last compaction.
     """
 
     compactions: int
@@ -56,29 +56,29 @@ class FlushState(Struct, frozen=True):
 
 
 def answer_reserve(window: int, settings: CompactionSettings) -> int:
-    """Tokens of the window that stay free for the answer; at most half of a small window."""
+    """Return the tokens of the window reserved for the answer; at most half of the window."""
     return min(max(settings.reserve_tokens, settings.reserve_tokens_floor), int(window * _MAX_RESERVE_SHARE))
 
 
 def room_for_history(window: int, settings: CompactionSettings) -> int:
-    """Tokens that prompt and history may take together before a compaction is due."""
+    """Return the maximum tokens of prompt and history together before a compaction is due."""
     return window - answer_reserve(window, settings)
 
 
 def tokens_to_keep(window: int, settings: CompactionSettings) -> int:
-    """Tokens of recent history that stay as they are; in a small window a share of what there is."""
+    """Return the tokens of recent history that are kept; in a small window a share of the room."""
     return min(settings.keep_recent_tokens, int(room_for_history(window, settings) * settings.max_history_share))
 
 
 def summary_limits(window: int, settings: CompactionSettings) -> SummaryLimits:
-    """What a summary may take, for a model with this window."""
+    """Return the limits of a summary for a model with this window."""
     return SummaryLimits(window, min(_MAX_SUMMARY_TOKENS, room_for_history(window, settings) // _SHARE))
 
 
 def should_compact(used: int, window: int, settings: CompactionSettings, *, transcript_bytes: int = 0) -> bool:
-    """Whether history of `used` tokens, prompt included, must be summed up before the next call.
+    """Return whether a history of `used` tokens, including the prompt, must be compacted before the next call.
 
-    `transcript_bytes` is what the transcript grew by since the last compaction.
+    `transcript_bytes` is the growth of the transcript since the last compaction.
     """
     if not settings.enabled:
         return False
@@ -86,7 +86,7 @@ def should_compact(used: int, window: int, settings: CompactionSettings, *, tran
 
 
 def should_flush(used: int, window: int, settings: CompactionSettings, state: FlushState) -> bool:
-    """Whether notes should be written now, because a compaction is near; once between two compactions."""
+    """Return whether notes should be written, because a compaction is near; once between two compactions."""
     flush = settings.memory_flush
     if not (settings.enabled and flush.enabled) or state.flushed_in == state.compactions:
         return False

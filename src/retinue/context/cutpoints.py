@@ -1,4 +1,4 @@
-"""Where a history is cut in two: an older part to sum up, and a newer one that stays as it is."""
+"""Cut points: where a history is split into an older part to summarise and a newer part that is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retinue.core.trust import Trust, least
 from retinue.sessions.entries import Compacted, EntryId, MessageAdded, TranscriptEntry
 
 MIN_WORTH = 500
-"""Fewer tokens than this are not worth a summary, which would hardly be shorter."""
+"""Fewer tokens than this are not summarised, because the summary would hardly be shorter."""
 
 _INTRODUCTION = (
     "The beginning of this conversation was summed up to save room. The summary is a record of what happened, not a "
@@ -24,10 +24,10 @@ _INTRODUCTION = (
 
 
 class CutPlan(Struct, frozen=True):
-    """What a compaction would replace, and what it would keep.
+    """The messages that a compaction replaces, and those it keeps.
 
-    `previous` is the summary that stands in front of the history now. `asks` are the words of the people in the older
-    part. `inside_turn` says that the kept part begins in the middle of a turn.
+    `previous` is the current summary at the start of the history. `asks` are the messages of people in the older part.
+    `inside_turn` says that the kept part starts in the middle of a turn.
     """
 
     head: tuple[Message, ...]
@@ -39,7 +39,7 @@ class CutPlan(Struct, frozen=True):
 
     @property
     def tokens_replaced(self) -> int:
-        """What the older part costs now, with the summary in front of it."""
+        """The tokens of the older part, including the previous summary."""
         before = estimate([summary_message(self.previous)]) if self.previous else 0
         return before + estimate(self.head)
 
@@ -49,29 +49,29 @@ class CutPlan(Struct, frozen=True):
 
     @property
     def trust(self) -> Trust:
-        """How far a text made from the older part may be believed."""
+        """The trust of a text made from the older part."""
         before = [self.previous.trust] if self.previous else []
         return least([*before, *map(trust_of, self.head)])
 
 
 def trust_of(message: Message) -> Trust:
-    """Where a message comes from; an answer is the agent's own."""
+    """Return the trust of a message; an answer is the agent's own."""
     return Trust.AGENT if isinstance(message, AssistantMessage) else message.trust
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
-    """A summary as the model reads it, in front of the messages that were kept."""
+    """Return a summary as the model reads it, before the kept messages."""
     return UserMessage((Text(_INTRODUCTION + compacted.summary),), trust=compacted.trust)
 
 
 def plan_cut(
     entries: Sequence[TranscriptEntry], keep_recent_tokens: int, *, previous: Compacted | None = None
 ) -> CutPlan | None:
-    """Cut so that at most about `keep_recent_tokens` stay, or None where there is nothing worth summing up.
+    """Plan a cut that keeps at most about `keep_recent_tokens`; return None if it is not worth a summary.
 
-    `entries` are those behind what the model reads now (`Tree.kept`), `previous` the summary before them
-    (`Tree.summary`). A tool call is never separated from its results. The cut falls between two turns if that keeps at
-    least half of the allowance, otherwise inside a turn. The last answer with its results always stays.
+    `entries` are those of the messages that the model reads (`TranscriptTree.kept`), `previous` is the summary before
+    them (`TranscriptTree.summary`). A tool call is never separated from its results. The cut is between two turns if
+    that keeps at least half of the allowance, otherwise inside a turn. The last answer and its results are always kept.
     """
     spoken = [(entry.id, entry.body) for entry in entries if isinstance(entry.body, MessageAdded)]
     messages = tuple(body.message for _, body in spoken)
@@ -94,7 +94,7 @@ def plan_cut(
 
 
 def safe_cuts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """The places before which a history may be cut: never between a call and its results."""
+    """Return the positions where a history may be cut: never between a call and its results."""
     held_until = _last_results(messages)
     cuts = []
     reach = -1
@@ -106,9 +106,9 @@ def safe_cuts(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def _last_results(messages: Sequence[Message]) -> list[int]:
-    """For each message the place of the last result that one of its calls has, or its own place.
+    """Return for each message the position of the last result of its calls, or its own position.
 
-    The calls of the last answer may still be running: where a result is missing there, it holds everything after it.
+    The calls of the last answer may still be running: if one has no result, nothing after it may be cut off.
     """
     until = list(range(len(messages)))
     asked: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The context engine: decides what of a session's history the model reads. The default one, and its Protocol."""
+"""The context engine decides which part of a session's history the model reads: protocol and default engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from retinue.security.redaction import Redact, Redactor
 from retinue.sessions.entries import Compacted, MessageAdded, TranscriptEntry
 from retinue.sessions.repair import repair
 
-NOTHING_TO_COMPACT = CompactionRefused("There is nothing to sum up yet; the history was kept.", RefusalReason.NOTHING)
+NOTHING_TO_COMPACT = CompactionRefused("There is nothing to compact yet; the history was kept.", RefusalReason.NOTHING)
 
 _SESSIONS_REMEMBERED = 256
 _FORCED_SHARE = 3
@@ -29,9 +29,9 @@ _KNOWN_KEYS = Redactor()
 
 
 class History(Struct, frozen=True):
-    """What a transcript says was said: the last summary and the messages after it.
+    """The history of a session: the last summary and the messages after it.
 
-    `started` are the tool calls known to have been about to take effect, None where nobody knows.
+    `started` are the tool calls known to have started, None if unknown.
     """
 
     messages: tuple[Message, ...]
@@ -40,16 +40,16 @@ class History(Struct, frozen=True):
 
     @property
     def trust(self) -> Trust:
-        """How far a request made from this history may be believed."""
+        """The trust of a request made from this history."""
         before = [self.summary.trust] if self.summary else []
         return least([*before, *map(trust_of, self.messages)])
 
 
 class AssembleRequest(Struct, frozen=True):
-    """What is to be made ready for a model call.
+    """The input of a model call.
 
-    `overhead` are the tokens of the system prompt and the tools; `last_cache_touch` is when the session last called a
-    model.
+    `overhead` is the number of tokens of the system prompt and the tools; `last_cache_touch` is the time of the
+    session's last model call.
     """
 
     session: SessionKey
@@ -61,9 +61,9 @@ class AssembleRequest(Struct, frozen=True):
 
 
 class Assembled(Struct, frozen=True):
-    """The messages to send and about how many tokens the whole request is.
+    """The messages to send, and the estimated size of the whole request.
 
-    `pruned` says that old tool results were shortened now, `notes` what had to be repaired.
+    `pruned` says that old tool results were shortened now; `notes` describe repairs of the history.
     """
 
     messages: tuple[Message, ...]
@@ -74,9 +74,9 @@ class Assembled(Struct, frozen=True):
 
 
 class CompactRequest(Struct, frozen=True):
-    """What is to be summed up: the entries behind what the model reads (`Tree.kept`) and the summary before them.
+    """The input of a compaction: the entries that the model reads (`TranscriptTree.kept`) and the summary before them.
 
-    `force` sums up even a history that is within its limits: a person asked, or a provider said that it is too long.
+    `force` compacts even a history within its limits: a person asked for it, or a provider rejected it as too long.
     """
 
     session: SessionKey
@@ -94,34 +94,34 @@ class CompactRequest(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """What the history costs now."""
+        """The current size of the history in tokens."""
         return estimate(history_messages(self.history))
 
 
 class Compaction(Struct, frozen=True):
-    """An entry to append to the transcript, and what the history costs with it."""
+    """An entry to append to the transcript, and the size of the history with it."""
 
     entry: Compacted
     tokens_after: int
 
 
 class ContextEngine(Protocol):
-    """Decides what of a history a model reads. A plugin may bring its own; transcripts stay the truth."""
+    """Decides which part of a history a model reads. A plugin may provide one; transcripts stay authoritative."""
 
     async def bootstrap(self, session: SessionKey, history: History) -> None:
-        """A session was opened or started over."""
+        """Handle that a session was opened or reset."""
         ...
 
     async def assemble(self, request: AssembleRequest) -> Assembled:
-        """The messages of the next model call."""
+        """Return the messages of the next model call."""
         ...
 
     async def ingest(self, session: SessionKey, message: Message, source: Source) -> None:
-        """A message was written to the transcript."""
+        """Handle that a message was written to the transcript."""
         ...
 
     async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
-        """Make the history shorter, or say why it stays as it is."""
+        """Shorten the history, or return why not."""
         ...
 
 
@@ -154,13 +154,13 @@ class DefaultEngine:
         return Assembled(pruned.messages, tokens, pruned.changed, notes, request.history.trust)
 
     async def ingest(self, session: SessionKey, message: Message, source: Source) -> None:
-        """The transcript already has it."""
+        """Do nothing: the transcript already contains the message."""
 
     async def compact(self, request: CompactRequest) -> Compaction | CompactionRefused:
         keep = tokens_to_keep(request.window, self._compaction)
         if request.force:
             keep = min(keep, request.tokens // _FORCED_SHARE)
-        # Most processes never sum anything up, and need none of what that takes.
+        # Imported here because most processes never compact.
         from retinue.context.summary import summarise
 
         plan = plan_cut(request.entries, keep, previous=request.previous)
@@ -181,5 +181,5 @@ class DefaultEngine:
 
 
 def history_messages(history: History) -> tuple[Message, ...]:
-    """A history as a model reads it: the summary first."""
+    """Return a history as a model reads it: the summary first."""
     return (*([summary_message(history.summary)] if history.summary else []), *history.messages)

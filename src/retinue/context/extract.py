@@ -1,7 +1,6 @@
-"""Notes taken from a conversation without a model: the sentences that sound as if they mattered.
+"""Extracting notes from a conversation without a model: sentences that look like decisions, tasks or rules.
 
-They are what remains when the agent itself writes no notes before a compaction. Every line is a passage of the
-conversation, never a rewording.
+They are used if the agent writes no notes before a compaction. Every line is a quotation from the conversation.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _KNOWN_KEYS = Redactor()
 
 
 class Topic(StrEnum):
-    """What a line of the notes is about; the value is its heading."""
+    """The topic of a line of the notes; the value is its heading."""
 
     DECISIONS = "Decisions"
     TASKS = "Open tasks"
@@ -36,7 +35,7 @@ class Topic(StrEnum):
 
 _CAPS = {Topic.DECISIONS: 12, Topic.TASKS: 12, Topic.RULES: 10, Topic.SAID: 4, Topic.IDENTIFIERS: 12}
 
-# A sentence belongs to the first topic that fits. Words of English, German, French, Spanish, Italian, Portuguese,
+# A sentence belongs to the first topic that matches. Words of English, German, French, Spanish, Italian, Portuguese,
 # Dutch, Russian, Chinese and Japanese.
 _CUES: tuple[tuple[Topic, re.Pattern[str]], ...] = (
     (
@@ -85,7 +84,7 @@ _MAX_TEXT_CHARS = 50_000
 
 
 class NoteLine(Struct, frozen=True):
-    """One passage of the conversation, on one line."""
+    """One sentence of the conversation."""
 
     topic: Topic
     text: str
@@ -93,7 +92,7 @@ class NoteLine(Struct, frozen=True):
 
 
 class ExtractedNotes(Struct, frozen=True):
-    """Notes on a conversation, in the order of their topics."""
+    """Notes on a conversation, sorted by topic."""
 
     lines: tuple[NoteLine, ...]
 
@@ -103,7 +102,7 @@ class ExtractedNotes(Struct, frozen=True):
 
     @property
     def markdown(self) -> str:
-        """The notes as they are written to a daily log; "" where there are none."""
+        """The notes as Markdown for the daily log; "" if there are none."""
         blocks = []
         for topic in Topic:
             texts = [line.text for line in self.lines if line.topic is topic]
@@ -113,11 +112,10 @@ class ExtractedNotes(Struct, frozen=True):
 
 
 def extract_notes(messages: Sequence[Message], *, redact: Redact = _KNOWN_KEYS) -> ExtractedNotes:
-    """The decisions, open tasks, rules and identifiers in a conversation; of each the latest, up to a cap.
+    """Return the latest decisions, open tasks, rules and identifiers in a conversation, up to a limit for each.
 
-    Where nothing sounds like any of these, what was said last stands for the rest. Passages in which `redact` finds a
-    secret are left out. A line is as trusted as the message it is from; an answer given after outside text was read is
-    as untrusted as that text.
+    If nothing matches, the last sentences are returned. Sentences in which `redact` finds a secret are omitted. A line
+    has the trust of its message; an answer after untrusted text is untrusted.
     """
     passages = [(text, trust) for text, trust in _passages(messages) if redact(text) == text]
     lines = [NoteLine(topic, text, trust) for text, trust in passages if (topic := _topic_of(text))]
@@ -127,7 +125,7 @@ def extract_notes(messages: Sequence[Message], *, redact: Redact = _KNOWN_KEYS) 
 
 
 def _labelled(messages: Sequence[Message]) -> Iterator[tuple[Message, Trust]]:
-    """What people and the agent said, each with its trust."""
+    """Yield the messages of people and the agent with their trust."""
     tainted = Trust.AGENT
     for message in messages:
         match message:
@@ -178,7 +176,7 @@ def _identifiers(messages: Sequence[Message], redact: Redact) -> Iterator[NoteLi
 
 
 def _latest(lines: Iterable[NoteLine]) -> Iterator[NoteLine]:
-    """The latest lines of each topic, in their order; a repeated one counts where it was said last."""
+    """Yield the latest lines of each topic in order; of repeated lines the last one."""
     distinct: dict[tuple[Topic, str], NoteLine] = {}
     for line in lines:
         key = line.topic, line.text.casefold()

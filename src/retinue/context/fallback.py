@@ -1,4 +1,4 @@
-"""A context engine from a plugin, with the default one behind it: a failing plugin never stops a turn."""
+"""A plugin's context engine with the default engine as fallback: a failing plugin never stops a turn."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from retinue.sessions.repair import repair
 log = logging.getLogger(__name__)
 
 OnFailure = Callable[[str], Awaitable[None]]
-"""Told in a sentence what failed and what was done instead."""
+"""Called with a message about the failure and the fallback."""
 
 R = TypeVar("R")
 
 
 class EngineFailed(RetinueError):
-    """A context engine gave back something that cannot be used."""
+    """A context engine returned an invalid result."""
 
 
 class FallbackEngine(Struct, frozen=True):
-    """Asks `primary` and, where it raises, takes too long or gives back nonsense, `default`.
+    """Calls `primary` and, if it raises, times out or returns an invalid result, `default`.
 
-    What it gives back is held to the same promises as the default: every call has its result, a compaction makes the
-    history shorter, and nothing made from untrusted text is trusted.
+    Results of `primary` are checked: every call has its result, a compaction makes the history shorter, and nothing
+    made from untrusted text is trusted.
     """
 
     primary: ContextEngine
@@ -64,7 +64,7 @@ class FallbackEngine(Struct, frozen=True):
         assembled = await self.primary.assemble(request)
         messages, notes = repair(assembled.messages, request.history.started)
         if request.history.messages and not messages:
-            raise EngineFailed("It left nothing of the history.")
+            raise EngineFailed("It returned no messages.")
         trust = least([assembled.trust, request.history.trust])
         return replace(assembled, messages=messages, notes=(*assembled.notes, *notes), trust=trust)
 
@@ -75,11 +75,11 @@ class FallbackEngine(Struct, frozen=True):
         entry = replace(outcome.entry, trust=least([outcome.entry.trust, request.history.trust]))
         at = next((at for at, known in enumerate(request.entries) if known.id == entry.first_kept), None)
         if at is None and entry.first_kept is not None:
-            raise EngineFailed("It kept an entry that is not there.")
+            raise EngineFailed("It kept an entry that does not exist.")
         kept = () if at is None else request.entries[at:]
         tokens_after = replace(request, entries=kept, previous=entry).tokens
         if tokens_after >= request.tokens:
-            raise EngineFailed("Its compaction made nothing shorter.")
+            raise EngineFailed("Its compaction did not make the history shorter.")
         return Compaction(entry, tokens_after)
 
     async def _attempt(self, step: str, work: Callable[[], Awaitable[R]], seconds: float) -> R | None:
@@ -87,10 +87,10 @@ class FallbackEngine(Struct, frozen=True):
             with anyio.fail_after(seconds):
                 return await work()
         except Exception as error:  # border: an engine is foreign code
-            log.exception("context engine failed in %s", step)
-            reason = "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            log.exception("The context engine failed in %s.", step)
+            reason = "timeout" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         await self.on_failure(
-            f"The context engine failed in `{step}` ({reason}); the default engine goes on in its place. "
+            f"The context engine failed in `{step}` ({reason}); the default engine is used instead. "
             "Clear plugins.slots.contextEngine to stop using it."
         )
         return None

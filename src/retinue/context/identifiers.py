@@ -1,4 +1,4 @@
-"""Identifiers: the words that are useless when they are only nearly right."""
+"""Identifiers in texts: paths, addresses, ids, dates and amounts, which must be copied exactly."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _IDENTIFIER = re.compile("|".join(f"(?P<{name}>{shape})" for name, _, shape in _
 def find_identifiers(
     texts: Iterable[str], most: int = MAX_IDENTIFIERS, *, redact: Redact = _KNOWN_KEYS
 ) -> tuple[str, ...]:
-    """The identifiers that matter most in `texts`, oldest text first: by kind, how often, and how late they come.
+    """Return the most important identifiers in `texts` (oldest first), by kind, frequency and recency.
 
-    What `redact` takes for a password or key is none: nobody should be made to write it down.
+    What `redact` recognises as a password or key is omitted, so that no summary must contain it.
     """
     scores: dict[str, float] = {}
     last: dict[str, int] = {}
@@ -60,17 +60,17 @@ def find_identifiers(
     newest = max(last.values(), default=0) or 1
 
     def rank(identifier: str) -> tuple[float, int, str]:
-        # What came up in the newest text weighs three times what came up only in the oldest.
+        # An identifier in the newest text weighs three times one only in the oldest.
         return -scores[identifier] * (1 + 2 * last[identifier] / newest), -last[identifier], identifier
 
-    # A part of an identifier is not another one: `app.toml` next to `/srv/app.toml` stands for the same.
+    # A part of another identifier is omitted: `app.toml` next to `/srv/app.toml` means the same.
     best = sorted(scores, key=rank)[: most * _CANDIDATES]
     whole = (name for name in best if not any(name != other and name in other for other in best))
     return tuple(islice(whole, most))
 
 
 def contains_identifier(text: str, identifier: str) -> bool:
-    """Whether a text carries an identifier unchanged and not as part of a longer one; line breaks do not count."""
+    """Return whether a text contains an identifier unchanged and not as part of a longer one, ignoring white space."""
     shape = r"\s*".join(map(re.escape, identifier.split()))
     before = r"(?<!\w)" if identifier[:1].isalnum() else ""
     after = r"(?!\w)" if identifier[-1:].isalnum() else ""

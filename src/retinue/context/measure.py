@@ -1,4 +1,4 @@
-"""How much of a model's window messages take."""
+"""Estimating the size of messages in tokens."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinki
 from retinue.core.tokens import estimate_tokens
 
 IMAGE_TOKENS = 1_600
-"""What providers charge for a picture at the size they scale it to."""
+"""What providers count for an image after scaling it."""
 
 _FRAME = 4
-"""The marks around a message."""
+"""Tokens of the delimiters around a message."""
 
 
 def estimate(messages: Sequence[Message]) -> int:
-    """About how many tokens the messages are."""
+    """Return the estimated number of tokens of messages."""
     return sum(map(tokens_of, messages))
 
 
@@ -26,10 +26,9 @@ _known: dict[int, tuple[int, weakref.ref[Message]]] = {}
 
 
 def tokens_of(message: Message) -> int:
-    """About how many tokens one message is, with everything in it that is sent.
+    """Return the estimated number of tokens of one message, with everything that is sent.
 
-    A history is measured at every turn and hardly changes, so what was measured is remembered for as long as the
-    message itself is there.
+    A history is measured at every turn and hardly changes, so sizes are cached for the lifetime of the message.
     """
     at = id(message)
     known = _known.get(at)
@@ -44,7 +43,7 @@ def _measure(message: Message) -> int:
 
 
 def format_arguments(call: ToolCall) -> str:
-    """The arguments of a call as JSON, the same text whenever the call is the same."""
+    """Format the arguments of a call as JSON; equal calls give equal text."""
     return json.dumps(dict(call.arguments), ensure_ascii=False, default=str)
 
 
@@ -61,7 +60,7 @@ def _tokens_of_part(part: Text | Image | Thinking | ToolCall) -> int:
 
 
 def authored_text(message: Message) -> str:
-    """The words of a message that somebody chose: of an answer also what its calls were given."""
+    """Return the text that the author of a message wrote, including the arguments of an answer's calls."""
     match message:
         case UserMessage():
             return message.text

@@ -1,4 +1,4 @@
-"""Where plugins may step in when a prompt is built, a model is chosen or a history is summed up."""
+"""Hook points for plugins: building a prompt, choosing a model, compacting a history."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PromptDraft(Struct, frozen=True):
 
 
 class PromptChange(Struct, frozen=True):
-    """What a plugin wants of the prompt; an empty text is no wish.
+    """Changes of the prompt by a plugin; an empty text changes nothing.
 
-    `system` replaces the stable block. The others add: before or after the session block, before or after the message.
+    `system` replaces the stable block. The others add text before or after the session block or the message.
     """
 
     system: str = ""
@@ -40,15 +40,15 @@ class ModelQuestion(Struct, frozen=True):
 
 
 class ModelWish(Struct, frozen=True):
-    """Another model, as `provider/model` or alias."""
+    """The requested model, as `provider/model` or alias."""
 
     model: str
 
 
 class Compacting(Struct, frozen=True):
-    """A history is about to be summed up, or was; `tokens_after` is None before.
+    """A history is about to be compacted, or was; `tokens_after` is None before.
 
-    A subscriber may add `messages`, which the person reads.
+    A subscriber may add `messages` for the person.
     """
 
     session: SessionKey
@@ -64,7 +64,7 @@ AFTER_COMPACTION = HookPoint[Compacting]("after_compaction")
 
 
 def merge_changes(given: Sequence[HookAnswer[PromptChange]]) -> PromptChange:
-    """All wishes as one: of replacements the one with the highest priority wins, additions stand one after another."""
+    """Merge changes: the replacement with the highest priority wins, additions are concatenated."""
     values = [item.value for item in given]
 
     def together(name: str) -> str:

@@ -1,8 +1,8 @@
-"""Pruning: old tool results are shortened in what the model reads. The transcript keeps them.
+"""Pruning: old tool results are shortened in the messages that the model reads. The transcript keeps them.
 
-A provider's cache holds the beginning of a request, so what was sent must be sent again in the same words. Pruning
-therefore waits until the cache has run out anyway, and remembers in `PruneMarks` what it shortened: the requests after
-it repeat exactly that, until the cache has run out again.
+A provider caches the prefix of a request, so messages that were sent must be repeated unchanged. Pruning therefore
+waits until the cache has expired, and records in `PruneMarks` what it shortened: later requests repeat exactly that,
+until the cache has expired again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from retinue.context.settings import ContextPruningSettings, PruningTools, SoftT
 from retinue.core.messages import AssistantMessage, Image, Message, Text, ToolResult, UserMessage
 
 PruneMark = str
-"""A tool result by the hash of its call and its words, and how many of the same stand before it."""
+"""Identifies a tool result by the hash of its call and text, and the number of equal ones before it."""
 
 
 class PruneMarks(Struct, frozen=True):
-    """Which tool results were shortened or taken out, so that the next request does the same."""
+    """The tool results that were shortened or cleared, so that the next request does the same."""
 
     trimmed: frozenset[PruneMark] = frozenset()
     cleared: frozenset[PruneMark] = frozenset()
@@ -35,7 +35,7 @@ NO_MARKS = PruneMarks()
 
 
 class Pruned(Struct, frozen=True):
-    """The messages to send; `changed` says that more was pruned than before, so the provider's cache starts over."""
+    """The messages to send; `changed` says that more was pruned than before, which invalidates the cache."""
 
     messages: tuple[Message, ...]
     changed: bool
@@ -51,11 +51,11 @@ def prune(
     now: datetime,
     marks: PruneMarks = NO_MARKS,
 ) -> Pruned:
-    """Shorten old tool results once the provider's cache has run out; otherwise repeat what `marks` says.
+    """Shorten old tool results if the provider's cache has expired; otherwise apply `marks` only.
 
-    `last_cache_touch` is when the session last called a model, None where it never did. Never touched are what stands
-    before the first user message, the results after the last few answers, results with pictures, and the results of
-    tools that the settings leave alone.
+    `last_cache_touch` is the time of the session's last model call, None if there was none. Never pruned are messages
+    before the first user message, results after the last few answers, results with images, and the results of
+    tools that the settings exclude.
     """
     if settings.mode == "off" or window_tokens <= 0:
         return Pruned(tuple(messages), changed=False)
@@ -69,7 +69,7 @@ def prune(
 
 
 class _Draft:
-    """The messages while they are pruned; marks and cuts are always made from the result as it was."""
+    """The messages while they are pruned; marks and shortened texts are derived from the original result."""
 
     def __init__(self, originals: tuple[Message, ...], limits: SoftTrim, placeholder: str) -> None:
         self.originals = originals
@@ -87,7 +87,7 @@ class _Draft:
             self.trim(at)
 
     def trim(self, at: int) -> bool:
-        """Shorten a result; False where that would not make it shorter."""
+        """Shorten a result; return False if that would not make it shorter."""
         original = _result(self.originals[at])
         if not self._put(at, trim_text(original.text, self.limits)):
             return False
@@ -95,7 +95,7 @@ class _Draft:
         return True
 
     def clear(self, at: int) -> bool:
-        """Take a result's words out; False where that would not make it shorter."""
+        """Replace a result by the placeholder; return False if that would not make it shorter."""
         if not self._put(at, self.placeholder):
             return False
         self.cleared.add(self.marks[at])
@@ -118,7 +118,7 @@ def _result(message: Message) -> ToolResult:
 
 
 def trim_text(text: str, limits: SoftTrim) -> str:
-    """The beginning and the end of a long text with a note on what is missing; a short one as it is."""
+    """Return the beginning and end of a long text with a note about the omitted part; a short text unchanged."""
     if len(text) <= limits.max_chars or limits.head_chars + limits.tail_chars >= len(text):
         return text
     tail = text[len(text) - limits.tail_chars :]
@@ -150,7 +150,7 @@ def _matches(tool: str, globs: Sequence[str]) -> bool:
 
 
 def _prune_more(draft: _Draft, eligible: list[int], settings: ContextPruningSettings, window: int) -> bool:
-    """Shorten all eligible results, then take out the oldest until there is room; whether anything changed."""
+    """Shorten all eligible results, then clear the oldest until they fit; return whether anything changed."""
     sizes = [tokens_of(message) for message in draft.messages]
     total = sum(sizes)
     if total < settings.soft_trim_ratio * window:
@@ -174,7 +174,7 @@ def _prune_more(draft: _Draft, eligible: list[int], settings: ContextPruningSett
 
 
 def _mark_all(messages: Sequence[Message]) -> Iterator[tuple[int, PruneMark]]:
-    """The place and mark of each tool result; some models use the ids of their calls more than once."""
+    """Yield the position and mark of each tool result; some models reuse call ids."""
     seen: Counter[str] = Counter()
     for at, message in enumerate(messages):
         if isinstance(message, ToolResult):

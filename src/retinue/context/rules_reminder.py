@@ -1,4 +1,4 @@
-"""The rules that are repeated after a compaction, so that a summary cannot wear them down."""
+"""The rules of AGENTS.md that are repeated after a compaction, so that a summary cannot weaken them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _CUT = "\n[… shortened; the rest is in AGENTS.md]"
 
 
 def agents_sections(text: str, headings: Sequence[str] = DEFAULT_SECTIONS, max_chars: int = MAX_CHARS) -> str:
-    """The chosen sections of AGENTS.md in the order in which they were chosen; "" where it has none of them.
+    """Return the chosen sections of AGENTS.md in the given order; "" if it has none of them.
 
-    A section reaches to the next heading of its own or a higher level. Headings are compared without regard to case.
+    A section ends at the next heading of the same or a higher level. Headings are compared case-insensitively.
     """
     wanted = [_spell(heading) for heading in dict.fromkeys(headings)]
     found = {name: section for name, section in reversed(list(_sections(text))) if name in wanted}
@@ -30,7 +30,7 @@ def agents_sections(text: str, headings: Sequence[str] = DEFAULT_SECTIONS, max_c
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """Each heading and its section, sub-sections included; what stands in a code block is no heading."""
+    """Yield each heading and its section, including subsections; lines in code blocks are not headings."""
     lines = text.splitlines()
     heads = list(_headings(lines))
     for index, (at, level, name) in enumerate(heads):

@@ -1,4 +1,4 @@
-"""Writing a summary with a model, and taking it only if it can stand for what it replaces."""
+"""Writing a summary with a model, and using it only if it passes the checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from retinue.security.untrusted_text import sanitise
 from retinue.sessions.entries import Compacted
 
 MAX_SUMMARY_CHARS = 16_000
-"""Characters of a summary with everything that is put behind it."""
+"""The maximum length of a summary including the appended facts."""
 
 _KNOWN_KEYS = Redactor()
 _OWN_CHARS = "summaryChars"
@@ -69,7 +69,7 @@ _WRITE = "Write the minutes of everything up to here."
 
 
 class Summary(Struct, frozen=True):
-    """A summary that passed; a model wrote the first `own_chars` of `text`, the rest are facts about the history."""
+    """A summary that passed the checks; the model wrote the first `own_chars` of `text`, the rest are facts."""
 
     text: str
     trust: Trust
@@ -78,7 +78,7 @@ class Summary(Struct, frozen=True):
     attempts: int = 1
 
     def as_compacted(self, plan: CutPlan) -> Compacted:
-        """The entry that puts the summary in the place of what it replaces."""
+        """Return the transcript entry of the compaction."""
         details = self.files.as_details() | {_OWN_CHARS: self.own_chars}
         return Compacted(self.text, plan.first_kept, plan.tokens_before, details, self.trust)
 
@@ -92,10 +92,10 @@ async def summarise(
     focus: str = "",
     redact: Redact = _KNOWN_KEYS,
 ) -> Summary | CompactionRefused:
-    """Sum up what a plan would replace, or say why that cannot be used.
+    """Summarise the older part of a plan, or return why that failed.
 
-    The older part is read piece by piece, each time together with the summary so far. The last one is checked; where
-    it fails, the model is told why and tries again as often as the settings allow.
+    The older part is read chunk by chunk, each together with the summary so far. The final summary is checked; if it
+    fails, the model gets the problems and tries again, as often as the settings allow.
     """
     writer = _Writer(plan, ask, settings, limits, focus, redact)
     try:
@@ -110,7 +110,7 @@ async def summarise(
 
 
 def model_text(compacted: Compacted | None) -> str:
-    """What a model wrote of a summary, without the facts put behind it."""
+    """Return the part of a summary that a model wrote, without the appended facts."""
     if compacted is None:
         return ""
     length = compacted.details.get(_OWN_CHARS)
@@ -161,7 +161,7 @@ class _Writer(Struct, frozen=True):
     async def _ask(self, request: str) -> str:
         words = max(100, self.limits.most_tokens // 2)
         system = _SYSTEM.format(headings="\n".join(f"## {heading}" for heading in HEADINGS), words=words)
-        # What a model made from outside text must not bring along marks that would frame it as something else.
+        # Text made from untrusted content must not contain markers that would frame it as something else.
         return sanitise(await self.ask(system, request)).strip()
 
     def _request(self, minutes: str, record: str, place: tuple[int, int]) -> str:
@@ -203,7 +203,7 @@ class _Writer(Struct, frozen=True):
 
     @property
     def _room(self) -> int:
-        """Tokens that a summary must stay below: those it replaces, less the words that introduce it."""
+        """The exclusive maximum size of a summary: the tokens it replaces, less its introduction."""
         return min(self.plan.tokens_replaced - _cost(""), self.limits.most_tokens)
 
     def _finish(self, text: str, attempts: int) -> Summary:
@@ -222,5 +222,5 @@ class _Writer(Struct, frozen=True):
 
 
 def _cost(text: str) -> int:
-    """The tokens of a summary as the model will read it."""
+    """Return the tokens of a summary as the model reads it."""
     return estimate([summary_message(Compacted(text, None, 0))])

@@ -1,4 +1,4 @@
-"""Whether a summary is good enough to stand for what it replaces."""
+"""Checking whether a summary may replace the messages it summarises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from retinue.core.tokens import estimate_tokens
 from retinue.security.redaction import Redact, Redactor
 
 HEADINGS = ("Decisions", "Open tasks", "Constraints", "Pending asks", "Exact identifiers")
-"""What a summary must have a section for, in this order."""
+"""The required sections of a summary, in this order."""
 
 _KNOWN_KEYS = Redactor()
 _WORD = re.compile(r"(?<![^\W_])[^\W_]{4,40}(?![^\W_])")
@@ -33,11 +33,11 @@ def check_summary(
     redact: Redact = _KNOWN_KEYS,
     identifiers: bool = True,
 ) -> tuple[str, ...]:
-    """What is wrong with a summary of `messages` and of the summary before them, as sentences; none if it may be used.
+    """Return the problems of a summary of `messages` and of the `previous` summary, as sentences.
 
-    `messages` are as the writer of the summary read them. `asks` are what people asked for, where that is known better
-    than from the user messages; `tokens_replaced` what the summary must stay below, where that is not the size of
-    `messages`; `identifiers` says whether they are checked.
+    `messages` are as the writer of the summary read them. `asks` are the requests of people, by default the user
+    messages; `tokens_replaced` is the exclusive maximum size, by default the size of `messages`; `identifiers` says
+    whether identifiers are checked.
     """
     if tokens_replaced is None:
         tokens_replaced = estimate(messages) + estimate_tokens(previous)
@@ -53,7 +53,7 @@ def check_summary(
 
 
 def find_size_problems(summary: str, most: int) -> tuple[str, ...]:
-    """Whether a summary is empty, or not below `most` tokens."""
+    """Return a problem if a summary is empty, or not below `most` tokens."""
     if not summary.strip():
         return ("The summary is empty.",)
     size = estimate_tokens(summary)
@@ -65,7 +65,7 @@ def find_size_problems(summary: str, most: int) -> tuple[str, ...]:
 def required_identifiers(
     messages: Sequence[Message], previous: str = "", *, redact: Redact = _KNOWN_KEYS
 ) -> tuple[str, ...]:
-    """The identifiers that a summary must carry: of the messages first, then those of the summary before them."""
+    """Return the identifiers that a summary must contain: of the messages first, then of the previous summary."""
     found = find_identifiers(map(authored_text, messages), redact=redact)
     older = (name for name in find_identifiers([previous], redact=redact) if not any(name in other for other in found))
     return (*found, *older)[:MAX_IDENTIFIERS]
@@ -95,6 +95,6 @@ def _missing_ask(summary: str, asks: Sequence[str]) -> tuple[str, ...]:
 
 
 def _words(text: str) -> frozenset[str]:
-    """The longer words of a text; of scripts without spaces, its pairs of characters."""
+    """Return the longer words of a text, and the character pairs of scripts without spaces."""
     dense = (run[at : at + 2] for run in _DENSE.findall(text) for at in range(len(run) - 1))
     return frozenset({word.casefold() for word in _WORD.findall(text)}.union(dense))

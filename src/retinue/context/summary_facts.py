@@ -1,4 +1,4 @@
-"""What is put behind a summary without asking a model: facts that the history itself tells."""
+"""Facts that are appended to a summary without a model: requests, files and failed calls of the history."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class TouchedFiles(Struct, frozen=True):
     changed: tuple[str, ...] = ()
 
     def as_details(self) -> dict[str, Any]:
-        """The files as a transcript keeps them, for the compaction after this one."""
+        """Return the files as stored in the transcript, for the next compaction."""
         return {"readFiles": list(self.read), "modifiedFiles": list(self.changed)}
 
     @classmethod
     def from_details(cls, details: Mapping[str, Any]) -> TouchedFiles:
-        """The files that an earlier compaction noted; a transcript may hold anything."""
+        """Return the files that an earlier compaction recorded; the transcript is not trusted to be valid."""
 
         def names(key: str) -> tuple[str, ...]:
             value = details.get(key)
@@ -45,7 +45,7 @@ NO_TOUCHED_FILES = TouchedFiles()
 
 
 def find_touched_files(messages: Sequence[Message], before: TouchedFiles = NO_TOUCHED_FILES) -> TouchedFiles:
-    """The files that successful calls touched, after those known from before; a changed one counts as changed only."""
+    """Return the files that successful calls touched, after those in `before`; a changed file is not listed as read."""
     failed = {message.call_id for message in messages if isinstance(message, ToolResult) and message.is_error}
     read, changed = dict.fromkeys(before.read), dict.fromkeys(before.changed)
     for message in messages:
@@ -62,7 +62,7 @@ def find_touched_files(messages: Sequence[Message], before: TouchedFiles = NO_TO
 
 
 def find_failures(messages: Sequence[Message]) -> tuple[str, ...]:
-    """The latest tool calls that failed, one line each."""
+    """Return the latest failed tool calls, one line each."""
     failed = [message for message in messages if isinstance(message, ToolResult) and message.is_error]
     lines = (f"`{result.tool}`: {_one_line(result.text, FAILURE_CHARS) or 'no message'}" for result in failed)
     return tuple(dict.fromkeys(lines))[-MAX_FAILURES:]
@@ -71,7 +71,7 @@ def find_failures(messages: Sequence[Message]) -> tuple[str, ...]:
 def build_fact_sections(
     asks: Sequence[str], failures: Sequence[str], files: TouchedFiles, fits: Callable[[str], bool]
 ) -> str:
-    """The facts as sections of Markdown, the most useful first, each only if all still `fits` with it."""
+    """Return the facts as Markdown sections, the most useful first; each is added only if the text still `fits`."""
     sections = (
         ("Last requests, in their own words", [_quote(ask) for ask in asks]),
         ("Files changed", _listed(files.changed)),
@@ -100,7 +100,7 @@ def _patched(call: ToolCall) -> Iterable[str]:
 
 
 def _listed(paths: Sequence[str]) -> list[str]:
-    """The newest paths that fit, in the order in which they came up, and how many do not fit."""
+    """Return the newest paths that fit, oldest first, after a line with the number of omitted paths."""
     fitting: list[str] = []
     left = FILES_CHARS
     for path in reversed(paths):

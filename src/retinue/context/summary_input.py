@@ -1,4 +1,4 @@
-"""An older history as text for a model to sum up, in pieces that fit its window."""
+"""The input of a summary: an older history as text, in chunks that fit the model's window."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from retinue.core.messages import AssistantMessage, Image, Message, Text, Thinki
 from retinue.core.trust import Trust
 
 SAFETY = 1.2
-"""An estimate may be this much too low."""
+"""Token estimates may be too low by this factor."""
 OVERHEAD = 4_096
-"""Tokens that the instructions, the earlier summary and the answer need."""
+"""Tokens for the instructions, the previous summary and the answer."""
 
 _SHARE = 0.4
 _SMALL_SHARE = 0.15
@@ -30,10 +30,10 @@ _ARGUMENT_CHARS = 500
 
 
 def split_for_summary(messages: Sequence[Message], window: int) -> tuple[tuple[Message, ...], ...]:
-    """The messages in pieces that a model with this window can sum up one after the other.
+    """Split messages into chunks that a model with this window can summarise one after the other.
 
-    Long tool results are shortened, reasoning and pictures left out, and a message that would fill half the window
-    becomes a note with its beginning and end: whatever is in the pieces, the model will have read.
+    Long tool results are shortened, reasoning and images omitted, and a message that would fill half the window is
+    reduced to its beginning and end, so that the model reads everything in the chunks.
     """
     oversize = window * _OVERSIZE / SAFETY
     shown = [_abridge(message, oversize) for message in messages]
@@ -53,7 +53,7 @@ def split_for_summary(messages: Sequence[Message], window: int) -> tuple[tuple[M
 def _chunk_room(shown: Sequence[Message], window: int) -> float:
     average = sum(map(tokens_of, shown)) / max(len(shown), 1)
     share = _SMALL_SHARE if average * SAFETY > window * _LARGE_MESSAGE else _SHARE
-    # A small window cannot spare the whole overhead; something must be read all the same.
+    # In a small window the whole overhead would leave no room for messages.
     return max(window * share - min(OVERHEAD, window * share / 2), _MIN_CHUNK)
 
 
@@ -108,9 +108,9 @@ def _note(message: Message, tokens: int) -> Message:
 
 
 def render_messages(messages: Sequence[Message]) -> str:
-    """The messages as a model reads them in order to sum them up.
+    """Render messages for the model that summarises them.
 
-    Only who speaks stands at the beginning of a line: no text can pretend to be the next message.
+    Continuation lines are indented, so that no text can pretend to be the next message.
     """
     return "\n\n".join(line.replace("\n", "\n  ") for message in messages for line in _render_one(message))
 
@@ -123,7 +123,7 @@ def _render_one(message: Message) -> Iterator[str]:
             if message.text:
                 yield f"[assistant] {message.text}"
             for call in message.calls:
-                yield f"[assistant calls {call.name}] {_spell_call(call)}"
+                yield f"[assistant calls {call.name}] {_format_call(call)}"
         case ToolResult():
             outcome = "failure" if message.is_error else "result"
             yield f"[{outcome} of {message.tool}{_origin(message.trust)}] {message.text}"
@@ -135,8 +135,8 @@ def _origin(trust: Trust) -> str:
     return ", from outside" if trust is Trust.UNTRUSTED else ""
 
 
-def _spell_call(call: ToolCall) -> str:
-    """The arguments with their texts as they are: a path in JSON quotes would be spelt differently."""
+def _format_call(call: ToolCall) -> str:
+    """Format the arguments with strings unquoted, because JSON would escape characters of paths."""
     return ", ".join(
         f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}"
         for name, value in call.arguments.items()

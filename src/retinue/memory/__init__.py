@@ -1,1 +1,1 @@
-"""The memory index: what an agent wrote down, found again."""
+"""Memory: indexes the notes of an agent and searches them."""

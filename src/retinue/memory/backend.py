@@ -1,4 +1,4 @@
-"""What every memory can do, whoever indexes and searches it."""
+"""The interface of a memory backend, and the values it returns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from retinue.memory.sync.scan import Progress
 
 SEARCH_SECONDS = 4.0
 
-
 MatchMode = Literal["hybrid", "text", "vector"]
-
-
 Backend = Literal["builtin", "qmd"]
 
 
 class SyncReport(Struct, frozen=True):
-    """What bringing an index up to date came to. `reason` says why texts have no vectors, where that is so.
+    """The result of a sync. `reason` says why texts have no vectors, if that is the case.
 
-    `waiting` texts are in batches under way, and `notes` tell what went otherwise than asked for.
+    `waiting` is the number of texts in running batches; `notes` are messages about deviations from the configuration.
     """
 
     totals: IndexTotals
@@ -43,7 +40,7 @@ class SyncReport(Struct, frozen=True):
 
 
 class SearchResult(Struct, frozen=True):
-    """Hits, who found them, and what was not possible; `instead_of` is who should have found them."""
+    """The hits of a search and the backend that found them; `instead_of` is the configured backend, if it failed."""
 
     hits: tuple[MemoryHit, ...]
     mode: MatchMode
@@ -55,7 +52,7 @@ class SearchResult(Struct, frozen=True):
 
 
 class IndexStatus(Struct, frozen=True):
-    """An index at a glance."""
+    """The status of an index."""
 
     totals: IndexTotals
     provider: str
@@ -67,17 +64,17 @@ class IndexStatus(Struct, frozen=True):
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""
 
 
 class Memory(Protocol):
-    """The memory of one agent. `rules` hold for a search that brings none of its own."""
+    """The memory of one agent. `rules` are the default rules of a search."""
 
     @property
     def rules(self) -> SearchRules: ...
 
     def mark_dirty(self) -> None:
-        """Say that a note changed."""
+        """Record that a note changed."""
         ...
 
     async def sync(

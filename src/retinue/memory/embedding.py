@@ -1,4 +1,4 @@
-"""Turning texts into vectors: the protocol, the check of what comes back, and the built-in model."""
+"""Embedding texts: the protocol of an embedder, the check of its vectors, and the built-in model."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _PORTION_CHARS = 100_000
 _SHORT_QUERY = 2_000
-"""So many characters are embedded faster than a thread is woken for them."""
+"""Up to this many characters, embedding takes less time than switching to a thread."""
 
 
 class Embedder(Protocol):
-    """Something that embeds texts. `key` tells apart two that share provider and model but not their vectors."""
+    """Embeds texts. `key` distinguishes embedders with the same provider and model but different vectors."""
 
     @property
     def provider(self) -> str: ...
@@ -47,33 +47,33 @@ class Embedder(Protocol):
 
     @property
     def batch(self) -> int:
-        """How many texts to give at once."""
+        """The number of texts per call."""
         ...
 
     @property
     def takes_lines(self) -> bool:
-        """Whether it is cheap enough to embed every line of a note besides the chunks."""
+        """Whether it is cheap enough to embed every line of a note in addition to the chunks."""
         ...
 
     @property
     def seconds(self) -> float:
-        """How long one call may take."""
+        """The time limit of one call."""
         ...
 
     @property
     def bulk(self) -> BatchEmbedder | None:
-        """The way to embed very many texts, where there is another."""
+        """The batch API for large numbers of texts, if there is one."""
         ...
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Sequence[Sequence[float]] | Vector:
-        """One row of numbers for each text; raises a `RetinueError` where that cannot be done."""
+        """Return one row of numbers for each text; raise a `RetinueError` on failure."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 async def embed_checked(embedder: Embedder, texts: Sequence[str], *, query: bool = False) -> Vector:
-    """Vectors of length one for texts; raises `EmbeddingFailed` for anything that cannot be searched with."""
+    """Return unit vectors for texts; raise `EmbeddingFailed` if the result cannot be searched."""
     who = f"The embedder {embedder.provider}/{embedder.model}"
     try:
         with anyio.fail_after(embedder.seconds):
@@ -84,13 +84,13 @@ async def embed_checked(embedder: Embedder, texts: Sequence[str], *, query: bool
 
 
 def _sendable(text: str) -> str:
-    """The text without half a surrogate pair, which no tokenizer reads and no request can hold."""
+    """Return the text without lone surrogates, which tokenizers and requests do not accept."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 async def embed_in_portions(embedders: Sequence[Embedder], texts: Sequence[str]) -> tuple[str, Vector]:
-    """Vectors of any number of texts by the first embedder that can, and its name; raises `EmbeddingFailed`."""
-    failure = EmbeddingFailed("Nobody embeds texts here: memorySearch.store.vector.enabled or .provider is off.")
+    """Return the name of the first embedder that succeeds, and the vectors; raise `EmbeddingFailed` if none does."""
+    failure = EmbeddingFailed("No embedder is configured: memorySearch.store.vector.enabled or .provider is off.")
     for embedder in embedders:
         portions = [texts[at : at + embedder.batch] for at in range(0, len(texts), embedder.batch)]
         try:
@@ -103,9 +103,9 @@ async def embed_in_portions(embedders: Sequence[Embedder], texts: Sequence[str])
 
 
 class BuiltInEmbedder:
-    """The model that comes with the package `wordllama`: an average of word vectors, no key, no download.
+    """The model of the package `wordllama`: an average of word vectors, without an API key or a download.
 
-    Its weights are mapped, not read: a search touches the few rows it needs, and processes share them.
+    Its weights are memory-mapped: a search reads only the rows it needs, and processes share them.
     """
 
     provider = "local"
@@ -147,7 +147,7 @@ class BuiltInEmbedder:
 
 
 def _portions(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in runs small enough that the words of each fit into memory many times over."""
+    """Yield the texts in groups whose tokens fit into memory easily."""
     run: list[str] = []
     size = 0
     for text in texts:
@@ -161,9 +161,9 @@ def _portions(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _pool(texts: Sequence[Sequence[int]], words: _Words, rows: Vector) -> None:
-    """Put the average of the words of each text into its row; a text without words keeps its zeros.
+    """Write the average word vector of each text into its row; a text without words keeps its zeros.
 
-    Text by text: what one text needs fits into the processor's cache, what all of them need does not.
+    One text at a time, because the vectors of one text fit into the CPU cache and those of all texts do not.
     """
     table = words.widened(np.fromiter(chain.from_iterable(texts), dtype=np.intp))
     for row, ids in zip(rows, texts, strict=True):
@@ -173,9 +173,9 @@ def _pool(texts: Sequence[Sequence[int]], words: _Words, rows: Vector) -> None:
 
 
 class _Words:
-    """The vectors of words. They are kept in 16 bits, which is slow to reckon with, so a word is widened once.
+    """The vectors of words. They are stored as 16-bit floats, which are slow to add, so each is widened once.
 
-    The wide table is as large as the vocabulary, but only the rows in use take memory.
+    The table of 32-bit floats is as large as the vocabulary, but only the rows in use take memory.
     """
 
     def __init__(self, narrow: npt.NDArray[np.float16]) -> None:
@@ -188,21 +188,21 @@ class _Words:
         return int(self._narrow.shape[1])
 
     def widened(self, words: npt.NDArray[np.intp]) -> Vector:
-        """The whole table, of which the rows of these words can be used."""
+        """Return the whole table, in which the rows of these words are filled."""
         known = np.minimum(words, len(self._narrow) - 1)
         new = np.unique(known[~self._has[known]])
         if len(new):
-            # The mark comes last: two threads may widen the same word, none may read it half done.
+            # The flag is set last: two threads may widen the same word, but none may read a partial row.
             self._wide[new] = self._narrow[new]
             self._has[new] = True
         return self._wide
 
 
 def _load_package() -> tuple[Tokenizer, _Words]:
-    # The package itself is never imported: that would set up logging and load a trainer's dependencies.
+    # The package itself is never imported, because it configures logging and loads training dependencies.
     found = importlib.util.find_spec("wordllama")
     if found is None or found.origin is None:
-        raise EmbeddingFailed("The package `wordllama` is not installed. Reinstall Retinue to get it back.")
+        raise EmbeddingFailed("The package `wordllama` is not installed. Reinstall Retinue.")
     folder = Path(found.origin).parent
     try:
         from tokenizers import Tokenizer
@@ -214,23 +214,23 @@ def _load_package() -> tuple[Tokenizer, _Words]:
 
 
 def map_safetensors(path: Path, name: str) -> npt.NDArray[np.float16]:
-    """A 16-bit matrix of a safetensors file, mapped into memory."""
+    """Return a memory-mapped 16-bit matrix of a safetensors file."""
     with path.open("rb") as file:
         size = struct.unpack("<Q", file.read(8))[0]
         header = json.loads(file.read(size))
     entry = header[name]
     if entry["dtype"] != "F16" or len(entry["shape"]) != 2:
-        raise ValueError(f"{path} holds {entry['dtype']} {entry['shape']} where a 16-bit matrix is expected")
+        raise ValueError(f"{path} contains {entry['dtype']} {entry['shape']} instead of a 16-bit matrix")
     offset = 8 + size + entry["data_offsets"][0]
     return np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=tuple(entry["shape"]))
 
 
 def check_vectors(rows: object, count: int, who: str) -> Vector:
-    """Rows of numbers as vectors of length one; raises `EmbeddingFailed` for anything that cannot be searched with."""
+    """Return rows of numbers as unit vectors; raise `EmbeddingFailed` if they cannot be searched."""
     try:
         vectors = np.asarray(rows, dtype=np.float32)
     except (TypeError, ValueError):
-        raise EmbeddingFailed(f"{who} returned something that is no list of vectors.") from None
+        raise EmbeddingFailed(f"{who} did not return a list of vectors.") from None
     if vectors.ndim != 2 or len(vectors) != count or vectors.shape[1] == 0:
         raise EmbeddingFailed(f"{who} returned vectors of shape {vectors.shape} for {count} texts.")
     if not np.isfinite(vectors).all():
@@ -239,6 +239,6 @@ def check_vectors(rows: object, count: int, who: str) -> Vector:
 
 
 def normalise(vectors: Vector) -> Vector:
-    """Rows of length one; a row of zeros stays as it is and is near to nothing."""
+    """Scale rows to length one; a row of zeros is left unchanged."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0), dtype=np.float32)

@@ -1,12 +1,12 @@
-"""What can go wrong with an index.
+"""Errors of the memory index.
 
 StorageError
 ├── IndexUnusable        the database cannot be used
-│   ├── IndexDamaged     it is broken; being derived, it can be made again
+│   ├── IndexDamaged     it is corrupt and can be rebuilt from the notes
 │   └── IndexTooNew      a newer version of Retinue wrote it
-└── QmdFailed            the QMD program is not there, or did not do what it was asked
+└── QmdFailed            the QMD program is missing or failed
 ModelError
-└── EmbeddingFailed      texts could not be turned into vectors
+└── EmbeddingFailed      texts could not be embedded
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class IndexUnusable(StorageError):
 
 
 class IndexDamaged(IndexUnusable):
-    """The database is broken; everything in it can be made again from the notes."""
+    """The database is corrupt; all of it can be rebuilt from the notes."""
 
 
 class IndexTooNew(IndexUnusable):
@@ -27,8 +27,8 @@ class IndexTooNew(IndexUnusable):
 
 
 class QmdFailed(StorageError):
-    """The QMD program is not there, or did not do what it was asked."""
+    """The QMD program is missing or failed."""
 
 
 class EmbeddingFailed(ModelError):
-    """Texts could not be turned into vectors."""
+    """Texts could not be embedded."""

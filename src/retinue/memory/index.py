@@ -1,4 +1,4 @@
-"""The memory of one agent: kept up to date with its notes, searched, read."""
+"""The built-in memory backend: keeps an index of an agent's notes up to date and searches it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from retinue.memory.sync.scan import Progress, SyncTally, finish_scan, group_fil
 log = logging.getLogger(__name__)
 
 EMBED_SHARE = 0.75
-"""How much of a search's time its embedding may take: words must still be looked up where that hangs."""
+"""The share of a search's time limit for embedding the query; the rest is left for the text search."""
 FEW_CHUNKS = 1_000
-"""Searched in about two milliseconds."""
+"""An index of this size is searched in about two milliseconds."""
 
 LOOK_AGAIN_SECONDS = 2.0
 _NO_EMBEDDER = "none"
@@ -42,9 +42,9 @@ T = TypeVar("T")
 
 
 class MemoryIndex:
-    """An index over a corpus of notes. Many may search at once; one at a time brings it up to date.
+    """An index over a corpus of notes. Searches run concurrently; one sync runs at a time.
 
-    `embedders` are tried in order: the next one is used from the moment that the one before fails to embed notes.
+    `embedders` are tried in order: if one fails to embed notes, the next one is used from then on.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class MemoryIndex:
         self._preparing = anyio.Lock()
         self._dirty = True
         self._damage: IndexDamaged | None = None
-        """What a search came upon and bringing the index up to date need not come upon."""
+        """Damage that a search found; a sync would not necessarily find it."""
         self._watched = False
         self._looked: float | None = None
         self._problems: tuple[NoteProblem, ...] = ()
         self._reason: str | None = None
         self._waiting = 0
         self._chunks: int | None = None
-        """How many there were when they were searched last."""
+        """The number of chunks at the last search."""
 
     @property
     def library(self) -> Library:
@@ -89,35 +89,35 @@ class MemoryIndex:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether files may have changed since they were last looked at, or the index is to be made again."""
+        """Whether files may have changed since the last sync, or the index must be rebuilt."""
         if self._dirty or self._damage is not None or self._looked is None:
             return True
         return not self._watched and self._clock.monotonic() - self._looked > LOOK_AGAIN_SECONDS
 
     @property
     def is_waiting(self) -> bool:
-        """Whether texts were handed over to be embedded in bulk, and their vectors are still to be fetched."""
+        """Whether texts were submitted in batches and their vectors are not stored yet."""
         return self._waiting > 0
 
     def mark_dirty(self) -> None:
         self._dirty = True
 
     def rely_on_watcher(self, watched: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Look at files only after `mark_dirty`, because somebody watches them."""
+        """Check files only after `mark_dirty`, because a watcher reports changes."""
         self._watched = watched
 
     async def prepare(self) -> Sequence[NoteProblem]:
-        """Write the notes that are derived from something else; what could not be written is told."""
+        """Write the derived notes, such as exported sessions; return problems."""
         async with self._preparing:
             return () if self._corpus.prepare is no_derived_notes else await _blocking(self._corpus.prepare)
 
     async def sync(
         self, *, force: bool = False, wait: bool = True, use: BatchUse = BatchUse.SKIP, progress: Progress = no_progress
     ) -> SyncReport:
-        """Bring the index up to date. With `force` every file is read again and the index made anew.
+        """Bring the index up to date. With `force` every file is read again and the index is rebuilt.
 
-        Where another process is at it and `wait` is off, nothing is done and the report says `busy`. `use` says how
-        far to go with batches, where the embedder has such.
+        If another process is syncing and `wait` is off, nothing is done and the report says `busy`. `use` says what to
+        do with batches, if the embedder supports them.
         """
         async with self._turn, _in_thread(self.store.writing(wait=wait)) as mine:
             if not mine:
@@ -129,7 +129,7 @@ class MemoryIndex:
                 except IndexDamaged as error:
                     damage = error
             if report is None:
-                log.warning("The memory index is made again: %s", damage)
+                log.warning("Rebuilding the memory index: %s", damage)
                 await _blocking(self.store.reset)
                 self._damage = None
                 report = await self._sync(False, use, progress)
@@ -150,10 +150,10 @@ class MemoryIndex:
             else:
                 reason = await self._fill(self.store, tally, use, progress)
             if reason and len(self._embedders) > 1:
-                log.warning("%s Embedding goes on with %s.", reason, self._embedders[1].provider)
+                log.warning("%s Embedding continues with %s.", reason, self._embedders[1].provider)
                 del self._embedders[0]
                 return await self._sync(False, use, progress)
-            await _blocking(self.store.set_note, _SYNCED, self._clock.now().isoformat(timespec="seconds"))
+            await _blocking(self.store.set_meta, _SYNCED, self._clock.now().isoformat(timespec="seconds"))
         except BaseException:
             self._dirty = True
             raise
@@ -187,11 +187,11 @@ class MemoryIndex:
     async def search(
         self, text: str, *, rules: SearchRules | None = None, seconds: float = SEARCH_SECONDS, refresh: bool = True
     ) -> SearchResult:
-        """Find what the notes say about a question.
+        """Search the notes.
 
-        With `refresh` changed files are taken in first, for at most half the time, and an index that turns out to be
-        damaged is made again, however long that takes. Where the question cannot be embedded in time, words alone
-        decide and the result says why.
+        With `refresh`, changed files are indexed first, for at most half the time limit, and a damaged index is
+        rebuilt, however long that takes. If the query cannot be embedded in time, only the text search is used and the
+        result says why.
         """
         end = self._clock.monotonic() + seconds
         if refresh and self.is_dirty:
@@ -211,7 +211,7 @@ class MemoryIndex:
             await self.sync()
             found, by_meaning = await self._search_now(query, vector, rules, self._clock.monotonic() + seconds)
         if vector is not None and not by_meaning:
-            reason = "the index is being made again for another embedding model"
+            reason = "the index is being rebuilt for another embedding model"
         return self._result(found.hits, "hybrid" if by_meaning else "text", reason or found.problem or self._reason)
 
     def _result(self, hits: tuple[MemoryHit, ...], mode: MatchMode, reason: str | None) -> SearchResult:
@@ -220,8 +220,8 @@ class MemoryIndex:
         return SearchResult(hits, mode, *who, reason)
 
     async def recall(self, text: str, *, rules: SearchRules, seconds: float) -> SearchResult:
-        """Find what the notes say about a message that waits for it: as they were indexed last, and at once."""
-        if self._chunks == 0:  # as long as that is so, a message need not even be embedded
+        """Search the notes for a message that is waiting: without indexing changes first."""
+        if self._chunks == 0:  # with an empty index, the message need not be embedded
             with self.store.reading() as view:
                 self._chunks = view.totals().chunks
             if self._chunks == 0:
@@ -231,7 +231,7 @@ class MemoryIndex:
     async def _search_now(
         self, query: MemoryQuery, vector: Vector | None, rules: SearchRules, end: float
     ) -> tuple[FoundHits, bool]:
-        """What is found, and whether by meaning too: vectors of another model's making are not compared."""
+        """Return the hits, and whether vectors were used: those of another model are not comparable."""
         today = self._clock.now().date()
 
         def search() -> tuple[FoundHits, bool]:
@@ -241,8 +241,8 @@ class MemoryIndex:
                 found = search_view(view, query, vector if comparable else None, rules, self._stemmer, today)
             return found, comparable
 
-        # A message waits for this. A trip to a thread costs as much as searching a few notes, so those are searched
-        # here; for all others one trip must do.
+        # A message waits for this. Switching to a thread costs as much as searching a small index, so a small index is
+        # searched in the event loop.
         if self._chunks is not None and self._chunks <= FEW_CHUNKS:
             return search()
         return await anyio.to_thread.run_sync(search)
@@ -255,12 +255,12 @@ class MemoryIndex:
             with anyio.fail_after(seconds):
                 return (await embed_checked(embedder, [text], query=True))[0], None
         except TimeoutError:
-            return None, f"{embedder.provider}/{embedder.model} did not embed the question in time"
+            return None, f"{embedder.provider}/{embedder.model} did not embed the query in time"
         except RetinueError as error:
             return None, str(error)
 
     async def read(self, path: str, start: int = 1, lines: int | None = None, *, max_chars: int = MAX_CHARS) -> Excerpt:
-        """Lines of a note; raises a `StorageError` for anything that is not one."""
+        """Return lines of a note; raise a `StorageError` if the path is not a note."""
         document = await _blocking(self.library.read, path)
         return cut_excerpt(path, document.text, start, lines, self.provenance, max_chars)
 
@@ -271,7 +271,7 @@ class MemoryIndex:
             embedder.provider if embedder else _NO_EMBEDDER,
             embedder.model if embedder else "",
             self.is_dirty,
-            await _blocking(self.store.note, _SYNCED),
+            await _blocking(self.store.get_meta, _SYNCED),
             self._problems,
         )
 
@@ -301,7 +301,7 @@ async def _blocking(work: Callable[..., T], *arguments: object) -> T:
 
 @asynccontextmanager
 async def _in_thread(block: AbstractContextManager[T]) -> AsyncIterator[T]:
-    """A blocking context manager, entered and left in a worker thread."""
+    """Enter and leave a blocking context manager in a worker thread."""
     value = await anyio.to_thread.run_sync(block.__enter__)
     try:
         yield value

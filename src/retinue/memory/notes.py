@@ -1,7 +1,7 @@
-"""The notes that are indexed: which files, and how they are read.
+"""The notes that are indexed: which files they are and how they are read.
 
-Only Markdown, only regular files with one name, never through a link. A file's path is what people see: relative to
-the workspace, `extra/<folder>/…` for folders elsewhere, `sessions/…` for exported transcripts.
+Notes are Markdown, regular files with a single hard link, and are never read through a symbolic link. The path of a
+note is relative to the workspace, `extra/<folder>/…` for other folders, and `sessions/…` for exported transcripts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from retinue.core.trust import Trust
 from retinue.memory.search.query import find_dates, format_date
 from retinue.memory.settings import ChunkingSettings
 from retinue.memory.store.protocol import FileRecord, Source
-from retinue.storage.files import EntryKind, Links, NotRegular, NotThere, Root, TooMany
+from retinue.storage.files import EntryKind, Links, NotRegular, NotThere, Root
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_ENTRIES = 250_000
@@ -35,16 +35,16 @@ _PATH_DATE = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
 _WORDS_OF_NAME = re.compile(r"[^\W_]+")
 
 Provenance = Callable[[str, Sequence[str]], Trust]
-"""Who wrote these lines of this file, as far as anybody knows."""
+"""Returns the recorded origin of lines of a file."""
 
 
 def written_by_agent(path: str, lines: Sequence[str]) -> Trust:
-    """What holds where nothing was recorded: nobody proved to be the owner, and nothing came from outside."""
+    """Return the origin of lines without a record: neither proven to be the owner's nor from outside."""
     return Trust.AGENT
 
 
 class NoteFile(Struct, frozen=True):
-    """A file that should be indexed, seen but not read."""
+    """A file that should be indexed and has not been read."""
 
     path: str
     source: Source
@@ -53,21 +53,21 @@ class NoteFile(Struct, frozen=True):
 
 
 class NoteProblem(Struct, frozen=True):
-    """A file that is not indexed, or not whole, and why."""
+    """Why a file is not indexed, or only in part."""
 
     path: str
     message: str
 
 
 class NoteListing(Struct, frozen=True):
-    """What there is to index."""
+    """The files to index, and those that cannot be indexed."""
 
     files: tuple[NoteFile, ...]
     problems: tuple[NoteProblem, ...]
 
 
 class NoteDocument(Struct, frozen=True):
-    """A file's text and what it says about itself."""
+    """The text of a note and its metadata."""
 
     record: FileRecord
     text: str
@@ -75,9 +75,9 @@ class NoteDocument(Struct, frozen=True):
 
 
 class NoteFolder(Struct, frozen=True):
-    """Files of one folder: named ones, and everything beneath some folders in it. `prefix` starts their paths.
+    """Notes below one root: named files, and all files below some folders that match `pattern`.
 
-    With a `pattern`, of everything beneath the folders only what fits it.
+    `prefix` is prepended to their paths.
     """
 
     root: Root
@@ -97,13 +97,13 @@ class NoteFolder(Struct, frozen=True):
 
 @cache
 def _globs(pattern: str) -> tuple[Glob, ...]:
-    """A pattern, or several between commas; one without a slash is for the top folder alone."""
+    """Return the globs of a pattern, or of several separated by commas; one without a slash matches the top folder."""
     parts = [pattern] if "{" in pattern else pattern.split(",")
     return tuple(Glob(f"./{part.strip().removeprefix('./')}") for part in parts if part.strip())
 
 
 def workspace_notes(root: Root, extra: Sequence[str] = (), *, defaults: bool = True) -> NoteFolder:
-    """The memory files of a workspace, unless they are not wanted, and what somebody named in it."""
+    """Return the memory files of a workspace (unless `defaults` is off) and the configured `extra` paths in it."""
     files = tuple(name for name in extra if name.endswith(_SUFFIX))
     folders = tuple(name for name in extra if not name.endswith(_SUFFIX))
     if defaults:
@@ -112,27 +112,27 @@ def workspace_notes(root: Root, extra: Sequence[str] = (), *, defaults: bool = T
 
 
 class Library:
-    """All shelves of one agent; nothing outside them can be reached through it."""
+    """All note folders of one agent; nothing outside them can be read through it."""
 
-    def __init__(self, shelves: Iterable[NoteFolder], problems: Iterable[NoteProblem] = ()) -> None:
-        self._shelves = tuple(shelves)
+    def __init__(self, note_folders: Iterable[NoteFolder], problems: Iterable[NoteProblem] = ()) -> None:
+        self._note_folders = tuple(note_folders)
         self._problems = tuple(problems)
 
     @property
-    def shelves(self) -> tuple[NoteFolder, ...]:
-        return self._shelves
+    def note_folders(self) -> tuple[NoteFolder, ...]:
+        return self._note_folders
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Where changes are to be watched for."""
-        return tuple(dict.fromkeys(shelf.root.path for shelf in self._shelves))
+        """The folders to watch for changes."""
+        return tuple(dict.fromkeys(note_folder.root.path for note_folder in self._note_folders))
 
     def list(self) -> NoteListing:
-        """Every file to index, in order of path; a file that two shelves hold comes once."""
+        """Return every file to index, sorted by path; a file that is in two note folders is listed once."""
         files: dict[str, NoteFile] = {}
         problems = list(self._problems)
-        for shelf in self._shelves:
-            for item in _list_shelf(shelf):
+        for note_folder in self._note_folders:
+            for item in _list_note_folder(note_folder):
                 if isinstance(item, NoteProblem):
                     problems.append(item)
                 else:
@@ -140,9 +140,9 @@ class Library:
         return NoteListing(tuple(files[path] for path in sorted(files)), tuple(problems))
 
     def read(self, path: str) -> NoteDocument:
-        """Read a file of the library; raises a `StorageError` that says why it cannot be."""
-        shelf, relative = self.locate(path)
-        found = shelf.root.read(relative, max_bytes=MAX_FILE_BYTES, links=Links.NONE, single_link=True)
+        """Read a note; raise a `StorageError` if it cannot be read."""
+        note_folder, relative = self.locate(path)
+        found = note_folder.root.read(relative, max_bytes=MAX_FILE_BYTES, links=Links.NONE, single_link=True)
         if b"\0" in found.data:
             raise NotRegular(f"'{path}' is not text. Only Markdown is indexed.")
         problem = None
@@ -150,30 +150,28 @@ class Library:
             text = found.data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             text = found.data.decode("utf-8-sig", "replace")
-            problem = NoteProblem(
-                path, f"Byte {error.start} is not valid UTF-8; what cannot be read is shown as \ufffd."
-            )
+            problem = NoteProblem(path, f"Byte {error.start} is not valid UTF-8; invalid bytes are shown as \ufffd.")
         digest = hashlib.sha256(found.data).hexdigest()
         identity = found.identity
-        record = FileRecord(path, shelf.source, digest, identity.size, identity.mtime_ns, note_date(path, text))
+        record = FileRecord(path, note_folder.source, digest, identity.size, identity.mtime_ns, note_date(path, text))
         return NoteDocument(record, text, problem)
 
     def locate(self, path: str) -> tuple[NoteFolder, str]:
-        """The shelf that a path is on, and the path there; raises `OutsideRoot` for anything that is no note."""
+        """Return the note folder of a path and the path in it; raise `OutsideRoot` for anything that is not a note."""
         if not path.endswith(_SUFFIX):
             raise OutsideRoot(f"'{path}' is not a Markdown file. Only notes (.md) can be read.")
         if path.startswith("/") or "\\" in path or ".." in path.split("/"):
-            raise OutsideRoot(f"'{path}' is not a path of a note. Use one as `memory_search` shows it.")
+            raise OutsideRoot(f"'{path}' is not the path of a note. Use a path from a `memory_search` result.")
         normal = "/".join(part for part in path.split("/") if part not in ("", "."))
-        for shelf in self._shelves:
-            relative = normal.removeprefix(shelf.prefix)
-            if normal.startswith(shelf.prefix) and shelf.holds(relative):
-                return shelf, relative
+        for note_folder in self._note_folders:
+            relative = normal.removeprefix(note_folder.prefix)
+            if normal.startswith(note_folder.prefix) and note_folder.holds(relative):
+                return note_folder, relative
         raise OutsideRoot(f"'{path}' is not part of memory. Notes are MEMORY.md, memory/**/*.md and `extraPaths`.")
 
 
 def note_date(path: str, text: str) -> date | None:
-    """The day a note is about: the one in its name, else the one in its first line."""
+    """Return the date of a note: the one in its name, otherwise the one in its first line."""
     for year, month, day in _PATH_DATE.findall(path):
         try:
             return date(int(year), int(month), int(day))
@@ -183,54 +181,52 @@ def note_date(path: str, text: str) -> date | None:
 
 
 def chunk_context(path: str, headings: Sequence[str], day: date | None) -> str:
-    """What a chunk does not say itself: its file's name in words, its day, the headings above it."""
+    """Return the context of a chunk: the words of its file name, its date, and the headings above it."""
     name = path.rpartition("/")[2].removesuffix(_SUFFIX)
     words = " ".join(word for word in _WORDS_OF_NAME.findall(_PATH_DATE.sub(" ", name)) if word.lower() != "memory")
     return " / ".join(part for part in (words, format_date(day) if day else "", *headings) if part)
 
 
-def _list_shelf(shelf: NoteFolder) -> Iterator[NoteFile | NoteProblem]:
+def _list_note_folder(note_folder: NoteFolder) -> Iterator[NoteFile | NoteProblem]:
     seen: set[tuple[int, int]] = set()
-    for name in shelf.files:
+    for name in note_folder.files:
         try:
-            found = shelf.root.identify(name, links=Links.NONE)
+            found = note_folder.root.identify(name, links=Links.NONE)
         except StorageError as error:
-            yield NoteProblem(shelf.prefix + name, str(error))
+            yield NoteProblem(note_folder.prefix + name, str(error))
             continue
-        # Where the disk ignores case, MEMORY.md and memory.md are one file.
+        # On a case-insensitive file system MEMORY.md and memory.md are the same file.
         if found is not None and (found.device, found.inode) not in seen:
             seen.add((found.device, found.inode))
-            yield from _judge(shelf, name, found.size, found.mtime_ns)
-    for folder in shelf.folders:
-        yield from _list_folder(shelf, folder)
+            yield from _check_file(note_folder, name, found.size, found.mtime_ns)
+    for folder in note_folder.folders:
+        yield from _list_folder(note_folder, folder)
 
 
-def _list_folder(shelf: NoteFolder, folder: str) -> Iterator[NoteFile | NoteProblem]:
+def _list_folder(note_folder: NoteFolder, folder: str) -> Iterator[NoteFile | NoteProblem]:
     try:
-        for path, entry in shelf.root.walk(folder, max_entries=MAX_ENTRIES):
-            if not path.endswith(_SUFFIX) or _is_skipped(path) or not shelf.fits(path):
+        for path, entry in note_folder.root.walk(folder, max_entries=MAX_ENTRIES):
+            if not path.endswith(_SUFFIX) or _is_skipped(path) or not note_folder.fits(path):
                 continue
             if entry.kind is EntryKind.FILE:
-                yield from _judge(shelf, path, entry.size, entry.mtime_ns)
+                yield from _check_file(note_folder, path, entry.size, entry.mtime_ns)
             elif entry.kind is EntryKind.LINK:
-                yield NoteProblem(shelf.prefix + path, "It is a symbolic link, and links are not followed.")
+                yield NoteProblem(note_folder.prefix + path, "It is a symbolic link; links are not followed.")
     except NotThere:
         return
-    except TooMany as error:
-        yield NoteProblem(shelf.prefix + folder, str(error))
     except StorageError as error:
-        yield NoteProblem(shelf.prefix + folder, str(error))
+        yield NoteProblem(note_folder.prefix + folder, str(error))
 
 
-def _judge(shelf: NoteFolder, relative: str, size: int, mtime_ns: int) -> Iterator[NoteFile | NoteProblem]:
-    path = shelf.prefix + relative
-    spelt = path.encode("utf-8", "backslashreplace").decode()
-    if spelt != path:
-        yield NoteProblem(spelt, "Its name is not valid UTF-8, so it is not indexed. Rename it.")
+def _check_file(note_folder: NoteFolder, relative: str, size: int, mtime_ns: int) -> Iterator[NoteFile | NoteProblem]:
+    path = note_folder.prefix + relative
+    printable = path.encode("utf-8", "backslashreplace").decode()
+    if printable != path:
+        yield NoteProblem(printable, "Its name is not valid UTF-8, so it is not indexed. Rename it.")
     elif size > MAX_FILE_BYTES:
-        yield NoteProblem(path, f"It has {size:,} bytes; files up to {MAX_FILE_BYTES:,} are indexed. Split it.")
+        yield NoteProblem(path, f"It has {size:,} bytes; the limit is {MAX_FILE_BYTES:,}. Split it.")
     else:
-        yield NoteFile(path, shelf.source, size, mtime_ns)
+        yield NoteFile(path, note_folder.source, size, mtime_ns)
 
 
 def _is_skipped(relative: str) -> bool:
@@ -238,15 +234,14 @@ def _is_skipped(relative: str) -> bool:
 
 
 def no_derived_notes() -> Sequence[NoteProblem]:
-    """The step before the files of a corpus are looked at, where people and agents wrote all of them."""
+    """Prepare nothing: no note of the corpus is derived from something else."""
     return ()
 
 
 class Corpus(Struct, frozen=True):
-    """The notes, how they are cut into chunks, and who wrote what in them.
+    """The notes, how they are split into chunks, and the origin of their lines.
 
-    `prepare` runs before files are looked at, to write those that are derived, such as exported sessions; what it could
-    not write it tells.
+    `prepare` runs before files are scanned. It writes derived notes, such as exported sessions, and returns problems.
     """
 
     library: Library

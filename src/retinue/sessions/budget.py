@@ -1,4 +1,4 @@
-"""What may be spent: limits per conversation, per day and per cause, in US dollars and in tokens."""
+"""Budgets: limits per session, per day and per source, in US dollars and in tokens."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from retinue.sessions.usage import UsageRecord, sum_usage
 
 
 class Spending(Struct, frozen=True):
-    """What was spent so far: the agent's records since the day began, and what the conversation cost in all.
+    """The usage so far: the agent's records since midnight, and the total of the session.
 
-    `turn` is what the running turn has used and is not in the others yet.
+    `turn` is the usage of the running turn, which is not included in the others yet.
     """
 
     today: tuple[UsageRecord, ...]
@@ -25,12 +25,12 @@ class Spending(Struct, frozen=True):
 
 
 def has_limits(budget: BudgetSettings) -> bool:
-    """Whether anything is limited at all, so that nobody counts for nothing."""
+    """Return whether any limit is set; if not, usage need not be counted."""
     return bool(budget.per_source) or any(map(_is_set, (budget.per_session, budget.per_day)))
 
 
 def find_exceeded(budget: BudgetSettings, spending: Spending, source: Source) -> str | None:
-    """Why a turn of this source must not begin or go on, in words for a person; None where it may."""
+    """Return why a turn of this source must not start or continue, as a message for a person; None if it may."""
     checks = (
         ("this conversation", "perSession", budget.per_session, spending.session + spending.turn),
         ("today", "perDay", budget.per_day, sum_usage(spending.today) + spending.turn),
@@ -45,19 +45,19 @@ def find_exceeded(budget: BudgetSettings, spending: Spending, source: Source) ->
         if limit is not None and (spent := _reached(limit, usage)):
             return (
                 f"The budget for {what} is used up ({spent}). "
-                f"Raise agents.defaults.budget.{name}, or wait until it is free again."
+                f"Raise agents.defaults.budget.{name}, or wait until it is available again."
             )
     return None
 
 
 def find_subagent_exceeded(limit: Limit, spent: Usage) -> str | None:
-    """Why a sub-agent must not go on, in words for its parent; None where it may."""
+    """Return why a sub-agent must not continue, as a message for its parent; None if it may."""
     reached = _reached(limit, spent)
     return f"The budget of this sub-agent is used up ({reached}; `subagents.budget`)." if reached else None
 
 
 def since_midnight(records: Iterable[UsageRecord], now: datetime) -> tuple[UsageRecord, ...]:
-    """The records of the day that `now` is in, in its own zone."""
+    """Return the records since midnight in the time zone of `now`."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return tuple(record for record in records if record.at >= midnight)
 

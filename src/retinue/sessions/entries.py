@@ -1,4 +1,4 @@
-"""What a transcript holds: a header, then entries that each name the one they follow."""
+"""The content of a transcript: a header, then entries that each name their parent."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EntryId = NewType("EntryId", str)
 VERSION = 3
 
 BESIDE = frozenset({Source.MEMORY, Source.COMPACTION})
-"""What sets off model calls beside the conversation; their answers are kept for what they cost."""
+"""Sources of model calls outside of the conversation; their answers are stored for their usage."""
 
 
 class Header(Struct, frozen=True):
-    """The first line: which session this is. `parent` is the session it follows or was split off from."""
+    """The first line, which identifies the session. `parent` is the session it follows or was forked from."""
 
     id: SessionId
     timestamp: datetime
@@ -34,7 +34,7 @@ class Header(Struct, frozen=True):
 
 
 class MessageAdded(Struct, frozen=True):
-    """Somebody said something: a person, the model, or a tool."""
+    """A message of a person, the model, or a tool."""
 
     message: Message
     run: RunId | None = None
@@ -42,13 +42,13 @@ class MessageAdded(Struct, frozen=True):
 
 
 class ModelChanged(Struct, frozen=True):
-    """The session uses this model from here on; None is the configured one again."""
+    """The session uses this model from here on; None resets it to the configured model."""
 
     model: ModelRef | None
 
 
 class ThinkingChanged(Struct, frozen=True):
-    """The session reasons this much from here on; None is the configured level again."""
+    """The session uses this reasoning effort from here on; None resets it to the configured level."""
 
     level: ReasoningEffort | None
 
@@ -71,18 +71,18 @@ class Compacted(Struct, frozen=True):
 
 
 class Noted(Struct, frozen=True):
-    """Something a part of the program remembers here; never shown to the model."""
+    """Data that a part of the program stores here; never shown to the model."""
 
     kind: str
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
 UNANSWERED = "retinue:unanswered"
-"""The kind of note about a message that no model saw, with its `text` and `why`."""
+"""The kind of `Noted` for a message that no model saw, with its `text` and `why`."""
 
 
 class CallStarted(Struct, frozen=True):
-    """A tool call is about to take effect. Without a result after it, the effect is unknown."""
+    """A tool call is about to run. Without a result after it, its effect is unknown."""
 
     call_id: str
     tool: str
@@ -91,7 +91,7 @@ class CallStarted(Struct, frozen=True):
 
 
 class Interrupted(Struct, frozen=True):
-    """A turn ended before its end; `calls` are those that were given an `interrupted` result."""
+    """A turn was interrupted; `calls` are those that were given an `interrupted` result."""
 
     reason: str
     calls: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Interrupted(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """A line of a kind, or in a shape, that this version does not know; kept as it was."""
+    """A line of a kind or shape that this version does not know; kept unchanged."""
 
     raw: Mapping[str, Any]
 
@@ -118,7 +118,7 @@ Body = (
 
 
 class TranscriptEntry(Struct, frozen=True):
-    """One line after the header; `parent` is the entry it follows, so that a transcript can have branches."""
+    """One line after the header; `parent` is the entry it follows, so a transcript can have branches."""
 
     id: EntryId
     parent: EntryId | None

@@ -1,4 +1,4 @@
-"""A session as a document: Markdown for people, JSON for programs."""
+"""Exporting a session as Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Redact = Callable[[str], str]
 def export_markdown(
     header: Header | None, entries: Iterable[TranscriptEntry], *, redact: Redact, thinking: bool = False
 ) -> str:
-    """The conversation to read. `redact` takes secrets out; `thinking` keeps the model's reasoning."""
+    """Return the conversation as Markdown. `redact` removes secrets; `thinking` includes the model's reasoning."""
     blocks = [_title(header)]
     for entry in entries:
         text = _describe(entry, thinking=thinking)
@@ -40,7 +40,7 @@ def export_markdown(
 
 
 def export_json(header: Header | None, entries: Iterable[TranscriptEntry], *, redact: Redact) -> str:
-    """Everything, in the shape of the transcript's own lines."""
+    """Return all entries as JSON, in the format of the transcript."""
     data = {
         "session": json.loads(encode_line(header)) if header else None,
         "entries": [json.loads(encode_line(entry)) for entry in entries],
@@ -111,7 +111,7 @@ def _describe_output(part: Text | Image) -> str:
 
 
 def _fence(text: str, language: str = "") -> str:
-    """A code block whose fence is longer than any run of backticks inside."""
+    """Return a code block whose fence is longer than any run of backticks inside."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"

@@ -1,4 +1,4 @@
-"""`sessions.json`: one row per session, made from the transcripts and rebuilt from them whenever it is lost."""
+"""The session index, `sessions.json`: one row per session, derived from the transcripts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Rows = dict[SessionKey, Session]
 
 
 def read_index(path: Path) -> Rows | None:
-    """The rows, or None where the index is missing; raises `ValueError` or `StorageError` where it cannot be used."""
+    """Return the rows, or None if there is no index; raise `ValueError` or `StorageError` if it cannot be used."""
     try:
         with open_regular(path) as descriptor:
             data = json.loads(os.read(descriptor, os.fstat(descriptor).st_size + 1))
@@ -46,9 +46,9 @@ def read_index(path: Path) -> Rows | None:
 
 
 class IndexWriter:
-    """Replaces the index, whole or not at all; a row is a line, so that it can be read and compared.
+    """Replaces the index atomically; each row is one line, so that it can be read and compared.
 
-    A turn changes one of all rows: the text of the others is kept and not made again.
+    A turn changes one row, so the encoded lines of the others are cached.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class IndexWriter:
 
 
 def move_aside(path: Path) -> Path:
-    """Rename whatever stands where the index should be; it may be a folder."""
+    """Rename the file (or folder) at the path of the index."""
     aside = next(name for n in count(1) if not os.path.lexists(name := path.with_name(f"{path.name}.corrupt.{n}")))
     try:
         path.rename(aside)
@@ -81,16 +81,16 @@ def _encode_line(session: Session) -> str:
 
 
 def _check_row(key: str, value: object) -> Mapping[str, Any]:
-    """The row as it was written, without its checksum; one written before rows had any is taken as it is."""
+    """Verify the checksum of a row and return the row without it; rows of older versions have none."""
     row = dict(mapping_of(value))
     check = row.pop(CHECK, None)
     if check is not None and check != _checksum(json.dumps(key), json.dumps(row)):
-        raise ValueError(f"the row of {key} is not what was written")
+        raise ValueError(f"the checksum of the row of {key} is wrong")
     return row
 
 
 def _checksum(key: str, row: str) -> str:
-    """Over the JSON text of both."""
+    """Return the checksum of the JSON text of both."""
     return f"{crc32(f'[{key}, {row}]'.encode()):08x}"
 
 
@@ -149,7 +149,7 @@ def _decode_row(key: str, row: Mapping[str, Any]) -> Session:
 
 
 def _safe_id(text: str) -> SessionId:
-    """A session's id names its file, so it must not lead anywhere else."""
+    """Validate a session id, which is used as a file name."""
     if not _ID.fullmatch(text):
         raise ValueError(f"'{text}' is not a session id")
     return SessionId(text)

@@ -1,4 +1,4 @@
-"""Making a history acceptable to every provider: each tool call is followed by exactly one result."""
+"""Repairing histories: each tool call gets exactly one result, as providers require, also after a crash."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ OUTCOME_UNKNOWN = (
 def repair(
     messages: Sequence[Message], started: Collection[str] | None = None
 ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """Return the messages in an order that providers accept, and what was changed.
+    """Return the messages in an order that providers accept, and notes about the changes.
 
     A call without a result gets one that says so: `started` are the calls known to have been about to take effect, None
     if that is unknown. Results without a call and empty answers are omitted. So is a truncated answer at the end: the
     turn continues by answering again, and many models refuse a request that ends with their own message.
     """
     tidy = [_tidy(message) for message in messages]
-    notes = [f"message {at} says nothing and was left out" for at, message in enumerate(tidy) if message is None]
+    notes = [f"message {at} is empty and was dropped" for at, message in enumerate(tidy) if message is None]
     while tidy and (tidy[-1] is None or _is_cut_off(tidy[-1])):
         if tidy.pop() is not None:
             notes.append(f"message {len(tidy)} was cut off at the end and was left out")
@@ -54,24 +54,24 @@ def repair(
                 for call in message.calls:
                     result = results.get((at, call.id))
                     if result is None:
-                        notes.append(f"call {call.id} of `{call.name}` has no result and was given one")
+                        notes.append(f"call {call.id} of `{call.name}` has no result; one was added")
                     repaired.append(_interrupted(call, started) if result is None else result[1])
             case UserMessage():
                 repaired.append(message)
             case ToolResult() if at not in used:
-                notes.append(f"a result for call {message.call_id} answers no call and was left out")
+                notes.append(f"a result for call {message.call_id} has no call and was dropped")
     return tuple(repaired), tuple(notes)
 
 
 def find_unanswered(messages: Sequence[Message], started: Collection[str]) -> tuple[ToolResult, ...]:
-    """The results that a history lacks, as `repair` would add them."""
+    """Return the missing results of a history, as `repair` would add them."""
     there = {id(message) for message in messages}
     repaired, _ = repair(messages, started)
     return tuple(message for message in repaired if isinstance(message, ToolResult) and id(message) not in there)
 
 
 def _tidy(message: Message) -> Message | None:
-    """The message without parts that providers refuse, or None where nothing is left."""
+    """Return the message without parts that providers reject, or None if nothing is left."""
     match message:
         case AssistantMessage((Text(text),)) if text and not text.isspace():
             return message
@@ -105,7 +105,7 @@ def _is_cut_off(message: Message) -> bool:
 
 
 def _match_results(messages: Sequence[Message | None]) -> dict[tuple[int, str], tuple[int, ToolResult]]:
-    """For each call, by the place of its message: the first result after it, before the id is used again."""
+    """Return the result of each call: the first one after it, before its id is used again."""
     asked: dict[str, int] = {}
     found: dict[tuple[int, str], tuple[int, ToolResult]] = {}
     for at, message in enumerate(messages):
@@ -126,14 +126,14 @@ def _interrupted(call: ToolCall, started: Collection[str] | None) -> ToolResult:
 
 
 def close_interrupted_turn(transcript: Transcript, reason: str) -> TranscriptEntry | None:
-    """Give every tool call without a result one that says `interrupted`, so that none is silently run twice.
+    """Add an `interrupted` result to every tool call without a result, so that none is silently repeated.
 
-    To be called by the process that holds the session's lease, before the next turn. Returns the entry that records it,
-    or None where the last turn was closed.
+    To be called by the process that holds the session's lease, before the next turn. Return the entry that records it,
+    or None if the last turn was complete.
     """
     tree = transcript.tree
     if tree.messages and _is_answer(tree.messages[-1]):
-        return None  # a turn that ended with an answer left nothing open, and looking for it costs with every message
+        return None  # the last turn ended with an answer; searching for open calls costs time with every message
     missing = find_unanswered(tree.messages, tree.started_calls)
     if not missing:
         return None

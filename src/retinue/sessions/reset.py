@@ -1,4 +1,4 @@
-"""When a session starts over by itself."""
+"""Automatic session resets: daily and after idle time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from retinue.structs.declare import set_attributes
 
 
 class ResetReason(StrEnum):
-    """Why a session starts over."""
+    """Why a session is reset."""
 
     DAILY = "daily"
     IDLE = "idle"
 
 
 class ResetPolicy(Struct, frozen=True):
-    """The rule for one session; `idle` is None where silence does not matter."""
+    """The reset rule of one session; `idle` is None if there is no idle limit."""
 
     mode: ResetMode = "daily"
     at_hour: int = 4
@@ -33,9 +33,9 @@ NEVER = ResetPolicy("none")
 
 
 def policy_for(settings: SessionSettings, key: SessionKey) -> ResetPolicy:
-    """The rule for a key: that of its channel, else of its kind of chat, else the general one.
+    """Return the rule for a key: that of its channel, else of its chat type, else the general one.
 
-    A sub-agent never starts over: it lives as long as its task.
+    A sub-agent's session is never reset.
     """
     if key.kind is SessionKind.SUBAGENT:
         return NEVER
@@ -46,13 +46,13 @@ def policy_for(settings: SessionSettings, key: SessionKey) -> ResetPolicy:
     base = _policy(settings.reset)
     if settings.idle_minutes is None or "idle_minutes" in set_attributes(settings.reset):
         return base
-    # A configuration that knows only the old key means silence alone, as it always did.
+    # A configuration with only the deprecated key means an idle limit without a daily reset.
     alone = set_attributes(settings).isdisjoint({"reset", "reset_by_type"})
     return ResetPolicy("idle" if alone else base.mode, base.at_hour, _minutes(settings.idle_minutes))
 
 
 def should_reset(session: Session, policy: ResetPolicy, now: datetime, zone: tzinfo) -> ResetReason | None:
-    """Why the session should start over before the next message, or None where it goes on."""
+    """Return why the session must be reset before the next message, or None."""
     match policy.mode:
         case "none":
             return None
@@ -67,9 +67,9 @@ def should_reset(session: Session, policy: ResetPolicy, now: datetime, zone: tzi
 
 
 def daily_boundary(now: datetime, hour: int, zone: tzinfo) -> datetime:
-    """The latest moment, not after `now`, at which a local clock showed that full hour, in UTC.
+    """Return the latest time (UTC), not after `now`, at which the local time was that full hour.
 
-    An hour that the clock skips begins where it jumps; of an hour that comes twice the first counts.
+    If daylight saving skips the hour, it is the time of the change; if the hour occurs twice, the first one counts.
     """
     day = now.astimezone(zone).date()
     while True:

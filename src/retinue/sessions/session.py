@@ -1,4 +1,4 @@
-"""A session as lists and status lines show it: its transcript, summed up."""
+"""A session as shown in lists and status lines: the summary of its transcript."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ VERBOSE = "verbose"
 REASONING = "reasoning"
 ELEVATED = "elevated"
 SPAWNED_BY = "spawnedBy"
-"""The session that started this one as its sub-agent."""
+"""The parent session of a sub-agent."""
 WORKS_IN = "worksIn"
-"""The folder of the workspace that a sub-agent's tools are kept to."""
+"""The folder of the workspace to which a sub-agent's tools are restricted."""
 
 
 class Session(Struct, frozen=True):
-    """What a transcript adds up to; `size` is how many of its bytes were counted.
+    """The summary of a transcript; `size` is the number of bytes summarised.
 
-    `last_interaction_at` is when a person last spoke; turns that a clock or a job set off do not count.
+    `last_interaction_at` is the time of the last message of a person; scheduled turns do not count.
     """
 
     key: SessionKey
@@ -60,11 +60,11 @@ class Session(Struct, frozen=True):
 
     @property
     def chat_type(self) -> str:
-        """`direct`, `group` or `channel`; a session without a chat is as private as a direct one."""
+        """`direct`, `group` or `channel`; a session without a chat counts as direct."""
         return self.key.kind.value if self.key.kind.is_shared else SessionKind.DIRECT.value
 
     def setting(self, name: str) -> str | None:
-        """What a person set for this session, or None."""
+        """Return a setting of this session, or None."""
         return dict(self.settings).get(name)
 
     @property
@@ -81,22 +81,22 @@ class Session(Struct, frozen=True):
 
 
 def working_folder(session: Session | None) -> str:
-    """The folder of the workspace that a session's tools are kept to; empty for all of it."""
+    """Return the folder of the workspace to which a session's tools are restricted; empty if unrestricted."""
     return (session.setting(WORKS_IN) if session else None) or ""
 
 
 def session_from_header(header: Header, key: SessionKey) -> Session:
-    """A session of which only the header is known."""
+    """Return the summary of a transcript of which only the header was read."""
     return Session(key, header.id, header.timestamp, header.timestamp, parent=header.parent)
 
 
 def apply_entry(session: Session, entry: TranscriptEntry) -> Session:
-    """The session after one more entry."""
+    """Return the session after one more entry."""
     session = replace(session, updated_at=max(session.updated_at, entry.timestamp))
     body = entry.body
     match body:
         case MessageAdded():
-            return _hear(session, body, entry.timestamp)
+            return _add_message(session, body, entry.timestamp)
         case ModelChanged(model):
             return replace(session, model=model)
         case ThinkingChanged(level):
@@ -112,9 +112,9 @@ def apply_entry(session: Session, entry: TranscriptEntry) -> Session:
 
 
 def carried_choices(session: Session) -> tuple[Body, ...]:
-    """What a new session of the same key starts with: the choices a person made.
+    """Return the entries that a new session of the same key starts with: the person's choices.
 
-    Neither the name of the old one nor the rights that were given to it go on.
+    The label and elevated permissions are not carried over.
     """
     choices: list[Body] = []
     if session.model is not None:
@@ -125,7 +125,7 @@ def carried_choices(session: Session) -> tuple[Body, ...]:
     return tuple(choices)
 
 
-def _hear(session: Session, body: MessageAdded, at: datetime) -> Session:
+def _add_message(session: Session, body: MessageAdded, at: datetime) -> Session:
     session = replace(session, messages=session.messages + 1)
     match body.message:
         case UserMessage() if body.source is Source.CHAT:

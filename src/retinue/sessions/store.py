@@ -1,4 +1,4 @@
-"""All sessions of an agent: which transcript belongs to which key."""
+"""The session store of an agent: maps session keys to transcripts."""
 
 from __future__ import annotations
 
@@ -43,34 +43,34 @@ _OPEN_AT_ONCE = 32
 
 
 class _Change(Struct):
-    """The index while this process alone may change it."""
+    """The index while this process holds the lock."""
 
     folder: Path
     rows: Rows
     searched: bool = False
-    """Whether it is known that no transcript in the folder could add a row."""
+    """Whether every transcript in the folder is known to have a row."""
     dirty: bool = False
-    folded: SummaryLog = field(default_factory=SummaryLog)
+    summary_log: SummaryLog = field(default_factory=SummaryLog)
 
     def current(self, key: SessionKey) -> Session | None:
-        """The session of a key, with everything in its transcript counted; None where it has no transcript."""
+        """Return the session of a key, up to date with its transcript; None if it has no transcript."""
         row = self.rows.get(key)
-        if row is None and not self.has_strangers():
+        if row is None and not self.has_unindexed():
             return None
         if row is None or not self.path_of(row.id).is_file():
-            self.refold()
+            self.refresh_rows()
             row = self.rows.get(key)
             if row is None or not self.path_of(row.id).is_file():
                 return None
-        session = summarise_transcript(self.path_of(row.id), row, self.folded)
+        session = summarise_transcript(self.path_of(row.id), row, self.summary_log)
         if session is not None and session != row:
             self.put(session)
         return session
 
-    def has_strangers(self) -> bool:
-        """Whether there is a transcript that no row knows of; only then can a key without a row have one.
+    def has_unindexed(self) -> bool:
+        """Return whether there is a transcript without a row; only then can a key without a row have one.
 
-        Asking for a new session must not cost a look at every other one.
+        This avoids reading every transcript when a new session is requested.
         """
         if self.searched:
             return False
@@ -80,12 +80,12 @@ class _Change(Struct):
         self.searched = all(name in known for name in names if name.endswith(SUFFIX))
         return not self.searched
 
-    def refold(self) -> Rows:
-        """Bring every row up to date; gives those of live transcripts.
+    def refresh_rows(self) -> Rows:
+        """Bring every row up to date; return those of active transcripts.
 
-        A row without a transcript stays: its choices go to the key's next session.
+        A row without a transcript is kept, because its settings go to the key's next session.
         """
-        found = summarise_folder(self.folder, self.rows, self.folded)
+        found = summarise_folder(self.folder, self.rows, self.summary_log)
         self.searched = True
         lost = {key: row for key, row in self.rows.items() if key not in found and not self.path_of(row.id).is_file()}
         if lost | found != self.rows:
@@ -104,10 +104,10 @@ class _Change(Struct):
 class SessionStore:
     """The sessions in one folder.
 
-    Transcripts are the truth. The index only sums them up: it is written when a session starts and when a turn ends,
-    and whatever it missed is read from the transcripts. Several processes may use one folder.
+    Transcripts are authoritative. The index is derived: it is written when a session starts and when a turn ends, and
+    later entries are read from the transcripts. Several processes may use one folder.
 
-    `notes` are sentences for people about what was found damaged and what was done.
+    `notes` are messages for people about damage that was found and what was done.
     """
 
     def __init__(
@@ -130,23 +130,23 @@ class SessionStore:
         self._writer = IndexWriter(folder / INDEX_NAME)
         self._read: tuple[Stamp, Rows] | None = None
         self._searched: Stamp = None
-        """The folder as it was when those rows were all that its transcripts could give.
+        """The stamp of the folder when every transcript in it had a row.
 
-        Two changes within one tick of the clock look like one; a process that starts a session changes the index too.
+        Two changes within the resolution of a time stamp look like one, but starting a session changes the index too.
         """
         self._ahead: dict[SessionKey, Session] = {}
-        """Sessions as they were last seen, further on than the index; only for looking, never for saving."""
+        """Sessions as last read, newer than the index; for reading only, never saved."""
         self._unsettled: set[SessionKey] = set()
         self._settled_at: float | None = None
 
     def find(self, key: SessionKey) -> Session | None:
-        """The session of a key, or None; brings the index up to date."""
+        """Return the session of a key, or None; this updates the index."""
         self._unsettled.discard(key)
         with self._changing() as change:
             return change.current(key)
 
     def peek(self, key: SessionKey) -> Session | None:
-        """The same without writing anything: what the index has not counted is read from the transcript."""
+        """Return the session of a key without writing: entries after the index are read from the transcript."""
         seen = self._seen(key)
         if seen is not None:
             return seen
@@ -160,9 +160,9 @@ class SessionStore:
         return session
 
     def _seen(self, key: SessionKey) -> Session | None:
-        """The session as it was seen last, where neither the index nor its transcript has changed since.
+        """Return the session as last read, if neither the index nor its transcript has changed since.
 
-        It is asked for many times in a turn, and what was replaced whole needs no lock to be looked at.
+        This is called many times in a turn. The index is replaced atomically, so no lock is needed.
         """
         seen = self._ahead.get(key)
         if seen is None or self._read is None or self._index_stamp() != self._read[0]:
@@ -177,13 +177,13 @@ class SessionStore:
         return seen if size == seen.size else None
 
     def _count_in(self, key: SessionKey, session: SessionId, entry: TranscriptEntry, start: int, end: int) -> None:
-        """Bring what was seen of a session up to date with an entry of our own, which need not be read again."""
+        """Apply an entry written by this process to the cached session, so that it need not be read again."""
         seen = self._ahead.get(key)
         if seen is not None and seen.id == session and seen.size == start:
             self._ahead[key] = replace(apply_entry(seen, entry), size=end)
 
     def settle(self, key: SessionKey) -> None:
-        """Note the end of a turn. Replacing the index costs more than a turn, so it is done now and then."""
+        """Record the end of a turn. Writing the index costs more than a turn, so it is done only now and then."""
         self._unsettled.add(key)
         now = self._stamps.clock.monotonic()
         if self._settled_at is None or now - self._settled_at >= SETTLE_SECONDS:
@@ -191,7 +191,7 @@ class SessionStore:
             self.settle_all()
 
     def settle_all(self) -> None:
-        """Bring the index up to date with every turn that ended since it was, in one write."""
+        """Update the index with all turns that ended since the last write."""
         if not self._unsettled:
             return
         with self._changing() as change:
@@ -199,13 +199,13 @@ class SessionStore:
                 change.current(self._unsettled.pop())
 
     def list(self) -> tuple[Session, ...]:
-        """All sessions, the one last used first."""
+        """Return all sessions, the last used first."""
         with self._changing() as change:
-            live = change.refold()
+            live = change.refresh_rows()
         return tuple(sorted(live.values(), key=lambda row: (row.updated_at, row.key.text), reverse=True))
 
     def open(self, key: SessionKey) -> Transcript:
-        """The transcript of a key, started if there is none. One that is open already only reads what was added."""
+        """Return the transcript of a key; create it if there is none. An open one only reads appended entries."""
         session = self.peek(key)
         if session is None:
             with self._changing() as change:
@@ -221,7 +221,7 @@ class SessionStore:
         return self._remember(session, transcript)
 
     def begin(self, key: SessionKey, bodies: Iterable[Body]) -> bool:
-        """Start a session with its first entries, all in one write; false where the key has one already."""
+        """Start a session with its first entries in one write; return False if the key has a session."""
         with self._changing() as change:
             if change.current(key) is not None:
                 return False
@@ -229,7 +229,7 @@ class SessionStore:
             return True
 
     def reset(self, key: SessionKey) -> Session:
-        """Archive a session and start a new one under its key, with the choices that a person made in the old one."""
+        """Archive a session and start a new one under its key, with the person's choices of the old one."""
         with self._changing() as change:
             old = change.current(key)
             if old is not None:
@@ -238,7 +238,7 @@ class SessionStore:
             return change.rows[key]
 
     def delete(self, key: SessionKey) -> Path:
-        """Take a session out of the lists; returns where its transcript is kept."""
+        """Archive a session and remove it from the index; return the path of its transcript."""
         with self._changing() as change:
             session = change.current(key)
             if session is None:
@@ -249,9 +249,9 @@ class SessionStore:
             return kept
 
     def usage(self, since: datetime | None = None) -> tuple[UsageRecord, ...]:
-        """What answers cost from a moment on, those of archived sessions included."""
+        """Return the usage of answers since a time, including archived sessions."""
         with self._changing() as change:
-            change.refold()
+            change.refresh_rows()
         try:
             return tuple(read_usage(self._usage_folder, since))
         except StorageError as error:
@@ -260,7 +260,7 @@ class SessionStore:
             return tuple(read_usage(self._usage_folder, since))
 
     def path_of(self, session: SessionId) -> Path:
-        """The transcript of a session that is not archived."""
+        """Return the path of the transcript of a session that is not archived."""
         return self.folder / f"{session}{SUFFIX}"
 
     def _start(self, key: SessionKey, change: _Change, bodies: Iterable[Body] = ()) -> Transcript:
@@ -281,7 +281,7 @@ class SessionStore:
         return self._remember(session, transcript)
 
     def _archive(self, session: Session, why: str) -> Path:
-        """Rename a transcript so that it no longer counts as live."""
+        """Rename a transcript to an archive name."""
         path = self.path_of(session.id)
         stamp = format_time(self._stamps.now()).replace(":", "-")
         kept = path.with_name(f"{path.name}.{why}.{stamp}")
@@ -300,7 +300,7 @@ class SessionStore:
 
     @contextmanager
     def _changing(self, *, saving: bool = True) -> Iterator[_Change]:
-        """The index under a lock that dies with the process; written back where it changed."""
+        """Lock the index and yield it; write it back if it changed. The lock is released if the process ends."""
         make_private_dir(self.folder)
         with explained(self.folder.name, self.folder.parent):
             descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -331,35 +331,35 @@ class SessionStore:
         self._read = (stamp, rows) if rows is not None else None
         change = _Change(self.folder, dict(rows or {}))
         if rows is None:
-            change.refold()
+            change.refresh_rows()
             self._save(change)
             change.rows = dict(change.rows)
         return change
 
     def _save(self, change: _Change) -> None:
-        """Write what changed. The transcripts are safe already, so a failure here is told and not raised."""
-        for note in change.folded.notes:
+        """Write the changes. The transcripts are written already, so a failure is recorded and not raised."""
+        for note in change.summary_log.notes:
             self._note(note)
         try:
-            self._save_usage(change.folded)
+            self._save_usage(change.summary_log)
             if change.dirty:
                 self._writer.write(change.rows)
         except StorageError as error:
             self._read = None
-            self._note(f"The session index was not written and will be made again from the transcripts: {error}")
+            self._note(f"The session index was not written and will be rebuilt from the transcripts: {error}")
             return
-        change.dirty, change.folded = False, SummaryLog()
+        change.dirty, change.summary_log = False, SummaryLog()
         stamp = self._index_stamp()
         self._read = (stamp, change.rows) if stamp is not None else None
 
-    def _save_usage(self, folded: SummaryLog) -> None:
+    def _save_usage(self, summary_log: SummaryLog) -> None:
         folder = self._usage_folder
-        if os.path.lexists(folder) and folded.usage:
+        if os.path.lexists(folder) and summary_log.usage:
             known = set()
             try:
-                if folded.from_start:
+                if summary_log.from_start:
                     known = {(record.session_id, record.entry) for record in read_usage(folder)}
-                new = [record for record in folded.usage if (record.session_id, record.entry) not in known]
+                new = [record for record in summary_log.usage if (record.session_id, record.entry) not in known]
                 append_usage(folder, new)
             except DiskFull:
                 raise
@@ -369,7 +369,7 @@ class SessionStore:
             write_usage(folder, collect_usage(self.folder))
 
     def _give_up_usage(self, error: StorageError) -> None:
-        """Move the usage folder away, so that saving makes it anew from the transcripts."""
+        """Rename the usage folder, so that saving rebuilds it from the transcripts."""
         self._note(
             f"The usage folder could not be used ({error}). It was kept as {move_aside(self._usage_folder).name}."
         )

@@ -1,4 +1,4 @@
-"""Summing up transcripts: each is read once, and later only what was added."""
+"""Summarising transcripts as rows of the session index: each is read once, later only what was appended."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SUFFIX = ".jsonl"
 
 
 class SummaryLog(Struct):
-    """What summing up found: usage that was not counted before, and sentences about what could not be read."""
+    """Side results of summarising: usage that was not counted before, and notes about unreadable files."""
 
     usage: list[UsageRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     from_start: bool = False
 
 
-def summarise_transcript(path: Path, known: Session | None, folded: SummaryLog) -> Session | None:
-    """The session that a transcript adds up to, or None where its header cannot be read.
+def summarise_transcript(path: Path, known: Session | None, log: SummaryLog) -> Session | None:
+    """Return the summary of a transcript, or None if its header cannot be read.
 
-    `known` is what an earlier part of the same file added up to; only the rest is read.
+    `known` is the summary of an earlier part of the same file; only the rest is read.
     """
     with explained(path.name, path.parent):
         size = path.stat().st_size
@@ -40,52 +40,52 @@ def summarise_transcript(path: Path, known: Session | None, folded: SummaryLog) 
     if session is not None and session.size == size:
         return session
     if session is None:
-        folded.from_start = True
+        log.from_start = True
     end = start = session.size if session is not None else 0
     for after, line in read_forward(path, start):
         end, value = after, decode_line(line)
         if session is None:
             if not isinstance(value, Header) or value.key is None:
-                folded.notes.append(f"{path.name} does not begin with a session's header; it was left alone.")
+                log.notes.append(f"{path.name} does not start with a session header; it is ignored.")
                 return None
             session = session_from_header(replace(value, id=SessionId(path.name.partition(SUFFIX)[0])), value.key)
         elif isinstance(value, TranscriptEntry):
             session = apply_entry(session, value)
             record = record_usage(session, value)
             if record is not None:
-                folded.usage.append(record)
+                log.usage.append(record)
     return replace(session, size=end) if session is not None else None
 
 
-def summarise_folder(folder: Path, rows: Rows, folded: SummaryLog) -> Rows:
-    """The sessions of all live transcripts; of several for one key the newest counts."""
+def summarise_folder(folder: Path, rows: Rows, log: SummaryLog) -> Rows:
+    """Return the sessions of all active transcripts; if a key has several, the newest one."""
     known = {row.id: row for row in rows.values()}
     found: Rows = {}
-    # By name: to compare whole paths would take longer than to look at the files.
+    # Sorted by name, because comparing whole paths takes longer than reading the files.
     for path in sorted(folder.glob(f"*{SUFFIX}"), key=attrgetter("name")):
-        session = _fold_or_note(path, known.get(SessionId(path.stem)), folded)
+        session = _summarise_or_note(path, known.get(SessionId(path.stem)), log)
         if session is None:
             continue
         other = found.get(session.key)
         if other is not None:
-            folded.notes.append(f"{session.id} and {other.id} are both transcripts of {session.key}; the newer counts.")
+            log.notes.append(f"{session.id} and {other.id} are both transcripts of {session.key}; the newer is used.")
         if other is None or (session.started_at, session.id) > (other.started_at, other.id):
             found[session.key] = session
     return found
 
 
 def collect_usage(folder: Path) -> list[UsageRecord]:
-    """All usage that transcripts know of, archived ones included."""
-    folded = SummaryLog()
+    """Return the usage of all transcripts, including archived ones."""
+    log = SummaryLog()
     for path in sorted(folder.glob(f"*{SUFFIX}*")):
         if ".torn." not in path.name:
-            _fold_or_note(path, None, folded)
-    return folded.usage
+            _summarise_or_note(path, None, log)
+    return log.usage
 
 
-def _fold_or_note(path: Path, known: Session | None, folded: SummaryLog) -> Session | None:
+def _summarise_or_note(path: Path, known: Session | None, log: SummaryLog) -> Session | None:
     try:
-        return summarise_transcript(path, known, folded)
+        return summarise_transcript(path, known, log)
     except StorageError as error:
-        folded.notes.append(f"{path.name} cannot be read as a transcript: {error}")
+        log.notes.append(f"{path.name} cannot be read as a transcript: {error}")
         return None

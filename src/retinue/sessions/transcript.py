@@ -1,4 +1,4 @@
-"""A session's transcript: the truth about a conversation, in a file that is only ever added to."""
+"""A session's transcript: the authoritative record of a conversation, in an append-only file."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from retinue.sessions.tree import TranscriptTree
 from retinue.storage.files import NotThere
 
 READ_LIMIT = 32 * 1024 * 1024
-"""More than any model reads at once; a compaction is nearly always found long before."""
+"""More than the context window of any model; reading usually stops earlier at a compaction."""
 
 log = logging.getLogger(__name__)
 
 
 class EntryStamps(Struct, frozen=True):
-    """Where the times and ids of new entries come from, and whether each entry waits for the disk."""
+    """The clock and ids of new entries, and whether each entry is synced to disk."""
 
     clock: Clock
     ids: IdFactory = random_id
     durable: bool = False
 
     def now(self) -> datetime:
-        """The time in whole milliseconds, as the index keeps it."""
+        """Return the time in whole milliseconds, as stored in the index."""
         now = self.clock.now()
         return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 class Transcript:
-    """An open transcript and what is known of it.
+    """An open transcript and its tree of entries.
 
-    Opening reads backwards from the end, until everything that the model should read is there. Appending writes first
-    and then updates the view, so a view never shows what is not in the file. Other processes may append too: their
-    entries are taken in before ours is written, so that all of them stand on one branch.
+    Opening reads backwards from the end, until everything that the model should read is loaded. Appending writes first
+    and then updates the tree, so the tree never shows what is not in the file. Other processes may append too: their
+    entries are read before ours is written, so that all of them are on one branch.
 
-    `notes` are sentences for people about what was found damaged and what was done; `bytes_read` counts what the view
-    has cost. `on_append` is told of every entry that this view wrote, and from where to where it stands in the file.
+    `notes` are messages for people about damage that was found and what was done; `bytes_read` counts the bytes read.
+    `on_append` is called with every entry that this object wrote, and its start and end offset in the file.
     """
 
     def __init__(self, path: Path, stamps: EntryStamps, *, limit: int = READ_LIMIT) -> None:
@@ -86,18 +86,18 @@ class Transcript:
 
     @classmethod
     def open(cls, path: Path, stamps: EntryStamps, *, limit: int = READ_LIMIT) -> Transcript:
-        """Open a transcript; a line torn by a crash is cut off and kept beside it."""
+        """Open a transcript; a line torn by a crash is moved to a separate file."""
         transcript = cls(path, stamps, limit=limit)
         aside = fix_torn_end(path)
         if aside is not None:
-            transcript._note(f"The last line of {path.name} was torn by a crash; its remains are in {aside.name}.")
+            transcript._note(f"The last line of {path.name} was torn by a crash; it was moved to {aside.name}.")
         with open_regular(path) as descriptor:
             transcript._load(descriptor, limit)
         return transcript
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What was said since the last compaction."""
+        """The messages since the last compaction."""
         return self.tree.messages
 
     def append(self, body: Body, *, parent: EntryId | None = None) -> TranscriptEntry:
@@ -113,7 +113,7 @@ class Transcript:
         return entry
 
     def graft(self, entries: Iterable[TranscriptEntry], parent: EntryId) -> None:
-        """Write copies of entries after `parent`, one after the other and all in one write; they keep their times."""
+        """Write copies of entries after `parent` in one write; they keep their times."""
         with self._still_there(), open_exclusive(self.path) as descriptor:
             self._catch_up(descriptor)
             self._require(parent, descriptor)
@@ -122,11 +122,11 @@ class Transcript:
                 after = copies[-1].id if copies else parent
                 copies.append(replace(entry, id=EntryId(self._stamps.ids()), parent=after))
             append_lines(descriptor, b"".join(map(encode_line, copies)), durable=self._stamps.durable)
-            # What the new branch makes visible again may stand before what was read so far.
+            # The new branch may make entries visible that were not loaded yet.
             self._load(descriptor, self._limit)
 
     def refresh(self) -> None:
-        """Take in what other processes appended since."""
+        """Read the entries that other processes appended."""
         with self._still_there(), open_regular(self.path) as descriptor:
             self._catch_up(descriptor)
 
@@ -186,5 +186,5 @@ class Transcript:
             yield
         except NotThere as error:
             raise SessionError(
-                f"The transcript {self.path.name} was archived meanwhile. Open the session again to go on."
+                f"The transcript {self.path.name} was archived meanwhile. Open the session again to continue."
             ) from error

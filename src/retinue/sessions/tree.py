@@ -1,4 +1,4 @@
-"""The entries of a transcript as a tree, and the branch that is being talked on."""
+"""The entries of a transcript as a tree, its active branch, and forks of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from retinue.sessions.entries import BESIDE, Body, CallStarted, Compacted, Entry
 
 
 class TranscriptTree:
-    """What is known of a transcript, kept up to date entry by entry.
+    """The entries of a transcript, updated entry by entry.
 
-    The active branch is the path from the root to the last entry. Answers to calls beside the conversation, such as a
-    summary's, hang on it and are no part of it: whoever wrote one may die the moment after. What the model reads is the
-    last compaction's summary on that path and the messages from its `first_kept` on. Adding an entry that continues the
-    branch costs the same however long the branch is.
+    The active branch is the path from the root to the last entry. Answers to calls outside of the conversation, such as
+    that of a summary, are attached to it but not part of it, because the process may crash right after writing one. The
+    model reads the last compaction's summary on that path and the messages from its `first_kept` on. Adding an entry
+    that continues the branch takes constant time.
 
-    `whole` says that nothing stands before the first entry added; otherwise the beginning was not read.
+    `whole` says that the first entry added is the first of the file; otherwise the beginning was not read.
     """
 
     def __init__(self, *, whole: bool) -> None:
@@ -41,17 +41,17 @@ class TranscriptTree:
 
     @property
     def leaf(self) -> EntryId | None:
-        """The entry that the next one follows."""
+        """The parent of the next entry."""
         return self._path[-1].id if self._path else None
 
     @property
     def path(self) -> tuple[TranscriptEntry, ...]:
-        """The active branch, oldest entry first, as far as it was read."""
+        """The loaded part of the active branch, oldest entry first."""
         return tuple(self._path)
 
     @property
     def compaction(self) -> TranscriptEntry | None:
-        """The compaction whose summary stands for what came before, if there is one."""
+        """The last compaction, if there is one."""
         return self._compaction
 
     @property
@@ -61,12 +61,12 @@ class TranscriptTree:
 
     @property
     def kept(self) -> tuple[TranscriptEntry, ...]:
-        """The entries behind `messages`, one for one."""
+        """The entries of `messages`, in the same order."""
         return tuple(self._kept)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What was said since the last compaction, in order; made anew only after a change."""
+        """The messages since the last compaction, in order; rebuilt only after a change."""
         if self._snapshot is None:
             self._snapshot = tuple(self._messages)
         return self._snapshot
@@ -78,16 +78,16 @@ class TranscriptTree:
 
     @property
     def started_calls(self) -> frozenset[str]:
-        """The ids of the tool calls in what the model reads that were about to take effect."""
+        """The ids of the started tool calls in the messages that the model reads."""
         return frozenset(self._started)
 
     def add(self, entry: TranscriptEntry) -> None:
-        """Take the next entry in the order of the file."""
+        """Add the next entry in the order of the file."""
         if not entry.id:
-            # Old transcripts are plain lists: each line follows the one before.
+            # Old transcripts have no ids: each line follows the previous one.
             entry = replace(entry, id=EntryId(f"#{len(self._entries)}"), parent=self.leaf)
         if entry.id in self._entries:
-            return  # the same line twice, as a copied file may have it
+            return  # a duplicate line, which a copied file may contain
         parent = self._find_parent(entry)
         self._after_gap = False
         continues = parent == self.leaf
@@ -105,14 +105,14 @@ class TranscriptTree:
             self._rebuild()
 
     def add_gap(self) -> None:
-        """Take note of a line that could not be read."""
+        """Record a line that could not be read."""
         self._after_gap = True
 
     def _find_parent(self, entry: TranscriptEntry) -> EntryId | None:
-        """The entry that this one hangs on.
+        """Return the parent of an entry.
 
-        Where its parent was on an unreadable line, the last readable entry stands in, so that one bad line does not cut
-        off all that came before it.
+        If its parent was on an unreadable line, the last readable entry is used instead, so that one bad line does not
+        cut off everything before it.
         """
         if entry.parent is None or entry.parent in self._entries:
             return entry.parent
@@ -154,15 +154,15 @@ class TranscriptTree:
         self._extend(self._path[start:])
 
     def _may_begin_with(self, message: Message) -> bool:
-        """Where only part of the history was read, it begins where a person speaks, not in the middle of a turn."""
+        """Return whether a partial history may start with this message: it starts with a user message."""
         return bool(self._messages) or self._reaches_start or isinstance(message, UserMessage)
 
 
 def fork_entries(tree: TranscriptTree) -> tuple[Body, ...]:
-    """What a model would read of a conversation now, as the first entries of another one.
+    """Return what a model would read of a conversation, as the first entries of another session.
 
-    The last summary stands for what it sums up. An answer whose calls have no results yet is left out with everything
-    after it, and nothing costs anything a second time.
+    The last summary is included. An answer whose calls have no results yet is omitted with everything after it, and
+    usage is removed, so that nothing is counted twice.
     """
     added = [entry.body for entry in tree.kept if isinstance(entry.body, MessageAdded)]
     whole = added[: _settled([body.message for body in added])]
@@ -171,13 +171,13 @@ def fork_entries(tree: TranscriptTree) -> tuple[Body, ...]:
 
 
 def has_untrusted_content(tree: TranscriptTree) -> bool:
-    """Whether anything that a model would read of a conversation came from outside."""
+    """Return whether a model would read untrusted content in a conversation."""
     labels = [message.trust for message in tree.messages if not isinstance(message, AssistantMessage)]
     return Trust.UNTRUSTED in (*labels, tree.summary.trust if tree.summary is not None else Trust.AGENT)
 
 
 def messages_in(bodies: tuple[Body, ...]) -> tuple[Message, ...]:
-    """The words among the entries, a summary included."""
+    """Return the messages among the entries, including summaries."""
     return tuple(
         body.message if isinstance(body, MessageAdded) else said(body.summary)
         for body in bodies
@@ -186,7 +186,7 @@ def messages_in(bodies: tuple[Body, ...]) -> tuple[Message, ...]:
 
 
 def _settled(messages: list[Message]) -> int:
-    """How many of the messages stand before the first call that has no result."""
+    """Return the number of messages before the first call without a result."""
     answered = {message.call_id for message in messages if isinstance(message, ToolResult)}
     for at, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and any(call.id not in answered for call in message.calls):

@@ -1,6 +1,6 @@
-"""What model calls cost: one line per answer, in a file per month, to be summed by day, session, model or source.
+"""Usage records of model calls: one line per answer, in one file per month.
 
-The lines are taken from the transcripts, so the folder can be deleted and comes back.
+The records are derived from the transcripts, so the folder can be deleted and is rebuilt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class UsageRecord(Struct, frozen=True):
-    """What one answer cost; `run` is the turn it belongs to."""
+    """The usage of one answer; `run` is its turn."""
 
     at: datetime
     session_id: SessionId
@@ -40,7 +40,7 @@ class UsageRecord(Struct, frozen=True):
 
 
 def record_usage(session: Session, entry: TranscriptEntry) -> UsageRecord | None:
-    """The record of an entry that is an answer and cost something."""
+    """Return the usage record of an entry, if it is an answer with usage."""
     match entry.body:
         case MessageAdded(AssistantMessage(model=model, usage=usage), run, source) if usage.total:
             return UsageRecord(entry.timestamp, session.id, entry.id, session.key.text, model, source, run, usage)
@@ -48,12 +48,12 @@ def record_usage(session: Session, entry: TranscriptEntry) -> UsageRecord | None
 
 
 def sum_usage(records: Iterable[UsageRecord]) -> Usage:
-    """All of it together."""
+    """Return the total usage."""
     return sum((record.usage for record in records), Usage())
 
 
 def group_usage(records: Iterable[UsageRecord], by: Callable[[UsageRecord], K]) -> dict[K, Usage]:
-    """The sums per model, source, session, day or whatever `by` names."""
+    """Return the total usage per group, as returned by `by`: model, source, session, day."""
     sums: dict[K, Usage] = {}
     for record in records:
         name = by(record)
@@ -62,7 +62,7 @@ def group_usage(records: Iterable[UsageRecord], by: Callable[[UsageRecord], K]) 
 
 
 def append_usage(folder: Path, records: Iterable[UsageRecord]) -> None:
-    """Add records to their months."""
+    """Append records to the files of their months."""
     for name, lines in _by_month(records).items():
         path = folder / name
         data = b"".join(lines)
@@ -75,14 +75,14 @@ def append_usage(folder: Path, records: Iterable[UsageRecord]) -> None:
 
 
 def write_usage(folder: Path, records: Iterable[UsageRecord]) -> None:
-    """Write the months anew."""
+    """Replace the files of all months."""
     make_private_dir(folder)
     for name, lines in _by_month(sorted(records, key=lambda record: record.at)).items():
         write_atomic(folder / name, b"".join(lines))
 
 
 def read_usage(folder: Path, since: datetime | None = None) -> list[UsageRecord]:
-    """The records from a moment on, oldest first, each once; only the months concerned are read."""
+    """Return the records since a time, oldest first, each once; only the relevant months are read."""
     first = _month(since) if since else ""
     found: dict[tuple[SessionId, EntryId], UsageRecord] = {}
     for path in sorted(folder.glob("*.jsonl")):

@@ -1,6 +1,6 @@
-"""The workspace files that go into the prompt: which, for whom, in what order.
+"""Bootstrap files: the workspace files in the prompt, their audience and order.
 
-Reading never fails: what is missing, broken or forbidden becomes a short marker and a problem that people can look up.
+Reading never fails: a missing, invalid or forbidden file becomes a short marker and a problem for people.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from retinue.workspace.identity import IDENTITY_FILE, format_front_matter
 from retinue.workspace.settings import ContextInjection, WorkspaceSettings
 
 FULL_CONTEXT_MARKER = "retinue:bootstrap-context:full"
-"""The transcript entry written after a turn whose prompt had all the files and which was answered."""
+"""The transcript entry written after an answered turn whose prompt contained all files."""
 
 COMPACTION = "compaction"
 
 CONTINUATION_FILES = frozenset({"SOUL.md", "IDENTITY.md", "USER.md"})
-"""What stays in a continuation's prompt: who the agent is and whom it talks to."""
+"""The files in the prompt of a continuation: the identity of the agent and its user."""
 
 
 class Injection(StrEnum):
-    """How much of the workspace a turn's prompt carries."""
+    """How much of the workspace a turn's prompt contains."""
 
     FULL = "full"
     CONTINUATION = "continuation"
     NONE = "none"
 
     def admits(self, name: str) -> bool:
-        """Whether the file of that name belongs in such a prompt."""
+        """Return whether a file is part of such a prompt."""
         return self is Injection.FULL or (self is Injection.CONTINUATION and name in CONTINUATION_FILES)
 
 
 def decide_injection(mode: ContextInjection, entries: Iterable[str]) -> Injection:
-    """How much this turn carries, from the kinds of the session's transcript entries, oldest first.
+    """Decide how much this turn contains, from the kinds of the session's transcript entries, oldest first.
 
-    A compaction forgets what the model once read, so only a marker after the last one counts.
+    A compaction removes the files from the history, so only a marker after the last one counts.
     """
     match mode:
         case "always":
@@ -83,9 +83,9 @@ class Audience(StrEnum):
 
 
 def audience_of(kind: SessionKind, *, minimal: bool = False) -> Audience:
-    """The audience of a session; a minimal prompt is what a worker gets, whatever the session.
+    """Return the audience of a session; a minimal prompt is always that of a worker.
 
-    A webhook's session counts as a worker: its words come from outside, so it sees nothing personal.
+    A webhook's session counts as a worker: its input is untrusted, so it must not see personal files.
     """
     if minimal:
         return Audience.WORKER
@@ -110,7 +110,7 @@ PRIVATE = PERSONA - {Audience.SHARED}
 
 
 class BootstrapFile(Struct, frozen=True):
-    """One row of the table: an `expected` file is missed when absent, a `per_turn` one is not in the system prompt."""
+    """One row of the table: an `expected` file gets a marker if absent, a `per_turn` file is before the message."""
 
     name: str
     order: int
@@ -137,7 +137,7 @@ _BY_NAME = {file.name: file for file in BOOTSTRAP_FILES}
 
 
 class FileStatus(StrEnum):
-    """What became of a file."""
+    """The result of reading a file."""
 
     OK = "ok"
     MISSING = "missing"
@@ -145,9 +145,9 @@ class FileStatus(StrEnum):
 
 
 class WorkspaceFile(Struct, frozen=True):
-    """A file as the prompt gets it: its text, or a marker in its place; a blank file has no text and needs no heading.
+    """A file as the prompt contains it: its text or a marker; a blank file has no text and needs no heading.
 
-    `problem` is for people: what is wrong and where.
+    `problem` is a message for people.
     """
 
     name: str
@@ -158,14 +158,14 @@ class WorkspaceFile(Struct, frozen=True):
 
 
 class BootstrapReader:
-    """Reads one workspace's files again and again; a file that did not change costs one look at it."""
+    """Reads and caches the files of a workspace; an unchanged file costs one `stat`."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
         self._cache: dict[str, WorkspaceFile] = {}
 
     def read(self, name: str) -> WorkspaceFile:
-        """One file, whatever state it is in."""
+        """Return one file; never raises for a file that cannot be read."""
         try:
             identity = self._root.identify(name, links=Links.INSIDE)
             if identity is None:
@@ -189,7 +189,7 @@ class BootstrapReader:
         first_run_pending: bool,
         injection: Injection = Injection.FULL,
     ) -> tuple[WorkspaceFile, ...]:
-        """The files of the system prompt in their order."""
+        """Return the files of the system prompt in order."""
         if settings.skip_bootstrap or injection is Injection.NONE:
             return ()
         names = [
@@ -206,14 +206,14 @@ class BootstrapReader:
     def extra_files(
         self, audience: Audience, settings: WorkspaceSettings, paths: Sequence[str], injection: Injection
     ) -> tuple[WorkspaceFile, ...]:
-        """More files of the workspace, which a hook asks for: those that this audience may have, in order."""
+        """Return files that a hook requested, as far as this audience may see them, in order."""
         if settings.skip_bootstrap or injection is not Injection.FULL:
             return ()
         names = _extra_names(paths, audience)
         return tuple(self._read_each(names, set(names)))
 
     def turn_file(self, audience: Audience, settings: WorkspaceSettings) -> WorkspaceFile | None:
-        """The file that goes before the message instead of into the system prompt; None where there is none."""
+        """Return the file that is placed before the message instead of in the system prompt; None if there is none."""
         if settings.skip_bootstrap:
             return None
         for row in BOOTSTRAP_FILES:
@@ -223,7 +223,7 @@ class BootstrapReader:
         return None
 
     def _read_each(self, names: Sequence[str], expected: set[str]) -> Iterator[WorkspaceFile]:
-        """Each file once, though it may have two names: `memory.md` is MEMORY.md where the disk ignores case."""
+        """Yield each file once: on a case-insensitive file system `memory.md` and MEMORY.md are the same."""
         shown: set[tuple[int, int]] = set()
         for name in names:
             file = self.read(name)
@@ -242,7 +242,7 @@ class BootstrapReader:
 
 
 def _extra_names(extra: Sequence[str], audience: Audience) -> list[str]:
-    """The extra paths this audience may have, sorted; one named like a standard file has that file's audience."""
+    """Return the paths that this audience may see, sorted; one named like a standard file has that file's audience."""
     chosen = []
     for path in sorted(set(extra) - set(_BY_NAME), key=lambda path: (path.casefold(), path)):
         row = _BY_NAME.get(path.rsplit("/", 1)[-1])
@@ -253,7 +253,7 @@ def _extra_names(extra: Sequence[str], audience: Audience) -> list[str]:
 
 def _prepare(name: str, found: FileRead) -> WorkspaceFile:
     if b"\0" in found.data:
-        marker = _unusable(name, "it is not text", f"'{name}' holds NUL bytes. Replace it by a text file.")
+        marker = _unusable(name, "it is not text", f"'{name}' contains NUL bytes. Replace it by a text file.")
         return replace(marker, identity=found.identity)
     problem = None
     try:
@@ -274,14 +274,14 @@ def _unusable(name: str, reason: str, problem: str) -> WorkspaceFile:
 def _reason(error: StorageError) -> str:
     match error:
         case LinkRefused():
-            return "its links lead nowhere"
+            return "it is a broken link"
         case OutsideRoot():
-            return "its path leads out of the workspace"
+            return "it is outside of the workspace"
         case NotRegular():
             return "it is not a regular file"
         case TooLarge():
             return "it is larger than 2 MB"
         case NoPermission():
-            return "it may not be read"
+            return "permission denied"
         case _:
             return "it cannot be read"

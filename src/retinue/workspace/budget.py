@@ -1,7 +1,7 @@
-"""How much of each workspace file the prompt takes.
+"""The size budget of workspace files in the prompt.
 
-Lengths are counted in code points. A file that is too long keeps its beginning and its end; a marker between them names
-the headings that were left out, so that the model knows what to look up.
+Lengths are counted in code points. A file that is too long keeps its beginning and its end; a marker between them lists
+the omitted headings, so that the model knows what to look up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TruncationCause(StrEnum):
 
 
 class InjectedFile(Struct, frozen=True):
-    """A file as it stands in the prompt, and how long it is on disk."""
+    """A file as injected into the prompt, and its length on disk."""
 
     name: str
     text: str
@@ -55,17 +55,17 @@ class InjectedFile(Struct, frozen=True):
 
 
 def fit_files(files: Sequence[WorkspaceFile], per_file: int, total: int) -> tuple[InjectedFile, ...]:
-    """Each file within `per_file` characters and all of them within `total`.
+    """Truncate each file to `per_file` characters and all of them to `total`.
 
-    When the total is short, the shorter files stay whole and the longer ones share what is left evenly: every file
-    keeps at least an even share, wherever it stands.
+    If the total is exceeded, short files stay complete and longer ones share the rest evenly: every file keeps at least
+    an even share, regardless of its position.
     """
     wanted = [min(len(file.text), per_file) for file in files]
     return tuple(_fit(file, share, per_file) for file, share in zip(files, divide_chars(wanted, total), strict=True))
 
 
 def divide_chars(wanted: Sequence[int], total: int) -> list[int]:
-    """Divide `total`: nobody gets more than wanted, and nobody less than the smaller of that and an even share."""
+    """Divide `total`: none gets more than wanted, and none less than the smaller of that and an even share."""
     shares = [0] * len(wanted)
     left = max(total, 0)
     for done, index in enumerate(sorted(range(len(wanted)), key=lambda index: (wanted[index], index))):
@@ -84,12 +84,12 @@ def _fit(file: WorkspaceFile, share: int, per_file: int) -> InjectedFile:
 
 @lru_cache(maxsize=16)
 def truncate(text: str, limit: int, name: str) -> str:
-    """The beginning and end of `text` with a marker between them, never longer than `limit`."""
+    """Return the beginning and end of `text` with a marker between them, never longer than `limit`."""
     if len(text) <= limit:
         return text
     if limit < _MIN_MARKED:
         return text[: limit - 1].rstrip() + "…" if limit > 0 else ""
-    # The numbers in the marker are at most as long as the file's own length.
+    # The numbers in the marker have at most as many digits as the file's length.
     smallest = len(_marker(name, len(text), len(text), [], limit))
     room = max(limit - int(limit * HEAD_SHARE) - int(limit * TAIL_SHARE), smallest)
     head_room = int((limit - room) * HEAD_SHARE / (HEAD_SHARE + TAIL_SHARE))
@@ -104,23 +104,23 @@ def truncate(text: str, limit: int, name: str) -> str:
 
 
 def _marker(name: str, lost: int, raw: int, left_out: list[str], room: int) -> str:
-    """The text between beginning and end, with as many headings as fit in `room`."""
+    """Return the marker between beginning and end, with as many headings as fit in `room`."""
     name = name[-_MAX_NAME_CHARS:]
 
-    def spell(count: int) -> str:
+    def format_marker(count: int) -> str:
         more = len(left_out) - count
         titles = [*left_out[:count], *([f"{more} more"] if more and count else [])]
         listed = f" Left out: {'; '.join(titles)}." if titles else ""
         return f"\n\n[… {lost} of {raw} characters are not shown.{listed} Read {name} for the rest. …]\n\n"
 
     fitting = 0
-    while fitting < len(left_out) and len(spell(fitting + 1)) <= room:
+    while fitting < len(left_out) and len(format_marker(fitting + 1)) <= room:
         fitting += 1
-    return spell(fitting)
+    return format_marker(fitting)
 
 
 def _headings(text: str) -> list[tuple[int, str]]:
-    """Where each heading outside code blocks begins, and its words."""
+    """Return the offset and text of each heading outside code blocks."""
     found = []
     fence = ""
     place = 0
@@ -133,20 +133,20 @@ def _headings(text: str) -> list[tuple[int, str]]:
 
 
 def _cut_head(text: str, room: int, headings: list[int]) -> int:
-    """Where the beginning ends: before a heading that is near, else after a line, else in the middle of one."""
+    """Return where the beginning ends: before a heading that is near, else after a line, else inside a line."""
     earliest = room - int(room * _SLACK)
     near = [place for place in headings if earliest <= place <= room]
     if near:
         return near[-1]
     line_end = text.rfind("\n", 0, room + 1)
     end = line_end if line_end > room // 2 else room
-    # A heading without its text says nothing; the marker will name it.
+    # A heading without its text is useless here; the marker lists it.
     last_line = text.rfind("\n", 0, end) + 1
     return last_line if last_line in headings and last_line > 0 else end
 
 
 def _cut_tail(text: str, earliest: int, headings: list[int]) -> int:
-    """Where the end begins: at a heading that is near, else at a line, else in the middle of one."""
+    """Return where the end begins: at a heading that is near, else at a line, else inside a line."""
     latest = earliest + int((len(text) - earliest) * _SLACK)
     near = [place for place in headings if earliest <= place <= latest]
     if near:
@@ -156,14 +156,14 @@ def _cut_tail(text: str, earliest: int, headings: list[int]) -> int:
 
 
 def truncation_signature(injected: Sequence[InjectedFile]) -> str:
-    """Names a state of affairs: which files are shortened from what length to what; "" when none is."""
+    """Return a text that identifies which files are truncated from what length to what; "" if none is."""
     return ";".join(f"{file.name}:{file.raw_chars}>{file.injected_chars}" for file in injected if file.truncated)
 
 
 def truncation_warning(
     injected: Sequence[InjectedFile], mode: TruncationWarning, seen: Collection[str] = ()
 ) -> str | None:
-    """What the model is told about shortened files; `seen` are the signatures it was told about already."""
+    """Return the warning about truncated files for the model; `seen` are signatures it was warned about before."""
     shortened = [file for file in injected if file.truncated]
     if not shortened or mode == "off" or (mode == "once" and truncation_signature(injected) in seen):
         return None
@@ -176,7 +176,7 @@ def truncation_warning(
 
 
 def describe_limits(injected: Sequence[InjectedFile], per_file: int, total: int) -> tuple[str, ...]:
-    """What a person should know about the sizes: files that were shortened or will be soon."""
+    """Return messages for people about files that are truncated or close to the limit."""
     notes = []
     for file in injected:
         if file.truncated:

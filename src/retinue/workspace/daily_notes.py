@@ -1,4 +1,4 @@
-"""The latest daily notes, quoted for the first message of a fresh session."""
+"""The latest daily notes, quoted before the first message of a new session."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _EARLIER = "[… earlier notes are not shown]\n"
 
 
 def should_quote_notes(command: FreshStart, settings: StartupContextSettings) -> bool:
-    """Whether the first message after that command brings notes along."""
+    """Return whether notes are quoted before the first message after that command."""
     return settings.enabled and command in settings.apply_on
 
 
 def daily_notes(root: Root, today: date, settings: StartupContextSettings) -> str:
-    """The notes of today and the days before as one quoted block; "" where there are none.
+    """Return the notes of today and the days before as one quoted block; "" if there are none.
 
-    A diary grows at its end, so the end of each note is kept.
+    Notes are appended to, so the end of each note is kept.
     """
     blocks: list[str] = []
     left = settings.max_total_chars - len(_INTRODUCTION)
@@ -42,7 +42,7 @@ def daily_notes(root: Root, today: date, settings: StartupContextSettings) -> st
 
 
 def note_paths(root: Root, today: date, days: int) -> Iterator[str]:
-    """Newest day first; each day's own note before the named ones, such as `2026-01-31-trip.md`."""
+    """Yield paths, newest day first; the note of a day before the named ones, such as `2026-01-31-trip.md`."""
     try:
         entries = [entry for entry in root.entries(NOTES_FOLDER) if entry.kind is EntryKind.FILE]
     except StorageError:
@@ -73,13 +73,13 @@ def _read_note(root: Root, path: str, settings: StartupContextSettings) -> str:
 
 
 def _defuse(text: str) -> str:
-    """The text without anything that could end the quotation, however it is dressed up."""
+    """Return the text without anything that could end the quotation, however it is obfuscated."""
     lines = ("[a line that imitates a marker]" if _MARKER.search(fold(line)) else line for line in text.split("\n"))
     return sanitise("\n".join(lines)).replace("```", "\\`\\`\\`")
 
 
 def _quote(path: str, text: str, most: int, room: int) -> str:
-    """The last `most` characters of a note between markers, with them within `room`; "" where that is too little."""
+    """Return the last `most` characters of a note between markers, all within `room`; "" if there is no room."""
     opening, closing = f"\n\nBEGIN_QUOTED_NOTES {path}\n", "\nEND_QUOTED_NOTES"
     inside = min(most, room - len(opening) - len(closing))
     if len(text) > inside:
@@ -87,7 +87,7 @@ def _quote(path: str, text: str, most: int, room: int) -> str:
         if keep <= 0:
             return ""
         end = text[-keep:]
-        # A whole line begins the quotation where that does not cost most of it.
+        # Start with a whole line, unless that would drop more than half of the text.
         line = end.find("\n") + 1
         text = _EARLIER + (end[line:] if 0 < line <= keep // 2 else end)
     return opening + text + closing

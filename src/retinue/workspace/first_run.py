@@ -1,4 +1,4 @@
-"""What Retinue remembers about a workspace, and whether its first conversation is over."""
+"""The state file of a workspace, and the state of its first conversation (the first run)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 STATE_FILE = ".retinue/workspace-state.json"
 CREATOR = "retinue"
 PROFILE_FILES = ("IDENTITY.md", "USER.md")
-"""The files that the first conversation fills in; SOUL.md may well stay as it is."""
+"""The files that the first conversation fills in; SOUL.md may stay unchanged."""
 
 _VERSION = 1
 _STATE_BYTES = 65_536
 
 
 class FirstRunState(StrEnum):
-    """Where the first conversation stands."""
+    """The state of the first conversation."""
 
     PENDING = "pending"
     COMPLETE = "complete"
@@ -38,8 +38,8 @@ class FirstRunState(StrEnum):
 class WorkspaceState(Struct, frozen=True):
     """The content of the state file.
 
-    A cloned repository can carry a state file of its own, so `created_by` counts only together with `folder`, the inode
-    of the folder that was made.
+    A cloned repository can contain a state file, so `created_by` counts only together with `folder`, the inode of the
+    folder that was created.
     """
 
     bootstrap_seeded_at: str | None = None
@@ -48,19 +48,19 @@ class WorkspaceState(Struct, frozen=True):
     folder: int | None = None
 
     def was_made_here(self, root: Root) -> bool:
-        """Whether Retinue made this very folder, so that what it holds is the agent's own."""
+        """Return whether Retinue created this folder, so that its files are the agent's own."""
         return self.created_by == CREATOR and self.folder == root.place.inode
 
 
 def judge_first_run(*, file_present: bool, completed: bool, profile_filled: bool) -> FirstRunState:
-    """The agent ends the ritual by deleting the file; one that it forgot to delete is a leftover."""
+    """Return the state: the agent ends the first run by deleting the file; if it forgot to, the file is a leftover."""
     if not file_present:
         return FirstRunState.COMPLETE
     return FirstRunState.LEFTOVER if completed or profile_filled else FirstRunState.PENDING
 
 
 def first_run_state(root: Root) -> FirstRunState:
-    """Where the first conversation of a workspace stands; one look at the disk once it is over."""
+    """Return the state of a workspace's first conversation; one file check once it is complete."""
     try:
         present = root.identify(FIRST_RUN_FILE, links=Links.INSIDE) is not None
     except StorageError:
@@ -72,16 +72,16 @@ def first_run_state(root: Root) -> FirstRunState:
 
 
 def load_state(root: Root) -> WorkspaceState:
-    """The state of a workspace; a missing or broken file is an empty one."""
+    """Load the state of a workspace; a missing or invalid file counts as empty."""
     try:
         found = json.loads(root.read(STATE_FILE, max_bytes=_STATE_BYTES).data)
     except NotThere:
         return WorkspaceState()
     except (StorageError, ValueError, RecursionError) as error:
-        log.warning("%s cannot be read (%s); it is left as it is and taken as empty", STATE_FILE, error)
+        log.warning("%s cannot be read (%s); it is not changed and counts as empty", STATE_FILE, error)
         return WorkspaceState()
     if not isinstance(found, dict):
-        log.warning("%s holds no object; it is left as it is and taken as empty", STATE_FILE)
+        log.warning("%s is not a JSON object; it is not changed and counts as empty", STATE_FILE)
         return WorkspaceState()
 
     def text(name: str) -> str | None:
@@ -98,7 +98,7 @@ def load_state(root: Root) -> WorkspaceState:
 
 
 def save_state(root: Root, state: WorkspaceState) -> None:
-    """Write the state of a workspace."""
+    """Save the state of a workspace."""
     content = {
         "version": _VERSION,
         "bootstrapSeededAt": state.bootstrap_seeded_at,
@@ -110,19 +110,19 @@ def save_state(root: Root, state: WorkspaceState) -> None:
 
 
 def format_timestamp(now: datetime) -> str:
-    """A time as the state file spells it."""
+    """Format a time for the state file."""
     return now.isoformat(timespec="seconds")
 
 
 @cache
 def load_template(name: str) -> str:
-    """The text that a new workspace's file begins with."""
+    """Return the template of a workspace file."""
     text = resources.files("retinue.workspace").joinpath("templates", name).read_text("utf-8")
     return split_front_matter(text)[1].strip() + "\n"
 
 
 def _is_profile_filled(root: Root) -> bool:
-    """Whether there are profile files and none of them is still the template."""
+    """Return whether there are profile files and none of them is still the template."""
     found = {name: text for name in PROFILE_FILES if (text := _read_text(root, name)) is not None}
     return bool(found) and all(text.split() != load_template(name).split() for name, text in found.items())
 

@@ -1,4 +1,4 @@
-"""Who the agent is, as IDENTITY.md says: a few short facts for the prompt, the terminal and the page."""
+"""The agent's identity from IDENTITY.md: a few short facts for the prompt, the terminal and the web page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JOINERS = "\u200d\ufe0e\ufe0f"
 
 
 class AgentIdentity(Struct, frozen=True):
-    """The facts somebody gave; an absent one is None. `problem` says why front matter was not read."""
+    """The facts in IDENTITY.md; an absent one is None. `problem` says why the front matter was not read."""
 
     name: str | None = None
     emoji: str | None = None
@@ -41,7 +41,7 @@ FACTS = tuple(field.name for field in fields(AgentIdentity) if field.name != "pr
 
 
 def read_identity(root: Root) -> AgentIdentity:
-    """The identity in a workspace; an absent file says nothing, an unusable one is a problem."""
+    """Return the identity of a workspace; empty if there is no file, with a problem if it cannot be read."""
     try:
         found = root.read(IDENTITY_FILE, max_bytes=_MAX_BYTES, links=Links.INSIDE)
     except NotThere:
@@ -52,7 +52,7 @@ def read_identity(root: Root) -> AgentIdentity:
 
 
 def parse_identity(text: str, *, workspace: Path | None = None) -> AgentIdentity:
-    """The facts of an IDENTITY.md: from its front matter, else from lines such as `- **Name:** Ada`."""
+    """Parse the facts of an IDENTITY.md: from its front matter, else from lines such as `- **Name:** Ada`."""
     front, body = split_front_matter(text)
     problem = None
     given: Mapping[str, YamlValue] = {}
@@ -69,7 +69,7 @@ def parse_identity(text: str, *, workspace: Path | None = None) -> AgentIdentity
 
 
 def format_front_matter(front: str) -> str:
-    """The facts of the front matter as Markdown lines, since the front matter itself is not put into the prompt."""
+    """Format the facts of the front matter as Markdown lines, since the prompt does not contain front matter."""
     identity = parse_identity(f"---\n{front}\n---\n")
     facts = ((name, getattr(identity, name)) for name in FACTS if name != "avatar")
     return "".join(f"- **{name.capitalize()}:** {value}\n" for name, value in facts if value)
@@ -112,7 +112,7 @@ def _visible(character: str) -> str:
 
 
 def _check_avatar(text: str, workspace: Path | None) -> str | None:
-    """A picture on the web, in the text itself, or in the workspace; anything else is dropped."""
+    """Return the avatar if it is a web address, a data URL or a path in the workspace; otherwise None."""
     lowered = text.lower()
     if lowered.startswith("data:image/"):
         return text if len(text) <= _MAX_PICTURE_CHARS else None

@@ -1,4 +1,4 @@
-"""Where each agent's folder is."""
+"""The location of each agent's workspace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retinue.storage.home_paths import HomePaths
 
 
 class Placement(Struct, frozen=True):
-    """What the configuration says about one agent's folder."""
+    """The configuration of one agent's workspace."""
 
     agent: AgentId
     configured: str | None = None
@@ -22,9 +22,9 @@ class Placement(Struct, frozen=True):
 def workspace_dir(
     home: HomePaths, agent: AgentId, *, configured: str | None, is_default: bool, default_configured: str | None
 ) -> Path:
-    """The agent's own `workspace`, else for the default agent the one in `agents.defaults`, else a place in the home.
+    """Return the agent's `workspace`, else for the default agent that of `agents.defaults`, else a folder in the home.
 
-    A relative path counts from the home, so that it means the same wherever Retinue was started.
+    A relative path is relative to the home, so that it does not depend on the working directory.
     """
     chosen = configured or (default_configured if is_default else None)
     if chosen:
@@ -35,7 +35,7 @@ def workspace_dir(
 def list_workspaces(
     home: HomePaths, placements: Sequence[Placement], *, default_configured: str | None
 ) -> dict[AgentId, Path]:
-    """Every agent's folder by agent; where no agent is marked as the default, `main` is it."""
+    """Return every agent's workspace; if no agent is marked as the default, `main` is."""
     if not any(placement.is_default for placement in placements):
         main = next(
             (placement for placement in placements if placement.agent == DEFAULT_AGENT), Placement(DEFAULT_AGENT)

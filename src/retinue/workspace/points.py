@@ -1,4 +1,4 @@
-"""Where plugins may step in when a workspace is read."""
+"""Hook points for plugins: reading the files of a workspace."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from retinue.workspace.bootstrap import WorkspaceFile
 
 
 class BootstrapFiles(Struct, frozen=True):
-    """The files about to be put into a session's prompt; a subscriber may return other ones.
+    """The files for a session's prompt; a subscriber may return other ones.
 
-    `extra` are paths in the workspace that a subscriber asks for besides; they are read where all files are.
+    `extra` are further paths in the workspace that a subscriber requests.
     """
 
     session: SessionKey

@@ -1,4 +1,4 @@
-"""Making a workspace ready to live in, without touching what is there."""
+"""Seeding a workspace: creates missing files without changing existing ones."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from retinue.workspace.settings import WorkspaceSettings
 
 SEEDED_FILES = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md", "TOOLS.md", "HEARTBEAT.md")
 ESSENTIAL_FILES = frozenset({"AGENTS.md"})
-"""Made again whenever it is missing; the others may be deleted for good once the agent has settled in."""
+"""Created whenever it is missing; the others can be deleted for good after the first run."""
 
 _LIVED_IN = frozenset({file.name for file in BOOTSTRAP_FILES} | {"memory", "skills", ".git"})
 _GIT_SECONDS = 10
 
 
 class SeedReport(Struct, frozen=True):
-    """What was made, what was there already, and what somebody should know."""
+    """The created and existing files, and notes for the user."""
 
     created: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class SeedReport(Struct, frozen=True):
 
 
 def seed_workspace(path: Path, settings: WorkspaceSettings, now: datetime) -> SeedReport:
-    """Make the folder and the files it lacks; nothing that exists is changed, so it may run at every start."""
+    """Create the folder and its missing files; nothing existing is changed, so it can run at every start."""
     with Root.open(path, create=True) as root:
         names = {entry.name for entry in root.entries()}
         state = _note_creation(load_state(root), root, names)
@@ -61,7 +61,7 @@ def seed_workspace(path: Path, settings: WorkspaceSettings, now: datetime) -> Se
 
 
 def _note_creation(state: WorkspaceState, root: Root, names: set[str]) -> WorkspaceState:
-    """A folder in which nothing was is one that Retinue made."""
+    """Record that Retinue created the folder, if it was empty."""
     return state if names else replace(state, created_by=CREATOR, folder=root.place.inode)
 
 
@@ -99,8 +99,8 @@ def _write_files(root: Root, names: list[str]) -> SeedReport:
 
 
 def _start_history(path: Path, report: SeedReport) -> SeedReport:
-    """Put a new folder under version control where git is installed; without it the folder works as well."""
-    # Variables such as GIT_DIR would make the repository somewhere else.
+    """Create a git repository in a new folder, if git is installed."""
+    # Variables such as GIT_DIR would create the repository elsewhere.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-c", "init.defaultBranch=main", "init", "--quiet"]
     try:

@@ -1,7 +1,7 @@
-"""From inputs to the texts that are sent, with a record of every section.
+"""Building the prompt from its inputs, with a record of every section.
 
-The records are the prompt: the texts that go to a model are the records joined by blank lines, so whoever reads the
-records reads what was sent. Equal inputs give the same objects back, which makes a turn in which nothing changed cheap.
+The texts that are sent are the records joined by blank lines, so the records show exactly what was sent. Equal inputs
+return the same cached objects, which makes a turn without changes cheap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PromptPart(StrEnum):
 
 
 class SectionRecord(Struct, frozen=True, dict=True):
-    """A section as it is sent, and where it came from; `file` where it is one. It is measured when somebody asks."""
+    """A section as it is sent, and its source; `file` is set for an injected file. Sizes are computed on demand."""
 
     name: str
     part: PromptPart
@@ -63,7 +63,7 @@ class PromptBlock(Struct, frozen=True, dict=True):
 
 
 class TurnBlock(PromptBlock, frozen=True):
-    """What stands in front of the current message."""
+    """The block before the current message."""
 
 
 class SystemPrompt(Struct, frozen=True):
@@ -92,12 +92,12 @@ class SystemPrompt(Struct, frozen=True):
 def build_system_prompt(
     stable: StableInputs, session: SessionInputs, mode: PromptMode = PromptMode.FULL
 ) -> SystemPrompt:
-    """The system prompt of a session."""
+    """Return the system prompt of a session."""
     return SystemPrompt(_stable_block(stable, mode), _session_block(session, mode))
 
 
 def build_turn_block(turn: TurnInputs) -> TurnBlock:
-    """What goes in front of one message; its text is empty when there is nothing to say."""
+    """Return the block before one message; its text may be empty."""
     return TurnBlock(tuple(_render(TURN, turn, PromptPart.TURN, PromptMode.FULL)))
 
 
@@ -133,7 +133,7 @@ def _record_file(file: ContextFile, part: PromptPart) -> SectionRecord:
 
 
 def _normalise(text: str) -> str:
-    """The same bytes for the same words: one kind of line end, no trailing spaces, nothing hidden."""
+    """Normalise line ends, remove trailing spaces and hidden characters, so that equal texts have equal bytes."""
     return "\n".join(line.rstrip(" \t") for line in passage(text).split("\n")).strip()
 
 
@@ -141,9 +141,10 @@ SOURCE = "plugins"
 
 
 def change_system(prompt: SystemPrompt, *, stable: str = "", before: str = "", after: str = "") -> SystemPrompt:
-    """The prompt with its stable block replaced, or with texts before and after its session block.
+    """Return the prompt with its stable block replaced, or with texts before and after its session block.
 
-    Additions never stand in the stable block: a plugin that says something new each turn must not cost its cache.
+    Additions are never part of the stable block, because a plugin that changes its text each turn would invalidate the
+    cache.
     """
     first = PromptBlock((_record("replacement", PromptPart.STABLE, stable),)) if stable else prompt.stable_block
     session = prompt.session_block.records
@@ -155,7 +156,7 @@ def change_system(prompt: SystemPrompt, *, stable: str = "", before: str = "", a
 
 
 def change_turn(turn: TurnBlock, *, before: str = "", after: str = "") -> TurnBlock:
-    """The block in front of a message with texts before and after it, told apart from what the sender wrote."""
+    """Return the block before a message with added texts, labelled as not written by the sender."""
     head = (_record("addition_before_message", PromptPart.TURN, _labelled(before)),) if before else ()
     tail = (_record("addition_after_message", PromptPart.TURN, _labelled(after)),) if after else ()
     return TurnBlock((*head, *turn.records, *tail))

@@ -1,6 +1,6 @@
-"""What particular families of models need to be told differently.
+"""Adjustments of the prompt for families of models.
 
-A contribution tunes the prompt and never replaces it. Texts here are whole sections with their heading.
+A contribution changes or adds sections and never replaces the prompt. Texts are whole sections with their heading.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _LOCAL_OMIT = frozenset(
 
 
 def contribution_for(model: ModelInfo) -> Contribution | None:
-    """What the prompt of `model` needs beyond the common text; None for models that read it well as it is."""
+    """Return the adjustments of the prompt for `model`; None if it needs none."""
     source = f"provider:{model.ref.provider}"
     if _GPT5.search(model.ref.model):
         return Contribution(
@@ -90,5 +90,5 @@ def _for_small_model(source: str) -> Contribution:
 
 
 def _for_tiny_model(source: str) -> Contribution:
-    """A model without tools needs no word about them, and little else besides who it is."""
+    """Return the adjustments for a model without tools, which needs little more than its identity."""
     return Contribution(source, dynamic_suffix=_TINY_SUFFIX, omit=_LOCAL_OMIT | _TINY_OMIT)

@@ -1,7 +1,7 @@
-"""Everything a prompt is made from, sorted by how long it stays the same.
+"""The inputs of a prompt, grouped by how long they stay the same.
 
-`StableInputs` knows no clock, no channel and no message, so a section that needs one of these cannot be a stable
-section. All values are frozen and hashable: equal inputs are the same prompt.
+`StableInputs` contains no clock, channel or message, so a section that needs one of these cannot be a stable section.
+All values are frozen and hashable: equal inputs give the same prompt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from retinue.core.errors import ConfigError
 
 
 class PromptMode(StrEnum):
-    """How much of the prompt an agent gets: all of it, what a sub-agent needs, or the first line."""
+    """How much of the prompt an agent gets: all of it, the part for a sub-agent, or the first line."""
 
     FULL = "full"
     MINIMAL = "minimal"
@@ -26,14 +26,14 @@ class PromptMode(StrEnum):
 
 
 class Delegation(StrEnum):
-    """How strongly the agent is told to hand work to sub-agents."""
+    """How strongly the prompt recommends delegating work to sub-agents."""
 
     SUGGEST = "suggest"
     PREFER = "prefer"
 
 
 class Citations(StrEnum):
-    """Whether answers from memory name their source; `auto` means in direct chats."""
+    """Whether answers from memory cite their source; `auto` means in direct chats."""
 
     ON = "on"
     OFF = "off"
@@ -56,7 +56,7 @@ class ChatKind(StrEnum):
 
 
 class Occasion(StrEnum):
-    """Why a session runs, where it is not simply a person chatting."""
+    """Why a session runs, if it is not a direct chat."""
 
     GROUP = "group"
     SUBAGENT = "subagent"
@@ -74,9 +74,9 @@ class ToolLine(Struct, frozen=True):
 
 
 class ContextFile(Struct, frozen=True):
-    """A file as it is injected; `raw_chars` is its whole size, where only a part was taken.
+    """An injected file; `raw_chars` is its full size, if it was truncated.
 
-    `path` is what the agent would give to `read`: relative for a file inside the workspace, which is also the cheapest.
+    `path` is what the agent would pass to `read`: relative for a file inside the workspace.
     """
 
     path: str
@@ -91,7 +91,7 @@ class ContextFile(Struct, frozen=True):
 
 
 class PromptSandbox(Struct, frozen=True):
-    """The confinement of commands: where they see the workspace, how, and whether a sender may lift it."""
+    """The sandbox of commands: path and access of the workspace in it, and whether a sender may leave it."""
 
     workspace: str
     access: Literal["none", "ro", "rw"]
@@ -100,7 +100,7 @@ class PromptSandbox(Struct, frozen=True):
 
 
 class OwnerFacts(Struct, frozen=True):
-    """The senders who may command the agent, as they are shown."""
+    """The authorised senders, as they are shown."""
 
     labels: tuple[str, ...]
 
@@ -113,10 +113,10 @@ class ModelAlias(Struct, frozen=True):
 
 
 class Contribution(Struct, frozen=True):
-    """What the provider of a model changes in the prompt.
+    """Adjustments of the prompt for a model.
 
     The three `…_style` and `…_bias` texts are whole sections with their heading; an empty text changes nothing. `omit`
-    names sections that are left out, for models that cannot afford them.
+    are the names of omitted sections, for models with a small window.
     """
 
     source: str
@@ -129,10 +129,10 @@ class Contribution(Struct, frozen=True):
 
 
 class StableInputs(Struct, frozen=True):
-    """What changes only with the workspace, the skills, the tools and the configuration.
+    """The inputs that change only with the workspace, the skills, the tools and the configuration.
 
-    `skills` is the catalogue as text, escaped. `workspace_trusted` is false for a folder that somebody else made: its
-    files are then given as quoted data, and the prompt says so.
+    `skills` is the escaped text of the catalogue. `workspace_trusted` is false for a folder that Retinue did not create
+    and the owner did not trust: its files are quoted as data, and the prompt says so.
     """
 
     workspace: str
@@ -156,7 +156,7 @@ class StableInputs(Struct, frozen=True):
     contribution: Contribution | None = None
 
     def has(self, tool: str) -> bool:
-        """Whether the agent can call `tool`, listed or deferred."""
+        """Return whether the agent can call `tool`, listed or deferred."""
         return any(line.name == tool for line in self.tools)
 
     def has_file(self, name: str) -> bool:
@@ -164,9 +164,9 @@ class StableInputs(Struct, frozen=True):
 
 
 class ChannelFacts(Struct, frozen=True):
-    """Where the session's replies go and what can be shown there.
+    """The channel of a session and its capabilities.
 
-    `message_tool` is true where only the `message` tool reaches people, so that a plain reply stays unseen.
+    `message_tool` is true if only the `message` tool reaches people and a plain reply is not delivered.
     """
 
     name: str
@@ -180,13 +180,13 @@ class ChannelFacts(Struct, frozen=True):
 
 
 class HeartbeatFacts(Struct, frozen=True):
-    """The wake-up message that the agent must recognise."""
+    """The message of a heartbeat, which the agent must recognise."""
 
     prompt: str
 
 
 class RuntimeFacts(Struct, frozen=True):
-    """The facts of the last line; an empty one is left out."""
+    """The facts of the last line; empty ones are omitted."""
 
     agent: str
     session: str = ""
@@ -204,10 +204,10 @@ class RuntimeFacts(Struct, frozen=True):
 
 
 class SessionInputs(Struct, frozen=True):
-    """What stays the same within a session.
+    """The inputs that stay the same within a session.
 
-    `context` is text about the occasion: a group's own rules, a sub-agent's task. `tools` are the names the agent can
-    call. `contribution` is the same as in the stable inputs; only its suffix is read here.
+    `context` is text about the occasion: the rules of a group, the task of a sub-agent. `tools` are the names of the
+    available tools. `contribution` is the same as in the stable inputs; only its suffix is used here.
     """
 
     runtime: RuntimeFacts
@@ -220,7 +220,7 @@ class SessionInputs(Struct, frozen=True):
 
 
 class RecalledPassage(Struct, frozen=True):
-    """A passage found in memory and where it stands, as in `memory/2026-01-02.md#L3-L9`."""
+    """A passage found in memory and its source, such as `memory/2026-01-02.md#L3-L9`."""
 
     source: str
     text: str
@@ -236,10 +236,10 @@ class BackgroundCommand(Struct, frozen=True):
 
 
 class TurnInputs(Struct, frozen=True):
-    """What belongs to one message: it stands in front of that message, after all history."""
+    """The inputs of one message: rendered before that message, after the history."""
 
     heartbeat_file: ContextFile | None = None
-    """The list that a wake-up brings: HEARTBEAT.md, or at a start of the gateway BOOT.md."""
+    """The list for a heartbeat (HEARTBEAT.md) or a gateway start (BOOT.md)."""
     recollections: tuple[RecalledPassage, ...] = ()
     background: tuple[BackgroundCommand, ...] = ()
     notices: tuple[str, ...] = ()
@@ -249,25 +249,25 @@ _TAG_DIGITS = 12
 
 
 class OwnerDisplay(StrEnum):
-    """How an id is shown."""
+    """How an owner's id is shown."""
 
     RAW = "raw"
     HASH = "hash"
 
 
 def show_owners(ids: Iterable[str], display: OwnerDisplay, secret: str = "") -> OwnerFacts:
-    """The ids as the prompt shows them, each once, in their order.
+    """Return the ids as the prompt shows them, without duplicates, in order.
 
-    A hash needs a secret: phone numbers are few enough to try them all, so a plain hash would hide nothing.
+    A hash needs a secret, because an unkeyed hash of a phone number can be found by trying all numbers.
     """
     unique = tuple(dict.fromkeys(trimmed for each in ids if (trimmed := each.strip())))
     if display is OwnerDisplay.RAW:
         return OwnerFacts(unique)
     if not secret:
-        raise ConfigError("Owners cannot be shown as hashes without a secret. Set `commands.ownerDisplaySecret`.")
+        raise ConfigError("Showing owners as hashes needs a secret. Set `commands.ownerDisplaySecret`.")
     return OwnerFacts(tuple(tag_sender(each, secret) for each in unique))
 
 
 def tag_sender(sender: str, secret: str) -> str:
-    """The tag that stands for a sender's id, in the prompt and on that sender's messages alike."""
+    """Return the tag of a sender's id, used in the prompt and on that sender's messages."""
     return hmac.new(secret.encode(), sender.encode(), hashlib.sha256).hexdigest()[:_TAG_DIGITS]

@@ -1,6 +1,6 @@
-"""What a prompt is made of, in numbers: for `/context`, `retinue prompt sizes` and the search for a moved cache.
+"""Prompt reports: the sizes of sections, files, skills and tools, and what invalidated the provider's cache.
 
-A report is made from the records of a prompt, so it tells what was sent and never what might have been.
+A report is made from the records of a prompt, so it describes exactly what was sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HASH_DIGITS = 16
 
 
 class PromptTotal(Struct, frozen=True):
-    """The size of everything in the prompt, tool schemas aside."""
+    """The size of the prompt without tool schemas."""
 
     chars: int
     tokens: int
@@ -42,7 +42,7 @@ class SectionSize(Struct, frozen=True):
 
 
 class FileSize(Struct, frozen=True):
-    """One injected file: how large it is and how much of it was injected."""
+    """One injected file: its size and how much of it was injected."""
 
     name: str
     path: str
@@ -78,7 +78,7 @@ class PromptReport(Struct, frozen=True):
     tools: tuple[ToolSize, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain values, in the shape that `--json` prints."""
+        """Return the report as JSON data, as printed by `--json`."""
         return {
             "total": asdict(self.total),
             "sections": [asdict(section) for section in self.sections],
@@ -89,7 +89,7 @@ class PromptReport(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PromptReport:
-        """Read back what `to_json` wrote."""
+        """Return the report from the data of `to_json`."""
         return cls(
             PromptTotal(**data["total"]),
             tuple(SectionSize(**row) for row in data["sections"]),
@@ -102,7 +102,7 @@ class PromptReport(Struct, frozen=True):
 def report_prompt(
     prompt: SystemPrompt, *, turn: TurnBlock | None = None, tools: Iterable[ToolSpec] = ()
 ) -> PromptReport:
-    """Measure a prompt, the block in front of the current message where there is one, and the tool schemas."""
+    """Measure a prompt, the block before the current message if there is one, and the tool schemas."""
     records = prompt.records + (turn.records if turn else ())
     chars = len(prompt.text) + (len(turn.text) if turn else 0)
     return PromptReport(
@@ -138,7 +138,7 @@ def _measure_tool(tool: ToolSpec) -> ToolSize:
 
 
 class CacheMove(Struct, frozen=True):
-    """The first thing that differs in what a provider caches: everything after it was read anew."""
+    """The first difference in what a provider caches; everything after it is not read from the cache."""
 
     name: str
     because: str
@@ -154,7 +154,7 @@ class ReportDiff(Struct, frozen=True):
 
 
 def diff_reports(before: PromptReport, after: PromptReport) -> ReportDiff:
-    """Compare two prompts of a session. Turn sections count as changes, though they never move the cache."""
+    """Compare two prompts of a session. Turn sections count as changes but never invalidate the cache."""
     old, new = _by_name(before.sections), _by_name(after.sections)
     return ReportDiff(
         tuple(name for name in new if name not in old),
@@ -165,7 +165,7 @@ def diff_reports(before: PromptReport, after: PromptReport) -> ReportDiff:
 
 
 def _by_name(sections: Iterable[SectionSize]) -> dict[str, SectionSize]:
-    """Sections by name; two files of one name in different folders stay apart."""
+    """Return sections by name; files with the same name in different folders are distinguished."""
     named: dict[str, SectionSize] = {}
     for section in sections:
         name = section.name if section.name not in named else f"{section.name} ({section.source})"
@@ -174,7 +174,7 @@ def _by_name(sections: Iterable[SectionSize]) -> dict[str, SectionSize]:
 
 
 def _cached(report: PromptReport) -> dict[str, SectionSize | ToolSize]:
-    """What a provider caches, in the order in which it reads it: tools, then the system blocks."""
+    """Return what a provider caches, in its order: tools, then the system blocks."""
     tools: dict[str, SectionSize | ToolSize] = {f"tool:{tool.name}": tool for tool in report.tools}
     return tools | _by_name(section for section in report.sections if section.part != PromptPart.TURN)
 

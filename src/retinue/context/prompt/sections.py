@@ -1,7 +1,7 @@
-"""Which sections a prompt has, in which order, and who gets them.
+"""The sections of a prompt, their order, and the modes that include them.
 
-This is the table of contents: a section stands in the list of its lifetime and is rendered by a pure function of a few
-lines. Reordering, adding or removing a section happens here.
+Each section is in the list of its lifetime and is rendered by a pure function. To reorder, add or remove a section,
+change the lists here.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def _no_files(inputs: StableInputs | SessionInputs | TurnInputs) -> tuple[Contex
 
 
 class Section(Struct, Generic[I], frozen=True):
-    """One part of the prompt. `render` gives its text with its heading, or None (or nothing) where it has no place.
+    """One section of the prompt. `render` returns its text with its heading; None or an empty text omits it.
 
-    `files` are files that follow the section; each becomes a record of its own, so that its size is known exactly.
+    `files` are the files after the section; each becomes a separate record, so that its size is known.
     """
 
     name: str

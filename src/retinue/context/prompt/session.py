@@ -1,4 +1,4 @@
-"""The session sections: where the conversation happens, on what occasion, and on which machine and model."""
+"""The session sections of the prompt: channel, occasion, machine and model."""
 
 from __future__ import annotations
 

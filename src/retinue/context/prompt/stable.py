@@ -1,4 +1,4 @@
-"""The stable sections: what the agent is, may do and has read, whoever writes and whenever."""
+"""The stable sections of the prompt, which do not depend on the sender, the channel or the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOOL_ORDER = (
     "browser", "canvas", "nodes", "cron", "message", "gateway", "agents_list", "sessions_list", "sessions_history",
     "sessions_send", "sessions_spawn", "sessions_yield", "subagents", "session_status", "image",
 )  # fmt: skip
-"""People and models find a tool faster when related ones stand together; all others follow by name."""
+"""Related tools are listed together, so that people and models find them faster; all others follow by name."""
 
 _RANK = {name: rank for rank, name in enumerate(TOOL_ORDER)}
 _SUMMARY_CHARS = 160
@@ -34,7 +34,7 @@ def tooling(inputs: StableInputs) -> str | None:
 
 
 def order_tools(tools: tuple[ToolLine, ...]) -> list[ToolLine]:
-    """The tools in the order of the list, each name once, whatever its case."""
+    """Return the tools in the order of `TOOL_ORDER`, without duplicate names (case-insensitive)."""
     unique: dict[str, ToolLine] = {}
     for tool in tools:
         unique.setdefault(tool.name.lower(), tool)

@@ -1,4 +1,4 @@
-"""The turn sections: what is true for one message only."""
+"""The turn sections of the prompt, which are valid for one message only."""
 
 from __future__ import annotations
 

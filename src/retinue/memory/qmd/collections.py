@@ -1,4 +1,4 @@
-"""Collections: the folders that the program indexes, worked out from the shelves of an agent's library."""
+"""Collections: the folders that the QMD program indexes, derived from the note folders of an agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KNOWN = {WORKSPACE_FILES[0]: "memory-root", WORKSPACE_FILES[1]: "memory-alt", W
 
 
 class Collection(Struct, frozen=True):
-    """A folder and which of its files; `prefix` makes a file's path in it the path that people see."""
+    """A folder and a pattern for its files; `prefix` plus a file's path in it is the path of the note."""
 
     name: str
     folder: str
@@ -29,16 +29,16 @@ class Collection(Struct, frozen=True):
     prefix: str
 
     def note(self, relative: str) -> str:
-        """The path of a file in the library."""
+        """Return the path of the note for a file of the collection."""
         return self.prefix + relative
 
 
-def plan_collections(shelves: Sequence[NoteFolder], agent: str) -> tuple[Collection, ...]:
-    """The collections for shelves, as far as there are such files; no two have the same name, or the same files."""
+def plan_collections(note_folders: Sequence[NoteFolder], agent: str) -> tuple[Collection, ...]:
+    """Return the collections for the note folders that exist; no two have the same name or the same files."""
     planned: dict[tuple[str, str], Collection] = {}
     names: set[str] = set()
-    for shelf in shelves:
-        for stem, folder, pattern, prefix in _places(shelf):
+    for note_folder in note_folders:
+        for stem, folder, pattern, prefix in _places(note_folder):
             if (folder, pattern) in planned:
                 continue
             name = _unique(f"{stem}-{clean_name(agent)}", names)
@@ -47,33 +47,33 @@ def plan_collections(shelves: Sequence[NoteFolder], agent: str) -> tuple[Collect
     return tuple(planned.values())
 
 
-def _places(shelf: NoteFolder) -> Iterator[tuple[str, str, str, str]]:
-    """What the collection is called, its folder, its pattern, and how paths in it start."""
-    base = Path(os.path.realpath(shelf.root.path))
-    for file in shelf.files:
+def _places(note_folder: NoteFolder) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the name, folder, pattern and path prefix of each collection."""
+    base = Path(os.path.realpath(note_folder.root.path))
+    for file in note_folder.files:
         above, _, name = file.rpartition("/")
         if not (base / file).is_file():
             continue
-        prefix = f"{shelf.prefix}{above}/" if above else shelf.prefix
-        # One unknown character in the place of each that means something in a pattern.
-        yield _stem(shelf, file), os.path.realpath(base / above), _SPECIAL.sub("?", name), prefix
-    for folder in shelf.folders:
+        prefix = f"{note_folder.prefix}{above}/" if above else note_folder.prefix
+        # `?` matches the characters that have a meaning in a pattern.
+        yield _stem(note_folder, file), os.path.realpath(base / above), _SPECIAL.sub("?", name), prefix
+    for folder in note_folder.folders:
         if not (base / folder).is_dir():
             continue
-        prefix = shelf.prefix if folder == "." else f"{shelf.prefix}{folder}/"
-        yield _stem(shelf, folder), os.path.realpath(base / folder), shelf.pattern or EVERY_NOTE, prefix
+        prefix = note_folder.prefix if folder == "." else f"{note_folder.prefix}{folder}/"
+        yield _stem(note_folder, folder), os.path.realpath(base / folder), note_folder.pattern or EVERY_NOTE, prefix
 
 
-def _stem(shelf: NoteFolder, place: str) -> str:
-    if shelf.source == "sessions":
+def _stem(note_folder: NoteFolder, place: str) -> str:
+    if note_folder.source == "sessions":
         return "sessions"
-    if not shelf.prefix:
+    if not note_folder.prefix:
         return _KNOWN.get(place) or f"custom-{clean_name(place.removesuffix('.md'))}"
-    return f"custom-{clean_name(shelf.prefix.rstrip('/').rpartition('/')[2])}"
+    return f"custom-{clean_name(note_folder.prefix.rstrip('/').rpartition('/')[2])}"
 
 
 def clean_name(text: str) -> str:
-    """A name of small letters, digits and hyphens."""
+    """Return a name of lower-case letters, digits and hyphens."""
     return _NOT_IN_NAMES.sub("-", text.lower()).strip("-")[:_MAX_NAME_CHARS].strip("-") or "notes"
 
 
@@ -86,7 +86,7 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 class _Registered(msgspec.Struct, frozen=True):
-    """A collection as the program has it. One that runs a command first, or leaves files out, is not one of ours."""
+    """A collection in the program's configuration. One with `update` or `ignore` was not created by Retinue."""
 
     path: str
     pattern: str = EVERY_NOTE
@@ -99,9 +99,9 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 def read_registered(file: Path) -> dict[str, tuple[str, str] | None]:
-    """The folders and patterns that the program knows, by name; None for one that is not as we make them.
+    """Return the registered folders and patterns by name; None for a collection not created by Retinue.
 
-    Raises `QmdFailed` where the program's configuration cannot be read.
+    Raise `QmdFailed` if the program's configuration cannot be read.
     """
     from retinue.storage.frontmatter import FrontMatterError, parse_yaml
 

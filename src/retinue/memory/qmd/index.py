@@ -1,4 +1,4 @@
-"""The program's index of one agent's notes: its collections kept as they should be, updated, embedded, searched."""
+"""The QMD index of one agent's notes: registering collections, updating, embedding, searching."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIDE_FILES = ("", "-wal", "-shm")
 
 
 class QmdIndex(Struct, frozen=True):
-    """Knows the program's commands; each raises `QmdFailed` where the program cannot do it."""
+    """Runs the commands of the QMD program; each raises `QmdFailed` on failure."""
 
     program: QmdProgram
     library: Library
@@ -45,22 +45,22 @@ class QmdIndex(Struct, frozen=True):
 
     @property
     def by_words(self) -> bool:
-        """Whether it searches by words alone, without any model."""
+        """Whether it searches text only, without a model."""
         return self.mode == "search"
 
     async def version(self) -> str:
         return (await self.program.run("--version", seconds=self._command_seconds)).strip()[:80]
 
     async def collections(self) -> dict[str, Collection]:
-        """The collections that can be searched, by name; empty where the program knows none of them yet."""
+        """Return the registered collections by name."""
         return await anyio.to_thread.run_sync(self._ready)
 
     async def wanted(self) -> tuple[Collection, ...]:
-        """The collections that there should be."""
-        return await anyio.to_thread.run_sync(plan_collections, self.library.shelves, self.agent)
+        """Return the collections that should be registered."""
+        return await anyio.to_thread.run_sync(plan_collections, self.library.note_folders, self.agent)
 
     async def update(self) -> UpdateCounts:
-        """Register what should be indexed, forget what should not, and take in what changed."""
+        """Register missing collections, remove others, and index changes."""
         wanted = await self.wanted()
         await self._forget_others(wanted)
         registered = await self._registered()
@@ -71,11 +71,11 @@ class QmdIndex(Struct, frozen=True):
         return replace(counts, changed=counts.changed + sum(new))
 
     async def embed(self) -> None:
-        """Make the vectors that are missing; this is what needs a model."""
+        """Embed the texts without a vector; this needs a model."""
         await self.program.run("embed", seconds=self.times.embed_timeout_ms / 1000)
 
     async def search(self, query: MemoryQuery, most: int, seconds: float) -> tuple[QmdMatch, ...]:
-        """Files about a question, best first. By words: those with all of them, then those with some."""
+        """Search, best match first. A text search returns files with all words, then those with some."""
         names = [name for name in await self.collections() for name in ("-c", name)]
         if not names:
             return ()
@@ -94,7 +94,7 @@ class QmdIndex(Struct, frozen=True):
         return merge_matches(found, parse_matches(more))
 
     async def discard(self) -> None:
-        """Throw the program's index and configuration away; both are derived."""
+        """Delete the program's index and configuration; both are derived."""
         await anyio.to_thread.run_sync(self._discard)
 
     @property
@@ -108,7 +108,7 @@ class QmdIndex(Struct, frozen=True):
         try:
             registered = await self._registered()
         except QmdFailed as damage:
-            log.warning("QMD's index of %s is made again: %s", self.agent, damage)
+            log.warning("Rebuilding the QMD index of %s: %s", self.agent, damage)
             await self.discard()
             return
         by_name = {collection.name: collection for collection in wanted}
@@ -118,7 +118,7 @@ class QmdIndex(Struct, frozen=True):
                 await self.program.run("collection", "remove", "--", name, seconds=self._command_seconds)
 
     async def _register(self, collection: Collection) -> int:
-        """Register a collection, and so index it: the number of files. Another process may have done so meanwhile."""
+        """Register and index a collection; return the number of files. Another process may have done so meanwhile."""
         arguments = ("--name", collection.name, "--mask", collection.pattern, "--", collection.folder)
         try:
             seconds = self.times.update_timeout_ms / 1000
@@ -130,7 +130,7 @@ class QmdIndex(Struct, frozen=True):
 
     def _ready(self) -> dict[str, Collection]:
         registered = read_registered(self.program.folders.config_file)
-        planned = plan_collections(self.library.shelves, self.agent)
+        planned = plan_collections(self.library.note_folders, self.agent)
         return {collection.name: collection for collection in planned if is_registered(collection, registered)}
 
     def _discard(self) -> None:

@@ -1,4 +1,4 @@
-"""An agent's memory served by the QMD program; where that fails, the built-in index answers and the result says so."""
+"""The QMD memory backend; if the program fails, the built-in index answers and the result says so."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from retinue.storage.files.private import write_atomic
 log = logging.getLogger(__name__)
 
 RECALL_SECONDS = 1.0
-"""The least time for which a message must wait that the program is asked: it takes a moment merely to start."""
+"""A recall with less time uses the built-in index, because starting the program takes a moment."""
 
 MAX_FAILURES = 3
-REST_SECONDS = 60.0
+PAUSE_SECONDS = 60.0
 _SPARE = 2
 _MODES: dict[SearchMode, MatchMode] = {"search": "text", "vsearch": "vector", "query": "hybrid"}
 
 
 class QmdStatus(Struct, frozen=True):
-    """The memory at a glance. `backend` is who answers: the program, or for `reason` the built-in index."""
+    """The status of the memory. `backend` is the one in use; `reason` says why it is the built-in index."""
 
     backend: Backend
     reason: str | None
@@ -56,37 +56,37 @@ class QmdStatus(Struct, frozen=True):
     problems: tuple[NoteProblem, ...]
 
 
-class _Rests(QmdFailed):
-    """The program was not asked, because it failed too often."""
+class _Paused(QmdFailed):
+    """The program was not run, because it failed too often."""
 
 
 class _Health(Struct):
-    """How the program did lately. After several failures in a row it is left alone for a while."""
+    """A circuit breaker: after several consecutive failures the program is not run for a while."""
 
     reason: str | None = None
     failures: int = 0
-    rests_until: float = 0.0
+    paused_until: float = 0.0
 
-    def refuse_rest(self, now: float) -> None:
-        if now < self.rests_until:
-            raise _Rests(f"QMD failed {self.failures} times in a row and is left alone for a while: {self.reason}")
+    def require_active(self, now: float) -> None:
+        if now < self.paused_until:
+            raise _Paused(f"QMD failed {self.failures} times in a row and is paused: {self.reason}")
 
     def record_success(self) -> None:
-        self.reason, self.failures, self.rests_until = None, 0, 0.0
+        self.reason, self.failures, self.paused_until = None, 0, 0.0
 
     def record_failure(self, failure: QmdFailed, now: float) -> None:
-        if isinstance(failure, _Rests):
+        if isinstance(failure, _Paused):
             return
         self.reason, self.failures = str(failure), self.failures + 1
         if self.failures >= MAX_FAILURES:
-            self.rests_until = now + REST_SECONDS
+            self.paused_until = now + PAUSE_SECONDS
 
 
 class QmdMemory:
-    """Searches go to the program, each to one backend and never to both at once.
+    """Searches with the QMD program, and with the built-in index if the program fails.
 
-    The built-in index stands by. It is kept up to date only where messages recall from it, which is so unless they
-    wait at least `RECALL_SECONDS`; else it takes in what changed at the moment that it has to stand in.
+    The built-in index is kept up to date only if recall uses it, that is, if the time limit of recall is below
+    `RECALL_SECONDS`; otherwise it indexes changes when it replaces the program.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class QmdMemory:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether notes may have changed since the program looked at them."""
+        """Whether notes may have changed since the last update."""
         if self._dirty or self._updated is None:
             return True
         pause = self._settings.update.debounce_ms / 1000
@@ -134,16 +134,16 @@ class QmdMemory:
             self._on_dirty()
 
     def rely_on_watcher(self, watched: bool = True) -> None:  # noqa: FBT001, FBT002
-        """Look at files only after `mark_dirty`, because somebody watches them."""
+        """Check files only after `mark_dirty`, because a watcher reports changes."""
         self._watched = watched
         self.builtin.rely_on_watcher(watched and self.keeps_builtin)
 
     def set_change_listener(self, listener: Callable[[], None] | None) -> None:
-        """Call somebody whenever a note changed."""
+        """Set the function that is called when a note changed."""
         self._on_dirty = listener
 
     async def update(self, *, force: bool = False) -> SyncReport:
-        """Let the program take in what changed; raises `QmdFailed` where it cannot."""
+        """Run an update of the program; raise `QmdFailed` on failure."""
         async with self._turn:
             self._dirty = False
             try:
@@ -162,7 +162,7 @@ class QmdMemory:
         return SyncReport(totals, counts.changed, counts.removed, problems=problems, backend="qmd")
 
     async def embed(self) -> None:
-        """Let the program make vectors, where the way it searches needs them; raises `QmdFailed` where it cannot."""
+        """Embed with the program, if its search mode needs vectors; raise `QmdFailed` on failure."""
         if not self.index.by_words:
             async with self._turn:
                 await self.index.embed()
@@ -170,9 +170,9 @@ class QmdMemory:
     async def sync(
         self, *, force: bool = False, wait: bool = True, use: BatchUse = BatchUse.SKIP, progress: Progress = no_progress
     ) -> SyncReport:
-        """Bring the memory up to date; where the program cannot, the built-in index is, and the report says why.
+        """Update the QMD index, or the built-in index if the program fails; the report says why.
 
-        Vectors take long, so a sync that somebody waits for leaves them to another.
+        Embedding takes long, so it is skipped with `BatchUse.SKIP`.
         """
         reason = None
         async with anyio.create_task_group() as tasks:
@@ -187,24 +187,24 @@ class QmdMemory:
         if reason is None:
             return report
         report = await self.builtin.sync(force=force, wait=wait, use=use, progress=progress)
-        return replace(report, reason=_stands_in(reason, report.reason), instead_of="qmd")
+        return replace(report, reason=_fallback_reason(reason, report.reason), instead_of="qmd")
 
     async def sync_builtin(self) -> None:
-        """Bring the index that stands by up to date; what prevents that is logged."""
+        """Sync the built-in index; a failure is logged."""
         try:
             await self.builtin.sync(wait=False)
         except StorageError as error:
-            log.warning("the built-in index that stands by could not be brought up to date: %s", error)
+            log.warning("The built-in index could not be updated: %s", error)
 
     async def search(
         self, text: str, *, rules: SearchRules | None = None, seconds: float = SEARCH_SECONDS, refresh: bool = True
     ) -> SearchResult:
-        """Find what the notes say about a question. `seconds` are for the built-in index where it has to stand in."""
+        """Search the notes. `seconds` is the time limit of the built-in index, if the program fails."""
         limit = self._settings.limits.timeout_ms / 1000
         return await self._search(text, rules or self.rules, limit, seconds, refresh=refresh)
 
     async def recall(self, text: str, *, rules: SearchRules, seconds: float) -> SearchResult:
-        """Find what the notes say about a message that waits: in the built-in index, unless it waits long enough."""
+        """Search the notes for a message that is waiting: in the built-in index, unless there is time for QMD."""
         if seconds < RECALL_SECONDS:
             return await self.builtin.search(text, rules=self._for_builtin(rules), seconds=seconds, refresh=False)
         return await self._search(text, rules, seconds / 2, seconds / 2, refresh=False)
@@ -214,14 +214,14 @@ class QmdMemory:
     ) -> SearchResult:
         now = self._clock.monotonic()
         try:
-            self._health.refuse_rest(now)
+            self._health.require_active(now)
             hits = await self._ask(text, rules, limit, refresh=refresh)
         except QmdFailed as failure:
             self._health.record_failure(failure, now)
-            # Whatever is wrong with the collections, the next update puts right.
+            # The next update repairs the collections, if they are the cause.
             self._dirty = True
             found = await self.builtin.search(text, rules=self._for_builtin(rules), seconds=spare)
-            return replace(found, reason=_stands_in(str(failure), found.reason), instead_of="qmd")
+            return replace(found, reason=_fallback_reason(str(failure), found.reason), instead_of="qmd")
         self._health.record_success()
         mode = self.index.mode
         return SearchResult(hits, _MODES[mode], "qmd", mode, backend="qmd")
@@ -235,11 +235,11 @@ class QmdMemory:
             with anyio.move_on_after(limit / 2):
                 await self.update()
         most = rules.limits.max_results * _SPARE
-        leads = await self.index.search(query, most, max(0.01, end - anyio.current_time()))
+        matches = await self.index.search(query, most, max(0.01, end - anyio.current_time()))
         collections = await self.index.collections()
         return await anyio.to_thread.run_sync(
             lambda: make_hits(
-                leads,
+                matches,
                 query,
                 rules,
                 collections,
@@ -251,11 +251,11 @@ class QmdMemory:
         )
 
     async def read(self, path: str, start: int = 1, lines: int | None = None, *, max_chars: int = MAX_CHARS) -> Excerpt:
-        """Lines of a note; raises a `StorageError` for anything that is not one."""
+        """Return lines of a note; raise a `StorageError` if the path is not a note."""
         return await self.builtin.read(path, start, lines, max_chars=max_chars)
 
     async def status(self) -> QmdStatus:
-        """Who would answer now: the program is asked for its version."""
+        """Return the status; this runs the program to get its version."""
         version: str | None = None
         names: tuple[str, ...] = ()
         reason = self._health.reason or self._not_updated
@@ -282,7 +282,7 @@ class QmdMemory:
         self._stemmer.close()
 
     def _for_builtin(self, rules: SearchRules) -> SearchRules:
-        """The same question put to the built-in index, whose scores have another least one."""
+        """Return the rules for the built-in index, whose scores have another minimum."""
         own = self.builtin.rules
         limits = replace(rules.limits, min_score=rules.limits.min_score or own.limits.min_score)
         return replace(own, limits=limits, origins=rules.origins, sources=rules.sources)
@@ -296,18 +296,18 @@ class QmdMemory:
             state = json.loads((self.index.program.folders.home / "state.json").read_bytes())
             return datetime.fromisoformat(state["updatedAt"]), int(state["files"])
         except (OSError, ValueError, TypeError, KeyError):
-            # Derived: the next update writes it again.
+            # The state is derived: the next update writes it again.
             return None, 0
 
 
 def make_limits(limits: QmdLimits) -> SearchLimits:
-    """How much a search gives back. The program's scores have no least one that would suit every question."""
+    """Return the search limits. No minimum score of the program suits every query."""
     return SearchLimits(limits.max_results, 0.0, limits.max_snippet_chars, limits.max_injected_chars)
 
 
-def _stands_in(failure: str, also: str | None) -> str:
-    told = f"{failure} The built-in index answered instead."
-    return f"{told} {also}" if also else told
+def _fallback_reason(failure: str, also: str | None) -> str:
+    reason = f"{failure} The built-in index was used instead."
+    return f"{reason} {also}" if also else reason
 
 
 def _has_changed(listing: NoteListing, since: datetime | None, files: int) -> bool:

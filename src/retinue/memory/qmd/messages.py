@@ -1,4 +1,4 @@
-"""What the program answers, checked before anything is made of it."""
+"""Queries to the QMD program and its output, which is validated before use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 class QmdMatch(Struct, frozen=True):
-    """A file that the program names, the line that it would show, and how well it fits, from 0 to 1."""
+    """A file that the program found, the line it would show, and its score from 0 to 1."""
 
     collection: str
     relative: str
@@ -33,7 +33,7 @@ class QmdMatch(Struct, frozen=True):
 
 
 class UpdateCounts(Struct, frozen=True):
-    """What an update came to."""
+    """The file counts of an update."""
 
     files: int
     changed: int
@@ -41,17 +41,17 @@ class UpdateCounts(Struct, frozen=True):
 
 
 def parse_matches(text: str) -> tuple[QmdMatch, ...]:
-    """Read the answer to a search, best first; raises `QmdFailed` for anything that is not one."""
+    """Parse the output of a search, best first; raise `QmdFailed` if it is invalid."""
     try:
         rows = msgspec.json.decode(text, type=list[_Row])
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise QmdFailed(f"The program's answer is not the result of a search ({error}).") from error
-    return tuple(lead for row in rows if (lead := _lead(row)))
+        raise QmdFailed(f"The output of the search is invalid ({error}).") from error
+    return tuple(match for row in rows if (match := _match(row)))
 
 
-def _lead(row: _Row) -> QmdMatch | None:
+def _match(row: _Row) -> QmdMatch | None:
     if not row.file.startswith(_SCHEME):
-        raise QmdFailed(f"The program's answer names a file that is in no collection ({row.file[:80]!r}).")
+        raise QmdFailed(f"The output of the search names a file that is in no collection ({row.file[:80]!r}).")
     collection, _, relative = row.file.removeprefix(_SCHEME).partition("/")
     header = _FIRST_LINE.match(row.snippet)
     line = row.line or (int(header[1]) if header else 1)
@@ -59,7 +59,7 @@ def _lead(row: _Row) -> QmdMatch | None:
 
 
 def parse_counts(text: str) -> UpdateCounts:
-    """Read what an update printed; a version that prints something else counts nothing."""
+    """Parse the output of an update; the counts are zero if a version of QMD prints something else."""
     found = [tuple(map(int, row)) for row in _COUNTS.findall(text)]
     new, updated, unchanged, removed = (sum(column) for column in zip(*found, strict=True)) if found else (0, 0, 0, 0)
     return UpdateCounts(new + updated + unchanged, new + updated, removed)
@@ -71,21 +71,21 @@ _NEGATION = re.compile(r"(^|\s)-+(?=[\w\"])")
 
 
 def query_for_all(query: MemoryQuery) -> str:
-    """Every word and phrase of the question, all of which must stand in a file."""
+    """Return a query for files that contain all words and phrases."""
     asked = query.text.lower()
-    # A day is also known by other spellings; nobody writes all of them in one note.
+    # The other formats of a date are left out: no note contains all of them.
     words = (word for word in query.words if word in asked)
     return _plain(" ".join([*_phrases(query), *words, *query.pairs][:MAX_TERMS]))
 
 
 def query_for_any(query: MemoryQuery) -> str:
-    """The words and phrases one by one, so that files with some of them are found too, those with most first."""
+    """Return a query for files that contain any of the words and phrases, those with most of them first."""
     terms = [*_phrases(query), *query.words, *query.pairs][:MAX_TERMS]
     return "\n".join(f"lex: {_plain(term)}" for term in dict.fromkeys([query_for_all(query), *terms]))
 
 
 def query_by_meaning(query: MemoryQuery) -> str:
-    """The question as it is, without what the program would take for its own syntax."""
+    """Return the text of the query without the syntax of the program."""
     return _NEGATION.sub(r"\1", _TYPED.sub("", _plain(query.text))).replace('"', " ").strip()
 
 
@@ -94,5 +94,5 @@ def _phrases(query: MemoryQuery) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Without halves of characters, which cannot be handed to a program."""
+    """Return the text without lone surrogates, which cannot be passed to a program."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Running the `qmd` program: without a shell, with few variables, for a limited time, killed with all it started."""
+"""Running the `qmd` program: without a shell, with a minimal environment, a time limit, and its process group."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from retinue.storage.files.private import make_private_dir
 
 MAX_OUTPUT_BYTES = 400_000
 INDEX_NAME = "index"
-_KEPT_COMPLAINT_BYTES = 8_000
-_SHOWN_COMPLAINT_CHARS = 200
+_KEPT_ERROR_BYTES = 8_000
+_SHOWN_ERROR_CHARS = 200
 _OWNER_ONLY = 0o077
 
 _ALWAYS = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
@@ -32,7 +32,7 @@ _FOR_MODELS = (
 
 
 class QmdFolders(Struct, frozen=True):
-    """Where one agent's QMD keeps everything: `home` is its own, `models` is shared by all agents."""
+    """The folders of one agent's QMD: `home` is private to it, `models` is shared by all agents."""
 
     home: Path
     models: Path
@@ -54,7 +54,7 @@ class QmdFolders(Struct, frozen=True):
         return self.cache / "qmd" / f"{INDEX_NAME}.sqlite"
 
     def make(self, *, uses_models: bool) -> None:
-        """Make the folders; models, which are large, are downloaded once for all agents."""
+        """Create the folders; models are large, so they are downloaded once for all agents."""
         for folder in (self.config / "qmd", self.cache / "qmd"):
             make_private_dir(folder)
         link = self.cache / "qmd" / "models"
@@ -65,9 +65,9 @@ class QmdFolders(Struct, frozen=True):
 
 
 def make_environment(environment: Mapping[str, str], folders: QmdFolders, *, uses_models: bool) -> dict[str, str]:
-    """The variables that the program gets: the few it needs, and where this agent's files are.
+    """Return the environment of the program: the few variables it needs, and the folders of this agent.
 
-    Searching by words needs no model. `CI` makes the program refuse to load one, and so to download gigabytes.
+    A text search needs no model. `CI` prevents the program from loading one, which would download gigabytes.
     """
     names = (*_ALWAYS, *_FOR_MODELS) if uses_models else _ALWAYS
     kept = {name: environment[name] for name in names if name in environment}
@@ -76,7 +76,7 @@ def make_environment(environment: Mapping[str, str], folders: QmdFolders, *, use
 
 
 class QmdProgram(Struct, frozen=True):
-    """The program of one agent. Several commands may run at once."""
+    """The QMD program of one agent. Several commands may run at once."""
 
     command: str
     folders: QmdFolders
@@ -88,7 +88,7 @@ class QmdProgram(Struct, frozen=True):
         return f"QmdProgram(command={self.command!r}, folders={self.folders!r}, uses_models={self.uses_models!r})"
 
     def locate(self) -> str:
-        """The file to run; raises `QmdFailed` where there is none."""
+        """Return the executable; raise `QmdFailed` if it is not found."""
         if os.sep not in self.command:
             found = shutil.which(self.command, path=self.environment.get("PATH", os.defpath))
         else:
@@ -102,19 +102,19 @@ class QmdProgram(Struct, frozen=True):
         return found
 
     async def run(self, *arguments: str, seconds: float) -> str:
-        """What the program prints; raises `QmdFailed` where it does not end well and in time."""
-        # A named index keeps the program from adopting a `.qmd` folder that lies somewhere above.
+        """Return the program's output; raise `QmdFailed` if it fails or exceeds the time limit."""
+        # A named index prevents the program from using a `.qmd` folder in a parent directory.
         argv = [await anyio.to_thread.run_sync(self.locate), "--index", INDEX_NAME, *arguments]
         await anyio.to_thread.run_sync(lambda: self.folders.make(uses_models=self.uses_models))
         title = f"`qmd {arguments[0]}`"
-        # Started or not, never in between: a process that nobody holds would be killed by nobody.
+        # Shielded, because a process that is started during cancellation would not be killed.
         with anyio.CancelScope(shield=True):
             process = await self._start(argv, title)
-        output, complaint = _Kept(MAX_OUTPUT_BYTES), _Kept(_KEPT_COMPLAINT_BYTES, drops=True)
+        output, errors = _Captured(MAX_OUTPUT_BYTES), _Captured(_KEPT_ERROR_BYTES, drops=True)
         ended = False
         try:
             with anyio.move_on_after(seconds):
-                await _read_to_end(process, output, complaint)
+                await _read_to_end(process, output, errors)
                 ended = not output.is_full
         finally:
             with anyio.CancelScope(shield=True):
@@ -126,7 +126,7 @@ class QmdProgram(Struct, frozen=True):
         if not ended:
             raise QmdFailed(f"{title} did not end within {seconds:g} s and was stopped.")
         if process.returncode:
-            raise QmdFailed(f"{title} failed ({_spell_code(process.returncode)}){_spell_complaint(complaint.data)}")
+            raise QmdFailed(f"{title} failed ({_format_code(process.returncode)}){_last_error_line(errors.data)}")
         return output.data.decode("utf-8", "replace")
 
     async def _start(self, argv: list[str], title: str) -> Process:
@@ -146,8 +146,8 @@ class QmdProgram(Struct, frozen=True):
             raise QmdFailed(f"{title} could not be started: {error}") from error
 
 
-class _Kept(Struct):
-    """What a stream said, up to so many bytes; then it is full, or drops what is oldest."""
+class _Captured(Struct):
+    """The output of a stream up to a limit; after that it is full, or drops the oldest bytes."""
 
     most: int
     drops: bool = False
@@ -164,11 +164,11 @@ class _Kept(Struct):
                 return
 
 
-async def _read_to_end(process: Process, output: _Kept, complaint: _Kept) -> None:
+async def _read_to_end(process: Process, output: _Captured, errors: _Captured) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(complaint.follow, process.stderr)
+        tasks.start_soon(errors.follow, process.stderr)
         await output.follow(process.stdout)
         if output.is_full:
             tasks.cancel_scope.cancel()
@@ -177,20 +177,20 @@ async def _read_to_end(process: Process, output: _Kept, complaint: _Kept) -> Non
 
 
 def kill_group(leader: int) -> None:
-    """End a process and everything that it started and that did not leave its group."""
+    """Kill a process group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
-def _spell_code(code: int) -> str:
+def _format_code(code: int) -> str:
     if code < 0:
         with suppress(ValueError):
             return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}"
 
 
-def _spell_complaint(data: bytes) -> str:
-    """The last line that says something; it came from outside, so only what can be printed."""
+def _last_error_line(data: bytes) -> str:
+    """Return the last line that is not blank, without non-printable characters, since it is untrusted."""
     lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
     last = "".join(char for char in lines[-1] if char.isprintable()) if lines else ""
-    return f": {last[:_SHOWN_COMPLAINT_CHARS]}" if last else "."
+    return f": {last[:_SHOWN_ERROR_CHARS]}" if last else "."

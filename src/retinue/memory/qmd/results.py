@@ -1,7 +1,6 @@
-"""From what the program names to hits: the text is read from the notes themselves, never taken from the program.
+"""Converting matches of the QMD program to hits. The text is read from the notes, never taken from the program.
 
-So a hit shows what stands there now, on exactly its lines and with the origin of those lines, and a file that is not
-part of memory is not shown, whatever the program says about it.
+So a hit shows the current text with its exact lines and origin, and a file that is not part of memory is never shown.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FEW_WORDS = 100
 
 
 def make_hits(
-    leads: Sequence[QmdMatch],
+    matches: Sequence[QmdMatch],
     query: MemoryQuery,
     rules: SearchRules,
     collections: Mapping[str, Collection],
@@ -36,27 +35,27 @@ def make_hits(
     stemmer: Stemmer,
     by_words: bool,
 ) -> tuple[MemoryHit, ...]:
-    """The hits for leads, in their order and under the same rules as those of the built-in index."""
-    terms = _terms(query, len(leads), stemmer)
+    """Return the hits for matches, in their order and under the same rules as those of the built-in index."""
+    terms = _terms(query, len(matches), stemmer)
     candidates: dict[str, ScoredChunk] = {}
-    for lead, score in zip(leads, _scores(leads, by_words=by_words), strict=True):
-        collection = collections.get(lead.collection)
-        path = collection.note(lead.relative) if collection else ""
+    for found, score in zip(matches, _scores(matches, by_words=by_words), strict=True):
+        collection = collections.get(found.collection)
+        path = collection.note(found.relative) if collection else ""
         if not path or path in candidates:
             continue
         try:
             document = library.read(path)
         except StorageError:
-            # Gone since, or nothing that may be shown: a link, another kind of file, a path that leads out.
+            # Deleted since, or not a note: a link, another kind of file, a path outside of memory.
             continue
-        chunk = _around(document, lead.line, len(candidates), provenance)
+        chunk = _around(document, found.line, len(candidates), provenance)
         match = match_chunk(chunk, terms, stemmer)
         if by_words and not _holds_any(document, match, query):
-            # The program also looks at the names of collections, which say nothing about a note.
+            # The program also matches the names of collections, which are irrelevant.
             continue
         if chunk.origin in rules.origins and chunk.source in rules.sources:
             candidates[path] = ScoredChunk(
-                chunk, match, _parts(match, terms, score, by_words=by_words), _near(chunk, lead)
+                chunk, match, _parts(match, terms, score, by_words=by_words), _near(chunk, found)
             )
     return build_hits(
         list(candidates.values()), rules.limits, lambda lines: weigh_lines(lines, terms, stemmer), terms.heaviest
@@ -64,30 +63,30 @@ def make_hits(
 
 
 def merge_matches(first: Sequence[QmdMatch], more: Iterable[QmdMatch]) -> tuple[QmdMatch, ...]:
-    """The first leads, then those of the others that name other files; no later one scores above an earlier one."""
-    merged = {(lead.collection, lead.relative): lead for lead in first}
+    """Return the first matches, then those of other files; scores never increase."""
+    merged = {(found.collection, found.relative): found for found in first}
     lowest = first[-1].score if first else 1.0
-    for lead in more:
-        lowest = min(lowest, lead.score)
+    for found in more:
+        lowest = min(lowest, found.score)
         merged.setdefault(
-            (lead.collection, lead.relative),
-            QmdMatch(lead.collection, lead.relative, lead.line, min(lowest, lead.score)),
+            (found.collection, found.relative),
+            QmdMatch(found.collection, found.relative, found.line, min(lowest, found.score)),
         )
     return tuple(merged.values())
 
 
-def _scores(leads: Sequence[QmdMatch], *, by_words: bool) -> list[float]:
-    """Scores by words as shares of the best, as the built-in index gives them; where all are 0, by their place."""
-    best = max((lead.score for lead in leads), default=0.0)
+def _scores(matches: Sequence[QmdMatch], *, by_words: bool) -> list[float]:
+    """Return text scores relative to the best, as the built-in index does; if all are 0, by rank."""
+    best = max((found.score for found in matches), default=0.0)
     if not by_words:
-        return [lead.score for lead in leads]
+        return [found.score for found in matches]
     if best <= 0:
-        return [1 / place for place in range(1, len(leads) + 1)]
-    return [lead.score / best for lead in leads]
+        return [1 / place for place in range(1, len(matches) + 1)]
+    return [found.score / best for found in matches]
 
 
 def _terms(query: MemoryQuery, files: int, stemmer: Stemmer) -> QueryTerms:
-    """What to look for on the lines. How rare a word is the program does not tell, so all are worth the same."""
+    """Return the terms of the query with equal weights, because the program reports no word frequencies."""
     stems = stemmer.learn(query.words)
     count = max(1, files)
     return weigh_terms(
@@ -99,7 +98,7 @@ def _terms(query: MemoryQuery, files: int, stemmer: Stemmer) -> QueryTerms:
 
 
 def _around(document: NoteDocument, line: int, number: int, provenance: Provenance) -> StoredChunk:
-    """The lines around the one that the program would show, as a chunk."""
+    """Return the lines around the one that the program would show, as a chunk."""
     record = document.record
     every = document.text.replace("\r\n", "\n").rstrip("\n").split("\n")
     line = min(line, len(every))
@@ -120,15 +119,15 @@ def _around(document: NoteDocument, line: int, number: int, provenance: Provenan
     )
 
 
-def _near(chunk: StoredChunk, lead: QmdMatch) -> tuple[float, ...]:
+def _near(chunk: StoredChunk, found: QmdMatch) -> tuple[float, ...]:
     numbers = range(chunk.start_line, chunk.end_line + 1)
-    return tuple(1.0 if number == lead.line else 0.0 for number in numbers)
+    return tuple(1.0 if number == found.line else 0.0 for number in numbers)
 
 
 def _holds_any(document: NoteDocument, match: TermMatch, query: MemoryQuery) -> bool:
     if match.found or match.exact:
         return True
-    # The program matches beginnings of words as well, and what a file is called.
+    # The program also matches prefixes of words and file names.
     path = document.record.path
     name = "" if path in WORKSPACE_FILES else path.removeprefix(f"{WORKSPACE_FOLDER}/")
     text = fold_text(f"{name}\n{document.text}")

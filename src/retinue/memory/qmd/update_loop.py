@@ -1,4 +1,4 @@
-"""When the program looks at the notes again: at the start, at intervals, and some time after a change."""
+"""Updates of the QMD index: at start, at intervals, and after changes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_BACKOFF_SECONDS = 3600.0
 
 
 async def run_qmd_updates(memory: QmdMemory, update: QmdUpdate, sync: SyncSettings) -> None:
-    """Keep the program's index up to date until cancelled."""
-    bell = _Bell()
-    memory.set_change_listener(bell.ring)
+    """Keep the QMD index up to date until cancelled."""
+    changed = _ChangeSignal()
+    memory.set_change_listener(changed.set)
     try:
         async with anyio.create_task_group() as tasks:
             if sync.watch:
                 tasks.start_soon(_watch, memory, sync.watch_debounce_ms)
-            tasks.start_soon(_update_after_changes, memory, bell, update.debounce_ms / 1000)
+            tasks.start_soon(_update_after_changes, memory, changed, update.debounce_ms / 1000)
             if update.on_boot and memory.is_dirty:
                 await _update(memory)
             if update.interval:
@@ -38,19 +38,19 @@ async def run_qmd_updates(memory: QmdMemory, update: QmdUpdate, sync: SyncSettin
         memory.set_change_listener(None)
 
 
-class _Bell:
-    """Rings for changes; several before somebody hears it count as one."""
+class _ChangeSignal:
+    """A resettable event; several changes before it is awaited count as one."""
 
     def __init__(self) -> None:
         self._event = anyio.Event()
 
-    def ring(self) -> None:
+    def set(self) -> None:
         self._event.set()
 
-    async def heard(self) -> None:
+    async def wait(self) -> None:
         await self._event.wait()
 
-    def silence(self) -> None:
+    def clear(self) -> None:
         self._event = anyio.Event()
 
 
@@ -67,11 +67,11 @@ async def _watch(memory: QmdMemory, debounce_ms: int) -> None:
         memory.rely_on_watcher(watched=False)
 
 
-async def _update_after_changes(memory: QmdMemory, bell: _Bell, seconds: float) -> None:
+async def _update_after_changes(memory: QmdMemory, changed: _ChangeSignal, seconds: float) -> None:
     while True:
-        await bell.heard()
+        await changed.wait()
         await anyio.sleep(seconds)
-        bell.silence()
+        changed.clear()
         if memory.is_dirty:
             await _update(memory)
 
@@ -83,14 +83,14 @@ async def _update_every(memory: QmdMemory, seconds: float) -> None:
 
 
 async def _embed_every(memory: QmdMemory, seconds: float, first: float) -> None:
-    """Embed at intervals; after failures at growing ones, since a download that fails once soon fails again."""
+    """Embed at intervals; after failures with growing backoff, because a failed download often fails again."""
     backoff, pause = FIRST_BACKOFF_SECONDS, first
     while True:
         await anyio.sleep(pause)
         try:
             await memory.embed()
         except StorageError as failure:
-            log.warning("%s Vectors are tried again in %.0f s.", failure, backoff)
+            log.warning("%s Embedding is retried in %.0f s.", failure, backoff)
             pause, backoff = backoff, min(MAX_BACKOFF_SECONDS, backoff * 2)
         else:
             pause, backoff = seconds, FIRST_BACKOFF_SECONDS
@@ -100,4 +100,4 @@ async def _update(memory: QmdMemory) -> None:
     try:
         await memory.update()
     except StorageError as failure:
-        log.warning("%s What changed in the notes is not in QMD's index yet.", failure)
+        log.warning("%s Recent changes of the notes are not in the QMD index.", failure)

@@ -1,4 +1,4 @@
-"""Joining what words say and what vectors say about the same chunks."""
+"""Score fusion: combines the text and vector scores of chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENOUGH_WORDS = 0.5
 
 
 class ScoreParts(Struct, frozen=True):
-    """How a score came about; each part is between 0 and 1 and `final` is what counts."""
+    """The components of a score, each between 0 and 1; `final` is the score itself."""
 
     vector: float
     text: float
@@ -25,31 +25,31 @@ class ScoreParts(Struct, frozen=True):
 
 
 def relative_to_best(scores: Mapping[int, float]) -> dict[int, float]:
-    """Scores as shares of the best one."""
+    """Return the scores divided by the best one."""
     best = max(scores.values(), default=0.0)
     return {item: score / best if best > 0 else 0.0 for item, score in scores.items()}
 
 
 def scale_cosine(cosine: float) -> float:
-    """A cosine as a score between 0 and 1.
+    """Map a cosine to a score between 0 and 1.
 
-    Embedders rarely give a question and its answer more than 0.6. Taken as it is, a cosine would decide the order more
-    than words do and still put most answers below any useful threshold.
+    Embedders rarely give a question and its answer more than 0.6. Unscaled, a cosine would put most answers below any
+    useful threshold.
     """
     return COSINE_BASE + (1 - COSINE_BASE) * min(1.0, max(0.0, cosine))
 
 
 def word_confidence(share: float) -> float:
-    """How far the best match by words can be trusted, by the share of the question that it holds.
+    """Return the confidence in the best text match, given the share of the question that it contains.
 
-    The best of several bad matches is still the best; without this, one common word that happens to stand in a note
-    would outweigh a line that says what was asked in other words.
+    Text scores are relative to the best match, even if that match is bad. Without this factor, a note with one common
+    word of the question would outrank a line that says the same in other words.
     """
     return min(1.0, share / ENOUGH_WORDS)
 
 
 def reciprocal_ranks(*lists: Sequence[int]) -> dict[int, float]:
-    """Reciprocal-rank fusion, scaled so that an item which leads every list gets 1."""
+    """Return reciprocal-rank fusion scores, scaled so that an item that leads every list gets 1."""
     scores: dict[int, float] = {}
     for ranked in lists:
         for rank, item in enumerate(ranked, start=1):
@@ -59,7 +59,7 @@ def reciprocal_ranks(*lists: Sequence[int]) -> dict[int, float]:
 
 
 def age_decay(day: date | None, today: date, half_life_days: float) -> float:
-    """How much an old note still counts: never less than the floor, so that age orders near-ties and hides nothing."""
+    """Return the weight of a note by its age: at least `DECAY_FLOOR`, so that age only breaks near-ties."""
     if day is None or day >= today:
         return 1.0
     left = math.exp(-math.log(2) * (today - day).days / half_life_days)
@@ -69,7 +69,7 @@ def age_decay(day: date | None, today: date, half_life_days: float) -> float:
 def diversify(
     ranked: Sequence[int], scores: Mapping[int, float], alike: Callable[[int, int], float], weight: float
 ) -> list[int]:
-    """Maximal marginal relevance: each next item is relevant and unlike those before it."""
+    """Order items by maximal marginal relevance: each is relevant and unlike those before it."""
     best, worst = max(scores.values(), default=0.0), min(scores.values(), default=0.0)
     spread = best - worst or 1.0
     left = list(ranked)

@@ -1,4 +1,4 @@
-"""Searching: candidates by words and by meaning, one score for each, the best of them with what they say."""
+"""Hybrid search: finds candidates by words and by vectors, and scores each by both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXACT_BONUS = 0.25
 
 
 class FoundHits(Struct, frozen=True):
-    """Hits, best first, and why there may be fewer than there could be."""
+    """Hits, best first; `problem` says why some may be missing."""
 
     hits: tuple[MemoryHit, ...]
     problem: str | None = None
@@ -38,7 +38,7 @@ class FoundHits(Struct, frozen=True):
 def search_view(
     view: IndexView, query: MemoryQuery, vector: Vector | None, rules: SearchRules, stemmer: Stemmer, today: date
 ) -> FoundHits:
-    """Search one state of an index. Without a vector, or where no chunk has one, words alone decide."""
+    """Search one state of an index. Without a query vector, or if no chunk has a vector, only text is searched."""
     totals = view.totals()
     if (query.is_empty and vector is None) or not totals.chunks:
         return FoundHits(())
@@ -80,7 +80,7 @@ def score_candidates(
     days: Mapping[int, date | None],
     today: date,
 ) -> dict[int, ScoreParts]:
-    """The parts of each candidate's score. Every candidate has both, whichever list it came from."""
+    """Score candidates. Each gets a text and a vector score, whichever search found it."""
     text = relative_to_best({key: match.bm25 for key, match in matches.items()})
     if similar:
         sure = word_confidence(max((match.share for match in matches.values()), default=0.0))
@@ -97,7 +97,7 @@ def score_candidates(
     for key, match in matches.items():
         exact = match.exact / most_exact if most_exact else 0.0
         fade = age_decay(days.get(key), today, rules.half_life_days) if rules.half_life_days else 1.0
-        # What stands there letter for letter does not grow old.
+        # An exact match does not decay with age.
         final = fused[key] * (1.0 if exact else fade) * (1 - EXACT_BONUS) + EXACT_BONUS * exact
         final = final if most_exact else fused[key] * fade
         result[key] = ScoreParts(vector[key], text[key], exact, fade, min(1.0, final))

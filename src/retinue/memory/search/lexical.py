@@ -1,4 +1,4 @@
-"""How well a chunk's words fit a question, and on which lines they stand."""
+"""Text scores: how well the words of a chunk and of its lines match a query."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MAX_PREFIX = 5
 
 
 class QueryTerms(Struct, frozen=True):
-    """What to look for: how much each stem and pair is worth, and what must stand exactly.
+    """The weighted terms of a query: stems, character pairs, and phrases that must match exactly.
 
-    `beginnings` are those of every word that could have one of the stems.
+    `beginnings` are the prefixes of every word that can have one of the stems.
     """
 
     weights: Mapping[str, float]
@@ -35,15 +35,15 @@ class QueryTerms(Struct, frozen=True):
     exact: tuple[re.Pattern[str], ...]
     average_words: float
     total: float
-    """What all of the question is worth, with the words that stand nowhere."""
+    """The total weight of the query, including words that occur nowhere."""
     heaviest: float
-    """What the word that tells most is worth."""
+    """The weight of the most specific term."""
     beginnings: frozenset[str]
 
 
 class TermMatch(Struct, frozen=True):
-    """What a chunk holds of a question: its stems and pairs, the share of the question they make up, and how many
-    of the exact phrases stand there."""
+    """How a chunk matches a query: the stems and pairs found, their share of the query's weight, and the number of
+    exact phrases found."""
 
     bm25: float
     share: float
@@ -54,7 +54,7 @@ class TermMatch(Struct, frozen=True):
 def weigh_terms(
     query: MemoryQuery, stems: Mapping[str, str], frequencies: Mapping[str, int], totals: IndexTotals
 ) -> QueryTerms:
-    """Rare words are worth more; one that is in most chunks still is worth a little."""
+    """Weigh terms by inverse document frequency; a word that is in most chunks still has a small weight."""
     count = max(1, totals.chunks)
     worth = {
         stem: math.log(1 + (count - seen + 0.5) / (seen + 0.5))
@@ -72,14 +72,14 @@ def weigh_terms(
 
 
 def _beginning(stem: str) -> str:
-    # A stem is how its words begin, but for a last letter that stemming put there: hoping is hope, skies are ski.
+    # A stem is a prefix of its words, apart from a last letter that stemming adds: hoping is hope, skies are ski.
     return (stem[:-1] if stem[-1] in "ei" and len(stem) > 2 else stem)[:_MAX_PREFIX]
 
 
 def _likely_words(text: str, beginnings: Iterable[str]) -> list[tuple[int, str]]:
-    """The words of a text that start like one of the stems, and where they stand.
+    """Return the words of a text that start like one of the stems, with their offsets.
 
-    Looking for a few beginnings is faster than reading everything.
+    Searching for a few prefixes is faster than tokenizing the whole text.
     """
     found = []
     for beginning in beginnings:
@@ -94,13 +94,13 @@ def _likely_words(text: str, beginnings: Iterable[str]) -> list[tuple[int, str]]
 
 
 def exact_pattern(phrase: str) -> re.Pattern[str]:
-    """Finds a phrase whatever its case and however its spaces are set, but not inside a longer word."""
+    """Return a pattern for a phrase, ignoring case and the amount of white space, but not inside a longer word."""
     body = r"\s+".join(re.escape(part) for part in phrase.split())
     return re.compile(rf"(?<!\w){body}(?!\w)", re.IGNORECASE)
 
 
 def match_chunk(chunk: StoredChunk, terms: QueryTerms, stemmer: Stemmer) -> TermMatch:
-    """Look for the terms in a chunk and in what is known about it."""
+    """Match the terms of a query against a chunk and its context."""
     words = [word for _, word in _likely_words(fold_text(f"{chunk.text}\n{chunk.context}"), terms.beginnings)]
     known = stemmer.learn(words)
     counts: dict[str, int] = {}
@@ -119,9 +119,9 @@ def match_chunk(chunk: StoredChunk, terms: QueryTerms, stemmer: Stemmer) -> Term
 
 
 def weigh_lines(lines: Sequence[str], terms: QueryTerms, stemmer: Stemmer) -> list[float]:
-    """How much each line says about the question: what the different terms on it are worth."""
+    """Return the weight of each line: the sum of the weights of the distinct terms on it."""
     stems: list[set[str]] = [set() for _ in lines]
-    # Line feeds stay where they are when a text is folded, so all lines are looked through at once.
+    # Folding keeps line feeds, so all lines are searched at once.
     folded = fold_text("\n".join(lines))
     words = _likely_words(folded, terms.beginnings)
     known = stemmer.learn([word for _, word in words])
@@ -140,7 +140,7 @@ def weigh_lines(lines: Sequence[str], terms: QueryTerms, stemmer: Stemmer) -> li
 
 
 def fold_text(text: str) -> str:
-    """Lower case, and without the marks on letters that the index leaves out too."""
+    """Return the text in lower case and without diacritics, as in the full-text index."""
     if text.isascii():
         return text.lower()
     plain = unicodedata.normalize("NFKD", text.lower())
@@ -156,17 +156,17 @@ def _bm25(counts: Mapping[str, int], words: int, terms: QueryTerms) -> float:
 
 
 def count_words(text: str) -> int:
-    """The length of a text for scoring: its words, and its pairs of characters."""
+    """Return the length of a text for scoring: its words and character pairs."""
     return len(_WORD.findall(text)) + len(character_pairs(text))
 
 
 def choose_lookup_words(
     words: Sequence[str], stems: Mapping[str, str], frequencies: Mapping[str, int], *, most_rows: int
 ) -> list[str]:
-    """The words to look chunks up by: the rarest, as long as together they occur in few enough chunks.
+    """Return the words for the index lookup: the rarest ones that together occur in at most `most_rows` chunks.
 
-    A common word finds half the index and tells little; it still counts when the candidates are scored. The rarest
-    word is always taken.
+    A common word would match half of the index; it still counts when the candidates are scored. The rarest word is
+    always included.
     """
     there = [word for word in words if frequencies.get(stems[word], 0)]
     chosen: list[str] = []

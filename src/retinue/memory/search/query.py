@@ -1,4 +1,4 @@
-"""What a question asks for: words, exact phrases, identifiers, dates, and pairs of characters where no spaces are."""
+"""Parsing a query: words, exact phrases, identifiers, dates, and character pairs for scripts without spaces."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SPOKEN_DATES = (
 
 
 class MemoryQuery(Struct, frozen=True):
-    """A question taken apart. Words are in lower case; `exact` must stand in a text letter for letter."""
+    """A parsed query. Words are in lower case; `exact` are phrases that must match exactly."""
 
     text: str
     words: tuple[str, ...] = ()
@@ -59,14 +59,14 @@ class MemoryQuery(Struct, frozen=True):
 
 
 def parse_query(text: str) -> MemoryQuery:
-    """Take a question apart; stop words are kept only where nothing else is left."""
-    # Half of a surrogate pair, as a command line may hold it, is in no note.
+    """Parse a query; stop words are kept only if nothing else is left."""
+    # Lone surrogates, which a command line may contain, occur in no note.
     text = text[:MAX_QUERY_CHARS].encode("utf-8", "replace").decode()
     text = " ".join(text.replace("\0", " ").split())
     phrases = [next(filter(None, groups)) for groups in _QUOTED.findall(text)]
     spaced = without_spaceless(text)
     exact = [*phrases, *find_identifiers(spaced)]
-    # A day is asked for in one spelling and written in another; both are looked for.
+    # Queries and notes may format a date differently, so other formats are searched for as well.
     spellings = " ".join(map(format_date, find_dates(spaced)))
     words = list(_distinct(_WORD.findall(f"{spaced} {spellings}".lower())))
     telling = [word for word in words if word not in STOP_WORDS and not _is_elision(word)]
@@ -76,7 +76,7 @@ def parse_query(text: str) -> MemoryQuery:
 
 
 def find_identifiers(text: str) -> Iterator[str]:
-    """Names that only machines make up: codes, versions, paths, addresses, variables."""
+    """Yield the identifiers in a text: codes, versions, paths, addresses, variables."""
     for found in _TOKEN.findall(text):
         token = found.strip(".:'’*_-")
         if is_identifier(token):
@@ -84,7 +84,7 @@ def find_identifiers(text: str) -> Iterator[str]:
 
 
 def is_identifier(token: str) -> bool:
-    """Whether a token means itself and nothing else, as `ERR_TLS_42`, `10.0.0.7`, `main.py` or `parseConfig` do."""
+    """Return whether a token is an identifier, such as `ERR_TLS_42`, `10.0.0.7`, `main.py` or `parseConfig`."""
     parts = _WORD.findall(token)
     if not parts or len(token) < 3:
         return False
@@ -103,12 +103,12 @@ def _is_dotted(token: str) -> bool:
 
 
 def _is_elision(word: str) -> bool:
-    """A single letter left over from an apostrophe; a digit is not one."""
+    """Return whether a word is a single letter left over from an apostrophe."""
     return len(word) == 1 and word.isalpha() and word.isascii()
 
 
 def find_dates(text: str) -> Iterator[date]:
-    """The days that a text names with their year."""
+    """Yield the dates in a text that include a year."""
     for year, month, day in _ISO_DATE.findall(text):
         yield from _valid(year, month, day)
     lowered = text.lower()
@@ -126,7 +126,7 @@ def _valid(year: str | int, month: str | int, day: str | int) -> Iterator[date]:
 
 
 def format_date(day: date) -> str:
-    """A day in the words that people ask for it with."""
+    """Format a date in the ways that people write it."""
     return f"{day.isoformat()} {day.day} {_MONTHS[0][day.month - 1]} {day.year}"
 
 

@@ -1,4 +1,4 @@
-"""Which candidates are shown, how many, and how much of each."""
+"""Selecting the hits of a search: which candidates are shown, and which lines of each."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _NEXT_LINE = 0.25
 _MEANING = 2.0
 
 WeighLines = Callable[[Sequence[str]], list[float]]
-"""How much each of some lines says about the question."""
+"""Returns the weight of each line for the query."""
 
 
 class ScoredChunk(Struct, frozen=True):
-    """A chunk that may be shown."""
+    """A candidate: a chunk with its score."""
 
     chunk: StoredChunk
     match: TermMatch
     parts: ScoreParts
     near: tuple[float, ...] = ()
-    """How near each of its lines is to the question in meaning."""
+    """The cosine of each of its lines with the query."""
 
 
 class MemoryHit(Struct, frozen=True):
-    """What a search found: the text that is shown, on exactly these lines."""
+    """A search hit: the snippet shown and its exact lines."""
 
     path: str
     start_line: int
@@ -54,60 +54,60 @@ class MemoryHit(Struct, frozen=True):
 
 
 def sort_by_score(candidates: Iterable[ScoredChunk]) -> list[ScoredChunk]:
-    """Best first; equal ones by where they stand, so that the same notes always give the same order."""
+    """Sort candidates by score; ties by path and line, so that the order is deterministic."""
     return sorted(candidates, key=lambda item: (-item.parts.final, item.chunk.path, item.chunk.start_line))
 
 
 def build_hits(
     candidates: Sequence[ScoredChunk], limits: SearchLimits, weigh: WeighLines, heaviest: float
 ) -> tuple[MemoryHit, ...]:
-    """The hits that people see.
+    """Return the hits to show.
 
-    Chunks overlap, so a line that one hit shows is not shown again by the next. A stretch that borders on a hit makes
-    that hit longer and takes no place of its own.
+    Chunks overlap, so a line that is part of one hit is not shown again in the next. Lines adjacent to a hit extend
+    that hit instead of becoming another one.
     """
-    shelf = _Shown()
+    shown = _Shown()
     left = limits.total_chars
     room_for_sessions = _places_for_sessions(candidates, limits.max_results)
     for item in _worthy(candidates, limits.min_score):
-        if len(shelf.hits) >= limits.max_results and not shelf.borders(item.chunk):
+        if len(shown.hits) >= limits.max_results and not shown.borders(item.chunk):
             continue
         room = min(limits.snippet_chars, left)
-        lines = shelf.unseen(item.chunk.path, _lines(item, room, weigh, heaviest))
+        lines = shown.unseen(item.chunk.path, _lines(item, room, weigh, heaviest))
         if not lines:
             continue
         snippet = cut_snippet(lines, room)
         if not snippet.text.strip():
             continue
-        if shelf.joins(item, snippet):
+        if shown.joins(item, snippet):
             pass
-        elif len(shelf.hits) < limits.max_results and (item.chunk.source == "memory" or room_for_sessions > 0):
-            shelf.add(item, snippet)
+        elif len(shown.hits) < limits.max_results and (item.chunk.source == "memory" or room_for_sessions > 0):
+            shown.add(item, snippet)
             room_for_sessions -= item.chunk.source == "sessions"
         else:
             continue
         left -= len(snippet.text)
         if left < _MIN_CHARS:
             break
-    return tuple(shelf.hits)
+    return tuple(shown.hits)
 
 
 class _Shown:
-    """What is shown so far."""
+    """The hits so far."""
 
     def __init__(self) -> None:
         self.hits: list[MemoryHit] = []
         self._seen: dict[str, set[tuple[int, str]]] = {}
 
     def borders(self, chunk: StoredChunk) -> bool:
-        """Whether a chunk touches the lines of a hit."""
+        """Return whether a chunk overlaps or adjoins the lines of a hit."""
         return any(
             hit.path == chunk.path and chunk.start_line <= hit.end_line + 1 and chunk.end_line >= hit.start_line - 1
             for hit in self.hits
         )
 
     def unseen(self, path: str, lines: Sequence[ScoredLine]) -> list[ScoredLine]:
-        """Of the lines, the heaviest stretch that is not shown yet."""
+        """Return the heaviest run of lines that is not shown yet."""
         seen = self._seen.get(path)
         if not seen:
             return list(lines)
@@ -121,7 +121,7 @@ class _Shown:
         return best if any(line.weight > 0 for line in best) else []
 
     def joins(self, item: ScoredChunk, snippet: Snippet) -> bool:
-        """Make a hit longer by a stretch that borders on it; False where none does."""
+        """Extend a hit by an adjacent snippet; return False if there is no adjacent hit."""
         for at, hit in enumerate(self.hits):
             if hit.path != item.chunk.path:
                 continue
@@ -159,13 +159,13 @@ class _Shown:
 
 
 def _places_for_sessions(candidates: Sequence[ScoredChunk], most: int) -> int:
-    """Past sessions take at most half the places while there are notes for the others."""
+    """Return the maximum number of session hits: half, or more if there are not enough notes."""
     notes = sum(1 for item in candidates if item.chunk.source == "memory")
     return max(most - notes, (most + 1) // 2)
 
 
 def _worthy(candidates: Sequence[ScoredChunk], min_score: float) -> list[ScoredChunk]:
-    """Those that reach the score, hold an exact phrase or identifier, or are the best by words."""
+    """Return the candidates that reach the score, contain an exact phrase, or have the best text score."""
     best_text = max((item.parts.text for item in candidates), default=0.0)
     return [
         item
@@ -175,10 +175,10 @@ def _worthy(candidates: Sequence[ScoredChunk], min_score: float) -> list[ScoredC
 
 
 def _lines(item: ScoredChunk, room: int, weigh: WeighLines, heaviest: float) -> list[ScoredLine]:
-    """The lines of a chunk with their weights; one that is longer than the room comes in stretches.
+    """Return the lines of a chunk with their weights; a line longer than `room` is split.
 
-    Several words on one line say more than the same words on several, and what is said about something often stands
-    on the next line. A line that means what was asked counts like one with the word that tells most.
+    Several terms on one line weigh more than the same terms on several lines, and a part of the weight is passed to the
+    next line, which often contains the answer. A line close in meaning weighs like one with the most specific term.
     """
     lines: list[ScoredLine] = []
     texts = item.chunk.text.split("\n")

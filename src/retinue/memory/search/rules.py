@@ -1,4 +1,4 @@
-"""Which sessions may search memory and are searched, and whether recalled text names its source."""
+"""The rules of a search: limits, weights and sources, and which sessions may search memory."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from msgspec.structs import replace
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
 from retinue.memory.settings import MemorySearchSettings, ScopeMatch, ScopeSettings
-from retinue.memory.store.protocol import (
-    Source,
-)
+from retinue.memory.store.protocol import Source
 
 
 def may_search(scope: ScopeSettings, session: SessionKey) -> bool:
-    """Whether a session may: the first rule that fits decides."""
+    """Return whether a session may search memory; the first matching rule decides."""
     for rule in scope.rules:
-        if _fits(rule.match, session):
+        if _matches(rule.match, session):
             return rule.action == "allow"
     return scope.default == "allow"
 
 
 def should_cite(mode: Literal["auto", "on", "off"], session: SessionKey) -> bool:
-    """Whether to name sources; `auto` does where nobody but the owner reads."""
+    """Return whether results name their source; `auto` means in chats that only the owner reads."""
     return mode == "on" or (mode == "auto" and not session.kind.is_shared)
 
 
-def _fits(match: ScopeMatch, session: SessionKey) -> bool:
+def _matches(match: ScopeMatch, session: SessionKey) -> bool:
     chat_type = session.kind.value if session.kind.is_shared else "direct"
     bare = session.text.removeprefix(f"agent:{session.agent}:")
     return (
@@ -40,12 +38,12 @@ def _fits(match: ScopeMatch, session: SessionKey) -> bool:
 
 
 def remembers_sessions(settings: MemorySearchSettings) -> bool:
-    """Whether past sessions are indexed beside the notes."""
+    """Return whether past sessions are indexed in addition to the notes."""
     return "sessions" in settings.sources or settings.experimental.session_memory
 
 
 class SearchLimits(Struct, frozen=True):
-    """How much a search gives back."""
+    """The maximum size of a search result."""
 
     max_results: int = 6
     min_score: float = 0.35
@@ -54,7 +52,7 @@ class SearchLimits(Struct, frozen=True):
 
 
 class SearchWeights(Struct, frozen=True):
-    """How much meaning and words count; together 1."""
+    """The weights of vector and text scores; they add up to 1."""
 
     vector: float
     text: float
@@ -66,8 +64,6 @@ class SearchWeights(Struct, frozen=True):
 
 
 EVERY_ORIGIN = frozenset(Trust)
-
-
 EVERY_SOURCE: frozenset[Source] = frozenset({"memory", "sessions"})
 
 
@@ -85,7 +81,7 @@ class SearchRules(Struct, frozen=True):
 
 
 def with_limits(rules: SearchRules, *, max_results: int | None = None, min_score: float | None = None) -> SearchRules:
-    """The rules with what one search asks for."""
+    """Return the rules with the limits that one search asks for."""
     limits = rules.limits
     if max_results is not None:
         limits = replace(limits, max_results=max_results)

@@ -1,4 +1,4 @@
-"""The part of a chunk that is shown: whole lines around the ones that match, within a number of characters."""
+"""Snippets and excerpts: the lines of a note that are shown, within a number of characters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SEGMENT = 160
 
 
 class ScoredLine(Struct, frozen=True):
-    """A line, or a stretch of a long one, and how much it says about the question."""
+    """A line, or a part of a long one, with its weight for the query."""
 
     number: int
     text: str
@@ -22,7 +22,7 @@ class ScoredLine(Struct, frozen=True):
 
 
 class Snippet(Struct, frozen=True):
-    """A text and the exact lines it stands on."""
+    """A text and its exact lines."""
 
     text: str
     start_line: int
@@ -30,7 +30,7 @@ class Snippet(Struct, frozen=True):
 
 
 def split_long_line(text: str) -> list[str]:
-    """A long line as stretches of it, cut at spaces."""
+    """Split a long line at spaces."""
     parts: list[str] = []
     start = 0
     while start < len(text):
@@ -44,10 +44,10 @@ def split_long_line(text: str) -> list[str]:
 
 
 def cut_snippet(lines: Sequence[ScoredLine], room: int) -> Snippet:
-    """The stretch of at most `room` characters that weighs most, filled up with the lines around it."""
+    """Return the heaviest run of lines within `room` characters, extended by the lines around it."""
     first, last = _heaviest(lines, room)
     left = room - _length(lines[first : last + 1])
-    # What surrounds the match explains it; the lines after it more often than those before.
+    # Context explains a match, the lines after it more often than those before.
     grew = True
     while grew:
         grew = False
@@ -64,7 +64,7 @@ def cut_snippet(lines: Sequence[ScoredLine], room: int) -> Snippet:
 
 
 def _heaviest(lines: Sequence[ScoredLine], room: int) -> tuple[int, int]:
-    """The first and last line of the heaviest stretch that fits, without light lines at its ends."""
+    """Return the first and last line of the heaviest run that fits, without zero-weight lines at its ends."""
     best, chosen = -1.0, (0, 0)
     start = 0
     length, weight = 0, 0.0
@@ -106,7 +106,7 @@ MAX_CHARS = 12_000
 
 
 class ReadLimits(Struct, frozen=True):
-    """How much one reading brings: lines where none are asked for, and characters at most."""
+    """The default number of lines and the maximum number of characters of one excerpt."""
 
     lines: int = DEFAULT_LINES
     chars: int = MAX_CHARS
@@ -116,7 +116,7 @@ USUAL_LIMITS = ReadLimits()
 
 
 class Excerpt(Struct, frozen=True):
-    """Lines of a note; `next_line` is where to go on, None at the end of the file."""
+    """Lines of a note; `next_line` is the line after them, None at the end of the file."""
 
     path: str
     text: str
@@ -129,7 +129,7 @@ class Excerpt(Struct, frozen=True):
 def cut_excerpt(
     path: str, text: str, start: int, lines: int | None, provenance: Provenance, max_chars: int = MAX_CHARS
 ) -> Excerpt:
-    """At most `lines` whole lines and `max_chars` characters from line `start` on; a longer line is cut."""
+    """Return at most `lines` lines and `max_chars` characters from line `start` on; a longer line is cut."""
     every = text.replace("\r\n", "\n").split("\n")
     if every and not every[-1]:
         every.pop()

@@ -1,4 +1,4 @@
-"""The stem of a word, as the full-text index sees it: its own tokenizer is asked, so both can never differ."""
+"""Words of queries and notes: stems, stop words, and scripts that are written without spaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MAX_STEMS = 200_000
 
 
 class Stemmer:
-    """Knows the stems of words; what it was asked once it remembers. Safe to use from several threads."""
+    """Returns and caches the stems of words; thread-safe.
+
+    It uses the tokenizer of the full-text index, so that its stems are always those in the index.
+    """
 
     def __init__(self, most_kept: int = MAX_STEMS) -> None:
         self._lock = Lock()
@@ -24,13 +27,13 @@ class Stemmer:
         self._base.execute("CREATE VIRTUAL TABLE seen USING fts5vocab(words, instance)")
 
     def learn(self, words: Collection[str]) -> Mapping[str, str]:
-        """The stems by word; valid for at least the words given."""
+        """Return a mapping from words to stems that contains at least the given words."""
         known = self._known
         if all(word in known for word in words):
             return known
         with self._lock:
             if len(self._known) + len(words) > self._most_kept:
-                # A new dictionary: others may be reading the old one, which stays right for their words.
+                # A new dictionary, because other threads may still be reading the old one.
                 self._known = {}
             known = self._known
             self._look_up([word for word in dict.fromkeys(words) if word not in known])
@@ -66,17 +69,17 @@ _RUN = re.compile(f"[{_SPACELESS}]+")
 
 
 def count_spaceless(text: str) -> int:
-    """How many characters of such scripts a text holds."""
+    """Return the number of characters of scripts without spaces in a text."""
     return 0 if text.isascii() else len(_CHARACTER.findall(text))
 
 
 def spaceless_runs(text: str) -> list[str]:
-    """The stretches of a text in such scripts."""
+    """Return the runs of characters of scripts without spaces in a text."""
     return [] if text.isascii() else _RUN.findall(text)
 
 
 def character_pairs(text: str) -> list[str]:
-    """The text's stretches in such scripts as overlapping pairs of characters; a lone character stays alone."""
+    """Return the overlapping character pairs of these runs; a run of one character is returned as it is."""
     pairs: list[str] = []
     for run in spaceless_runs(text):
         pairs.extend(run[at : at + 2] for at in range(max(1, len(run) - 1)))
@@ -84,7 +87,7 @@ def character_pairs(text: str) -> list[str]:
 
 
 def without_spaceless(text: str) -> str:
-    """The text with such stretches blanked out, so that the words beside them stand alone."""
+    """Return the text with these runs replaced by spaces, so that the words next to them are separate."""
     return text if text.isascii() else _RUN.sub(" ", text)
 
 
@@ -133,4 +136,4 @@ ze zich zij zijn zo zou
 STOP_WORDS: frozenset[str] = frozenset(
     " ".join((_ENGLISH, _GERMAN, _FRENCH, _SPANISH, _ITALIAN, _PORTUGUESE, _DUTCH)).split()
 ) - frozenset({"more", "son", "hat", "fur", "die", "among", "war", "bin", "pour", "plus", "men", "pan", "tot", "ten"})
-"""Without those that name a thing in another of the languages."""
+"""Stop words of the most common languages, without those that are nouns in another of these languages."""

@@ -1,7 +1,6 @@
-"""Where an index is kept: the narrow protocol that search and sync need, and the values that pass through it.
+"""The protocol of an index store, and the values that it stores.
 
-An implementation keeps files, their chunks and vectors. Reads happen on a `IndexView`, one consistent state from its
-beginning to its end; each write is whole or does not happen.
+A store contains files, their chunks and vectors. Reads use an `IndexView`, one consistent state; writes are atomic.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Source = Literal["memory", "sessions"]
 
 
 class IndexIdentity(Struct, frozen=True):
-    """What an index was made with; one that differs has to be made again."""
+    """The model and chunking of an index; if they differ from the configuration, the index is rebuilt."""
 
     provider: str
     model: str
@@ -33,7 +32,7 @@ class IndexIdentity(Struct, frozen=True):
 
 
 class FileRecord(Struct, frozen=True):
-    """A file as it was when it was indexed."""
+    """The state of a file when it was indexed."""
 
     path: str
     source: Source
@@ -44,7 +43,7 @@ class FileRecord(Struct, frozen=True):
 
 
 class NewChunk(Struct, frozen=True):
-    """A chunk to keep. `hash` names the text that is embedded, `pairs` its characters in scripts without spaces."""
+    """A chunk to store. `hash` identifies the embedded text; `pairs` are its character pairs."""
 
     start_line: int
     end_line: int
@@ -57,7 +56,7 @@ class NewChunk(Struct, frozen=True):
 
 
 class StoredChunk(Struct, frozen=True):
-    """A chunk as it is kept, with what its file says about it."""
+    """A stored chunk, with the metadata of its file."""
 
     id: int
     path: str
@@ -73,7 +72,7 @@ class StoredChunk(Struct, frozen=True):
 
 
 class UnembeddedText(Struct, frozen=True):
-    """A text that has no vector yet."""
+    """A text without a vector."""
 
     hash: str
     context: str
@@ -85,7 +84,7 @@ class UnembeddedText(Struct, frozen=True):
 
 
 class Similarity(Struct, frozen=True):
-    """Cosines with a question: of the whole chunk, and of each of its lines where lines have vectors."""
+    """Cosines with the query: of the whole chunk, and of each line if lines have vectors."""
 
     chunk: float
     lines: tuple[float, ...] = ()
@@ -96,7 +95,7 @@ class Similarity(Struct, frozen=True):
 
 
 class IndexTotals(Struct, frozen=True):
-    """How much there is."""
+    """The number of files, chunks, words and embedded chunks."""
 
     files: int
     chunks: int
@@ -105,96 +104,96 @@ class IndexTotals(Struct, frozen=True):
 
 
 class IndexView(Protocol):
-    """One state of the index, to be searched. Lists of ids are best first."""
+    """One state of the index, for searching. Lists of ids are sorted, best first."""
 
     def identity(self) -> IndexIdentity | None:
-        """What made this state; None for one that nothing was put into."""
+        """Return the identity of the index; None if it is empty."""
         ...
 
     def totals(self) -> IndexTotals: ...
 
     def frequencies(self, stems: Sequence[str]) -> Mapping[str, int]:
-        """In how many chunks each stem occurs."""
+        """Return the number of chunks that contain each stem."""
         ...
 
     def find_words(self, words: Sequence[str], limit: int) -> list[int]:
-        """Chunks with any of the words."""
+        """Return the chunks that contain any of the words."""
         ...
 
     def find_exact(self, phrases: Sequence[str], limit: int) -> list[int]:
-        """Chunks with any of the phrases, its words one after the other."""
+        """Return the chunks that contain any of the phrases."""
         ...
 
     def find_pairs(self, pairs: Sequence[str], limit: int) -> list[int]:
-        """Chunks with any of the pairs of characters."""
+        """Return the chunks that contain any of the character pairs."""
         ...
 
     def find_nearest(self, vector: Vector, limit: int) -> list[int]:
-        """Chunks whose vectors, or those of one of their lines, point nearest to this one."""
+        """Return the chunks whose vector, or that of one of their lines, is nearest to this one."""
         ...
 
     def similarities(self, vector: Vector, ids: Sequence[int]) -> Mapping[int, Similarity]:
-        """How near chunks and their lines are to a vector; chunks without vectors are left out."""
+        """Return the cosines of chunks and their lines with a vector; chunks without a vector are omitted."""
         ...
 
     def chunks(self, ids: Sequence[int]) -> list[StoredChunk]: ...
 
 
 class IndexStore(Protocol):
-    """An index that can be read by many and written by one."""
+    """An index with many readers and one writer."""
 
     @property
     def revision(self) -> int:
-        """Grows with every change."""
+        """A number that grows with every change."""
         ...
 
     def reading(self, deadline: float | None = None) -> AbstractContextManager[IndexView]:
-        """One consistent state. Past the deadline, in monotonic seconds, looking for words raises `TimeoutError`."""
+        """Return one consistent state. After the deadline (monotonic seconds) a text search raises `TimeoutError`."""
         ...
 
     def identity(self) -> IndexIdentity | None: ...
 
     def adopt(self, identity: IndexIdentity) -> None:
-        """Say what an index that is still empty is made with."""
+        """Set the identity of an empty index."""
         ...
 
     def files(self) -> dict[str, FileRecord]: ...
 
     def put(self, changes: Sequence[tuple[FileRecord, Sequence[NewChunk]]], removed: Sequence[str] = ()) -> None:
-        """Replace these files with their chunks and drop the removed ones; vectors that are known are used at once."""
+        """Replace files and their chunks, and delete the removed ones; cached vectors are used at once."""
         ...
 
     def touch(self, files: Sequence[FileRecord]) -> None:
-        """Note new times of files whose content is the same."""
+        """Record the new size and time of files whose content is unchanged."""
         ...
 
     def unembedded(self, limit: int, skip: int = 0) -> list[UnembeddedText]:
-        """What has no vector yet, in the order it was put in, without the first `skip`."""
+        """Return texts without a vector, in order of insertion, without the first `skip`."""
         ...
 
     def count_unembedded(self) -> int: ...
 
     def embed(self, vectors: Mapping[str, Vector], lines: Mapping[str, Codes]) -> None:
-        """Keep vectors, and those of lines, by the hash of their text and give them to the chunks that have it.
+        """Store vectors of texts and of their lines by the hash of the text.
 
-        A text that has a vector already keeps it.
+        A text that already has a vector keeps it.
         """
         ...
 
-    def set_note(self, key: str, value: str) -> None: ...
+    def set_meta(self, key: str, value: str) -> None: ...
 
-    def note(self, key: str) -> str | None: ...
+    def get_meta(self, key: str) -> str | None: ...
 
     def rebuilding(self, identity: IndexIdentity) -> AbstractContextManager[IndexStore]:
-        """An empty index beside this one, which takes its place at once when the block ends without an error."""
+        """Return an empty index that atomically replaces this one when the block ends without an error."""
         ...
 
     def writing(self, *, wait: bool) -> AbstractContextManager[bool]:
-        """The right to write, which one process holds at a time; False where another has it and `wait` is off."""
+        """Acquire the write lock; the value is False if another process has it and `wait` is off."""
         ...
 
     def reset(self) -> None:
-        """Throw everything away, also what is damaged."""
+        """Delete the index, even if it is damaged, and create an empty one."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The tables of an index in SQLite, and how a connection to them is opened."""
+"""The SQLite tables of the index, and how connections to it are opened."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CREATE TABLE files (
     words INTEGER NOT NULL
 );
 
--- Ids are never used twice, so that what is remembered about one is never said of another.
+-- Ids are never reused, so that cached facts about one chunk are never applied to another.
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     file INTEGER NOT NULL REFERENCES files(id),
@@ -63,7 +63,7 @@ CREATE TABLE embedding_cache (
 );
 CREATE TABLE signatures (embedding INTEGER PRIMARY KEY, bits BLOB NOT NULL);
 
--- A small number for each dimension of each line of the text: enough to order lines by.
+-- The vectors of each line of the text with one byte per dimension: enough to order lines.
 CREATE TABLE line_vectors (embedding INTEGER PRIMARY KEY, codes BLOB NOT NULL);
 
 CREATE TABLE chunk_vectors (chunk INTEGER PRIMARY KEY, embedding INTEGER NOT NULL);
@@ -74,7 +74,7 @@ CREATE VIRTUAL TABLE chunks_fts USING fts5(
 );
 CREATE VIRTUAL TABLE chunks_terms USING fts5vocab(chunks_fts, row);
 
--- Scripts without spaces, as pairs of characters: the words of the table above would be whole sentences.
+-- Character pairs for scripts without spaces, because the tokenizer above would make whole sentences one word.
 CREATE TABLE chunk_pairs (chunk INTEGER PRIMARY KEY, pairs TEXT NOT NULL);
 CREATE VIRTUAL TABLE pairs_fts USING fts5(
     pairs, content='chunk_pairs', content_rowid='chunk', tokenize='unicode61 remove_diacritics 0', detail='none'
@@ -97,26 +97,26 @@ CREATE TRIGGER pairs_removed AFTER DELETE ON chunk_pairs BEGIN
 END;
 """.replace("TOKENIZER", TOKENIZER)
 
-_REMAKE = "Run `retinue memory index --force` to make it again"
+_REBUILD = "Run `retinue memory index --force` to rebuild it"
 _MEANINGS: tuple[tuple[str, type[IndexUnusable] | type[DiskFull] | type[ReadOnly] | type[NoPermission], str], ...] = (
     ("disk is full", DiskFull, "could not grow: the disk is full. Free some space and try again"),
     ("disk I/O error", DiskFull, "could not be written. Check the disk's free space and health"),
     ("readonly database", ReadOnly, "is read-only. Make it writable or set another `store.path`"),
     ("unable to open", NoPermission, "cannot be opened. Check its owner and permissions"),
-    ("malformed", IndexDamaged, f"is damaged. {_REMAKE}"),
-    ("not a database", IndexDamaged, f"is no index. {_REMAKE}"),
-    ("no such table", IndexDamaged, f"lacks a table. {_REMAKE}"),
-    ("no such fts5 table", IndexDamaged, f"lacks a table. {_REMAKE}"),
-    ("no such column", IndexDamaged, f"lacks a column. {_REMAKE}"),
-    ("vtable constructor failed", IndexDamaged, f"is damaged. {_REMAKE}"),
-    ("fts5: ", IndexDamaged, f"is damaged. {_REMAKE}"),
-    ("locked", IndexUnusable, "is being written by another process. Try again in a moment"),
+    ("malformed", IndexDamaged, f"is damaged. {_REBUILD}"),
+    ("not a database", IndexDamaged, f"is not a database. {_REBUILD}"),
+    ("no such table", IndexDamaged, f"lacks a table. {_REBUILD}"),
+    ("no such fts5 table", IndexDamaged, f"lacks a table. {_REBUILD}"),
+    ("no such column", IndexDamaged, f"lacks a column. {_REBUILD}"),
+    ("vtable constructor failed", IndexDamaged, f"is damaged. {_REBUILD}"),
+    ("fts5: ", IndexDamaged, f"is damaged. {_REBUILD}"),
+    ("locked", IndexUnusable, "is locked by another process. Try again in a moment"),
 )
 
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Turn the database's errors into ours."""
+    """Raise errors of SQLite as errors of the index."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -130,17 +130,17 @@ def translated_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def damage_reported() -> Iterator[None]:
-    """Take values in the index that nobody here wrote for the damage that they are."""
+    """Raise `IndexDamaged` if stored values cannot be decoded."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:
-        raise IndexDamaged(f"The memory index holds what cannot be read: {error}.") from error
+        raise IndexDamaged(f"The memory index contains invalid values: {error}.") from error
 
 
 def open_connection(path: Path) -> sqlite3.Connection:
-    """A connection that any one thread at a time may use; transactions are begun and ended by us."""
+    """Open a connection that one thread at a time may use; transactions are explicit."""
     with translated_errors(path):
-        # SQLite gives its side files the permissions of the database, so that is made first, private.
+        # SQLite gives its side files the permissions of the database, so the file is created first with mode 0600.
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE))
         except OSError as error:
@@ -158,7 +158,7 @@ def open_connection(path: Path) -> sqlite3.Connection:
 
 
 def create_tables(connection: sqlite3.Connection, path: Path, epoch: str) -> None:
-    """Make the tables where there are none; raises where they are not ours to use. `epoch` names this making."""
+    """Create the tables if there are none; raise `IndexTooNew` for a newer schema. `epoch` identifies this database."""
     with translated_errors(path):
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA_VERSION:
@@ -166,12 +166,12 @@ def create_tables(connection: sqlite3.Connection, path: Path, epoch: str) -> Non
         if version > SCHEMA_VERSION:
             raise IndexTooNew(
                 f"The memory index {path} was written by a newer version of Retinue. Update Retinue, or delete the "
-                "file; it is made again from the notes."
+                "file; it is rebuilt from the notes."
             )
         connection.execute("BEGIN IMMEDIATE")
         try:
             if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                # `executescript` would commit first, and two processes may start at once.
+                # Not `executescript`, which commits first: two processes may get here at the same time.
                 for statement in _statements(SCHEMA):
                     connection.execute(statement)
                 connection.execute("INSERT INTO meta VALUES ('epoch', ?), ('revision', '0')", (epoch,))
@@ -183,7 +183,7 @@ def create_tables(connection: sqlite3.Connection, path: Path, epoch: str) -> Non
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script one by one."""
+    """Yield the statements of a script."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,4 +1,4 @@
-"""An index in one SQLite file: many processes read it, one writes."""
+"""The index in one SQLite file: read by many processes, written by one at a time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
 class SqliteStore:
-    """The index in the file at `path`, made where there is none."""
+    """The index in the file at `path`, which is created if it does not exist."""
 
     def __init__(self, path: Path, *, new_id: IdFactory = random_id) -> None:
         self.path = path
@@ -144,7 +144,7 @@ class SqliteStore:
                 base.execute("DELETE FROM unembedded WHERE hash = ?", (digest,))
 
     def prune_cache(self, most: int) -> None:
-        """Forget the oldest vectors that no chunk uses, so that at most `most` are kept for texts that may return."""
+        """Delete the oldest unused vectors, so that at most `most` of them are kept for texts that may return."""
         with self._connection() as base, _transaction(base):
             unused = "FROM embedding_cache e WHERE NOT EXISTS (SELECT 1 FROM chunk_vectors v WHERE v.embedding = e.id)"
             count = base.execute(f"SELECT count(*) {unused}").fetchone()[0]
@@ -156,11 +156,11 @@ class SqliteStore:
                 for table in ("signatures", "line_vectors"):
                     base.execute(f"DELETE FROM {table} WHERE embedding NOT IN (SELECT id FROM embedding_cache)")  # noqa: S608
 
-    def set_note(self, key: str, value: str) -> None:
+    def set_meta(self, key: str, value: str) -> None:
         with self._connection() as base, _transaction(base):
             write_meta(base, f"note.{key}", value)
 
-    def note(self, key: str) -> str | None:
+    def get_meta(self, key: str) -> str | None:
         with self._connection() as base:
             return read_meta(base, f"note.{key}")
 
@@ -175,7 +175,7 @@ class SqliteStore:
             yield fresh
             with fresh._connection() as source, self._connection() as target, translated_errors(self.path):
                 write_meta(source, "revision", str(_revision(target) + 1))
-                # Copied in one write transaction: readers see the old index up to its end and the new one after it.
+                # One write transaction: readers see the old index until it commits, and the new one afterwards.
                 source.backup(target)
                 target.execute("PRAGMA wal_checkpoint(PASSIVE)")
         finally:
@@ -200,7 +200,7 @@ class SqliteStore:
             pass
 
     def size(self) -> int:
-        """Bytes on disk."""
+        """Return the size on disk in bytes."""
         files = (self.path.with_name(self.path.name + suffix) for suffix in _SIDE_FILES)
         return sum(file.stat().st_size for file in files if file.exists())
 
@@ -210,7 +210,7 @@ class SqliteStore:
                 self._idle.get_nowait().close()
 
     def _inherit_cache(self, old: Path, identity: IndexIdentity) -> None:
-        """Take over the vectors that the same embedder made."""
+        """Copy the vectors of the same embedder from the old index."""
         with self._connection() as base:
             base.execute("ATTACH ? AS old", (str(old),))
             try:
@@ -236,7 +236,7 @@ class SqliteStore:
         known = self._remembered
         if known is None or (known.epoch, known.revision) != (epoch, revision):
             fresh = RevisionCache(epoch, revision)
-            # A reader that began before the last change must not take newer readers back.
+            # A reader that began before the last change must not replace a newer cache.
             if known is None or known.epoch != epoch or revision > known.revision:
                 self._remembered = fresh
             return fresh
@@ -274,7 +274,7 @@ def _revision(base: sqlite3.Connection) -> int:
 
 
 def remove_index_files(path: Path) -> None:
-    """Remove an index; it can be made again."""
+    """Delete the files of an index; it can be rebuilt."""
     for suffix in _SIDE_FILES:
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).unlink()
@@ -302,7 +302,7 @@ def _take(descriptor: int, seconds: float) -> bool:
                 return False
             if time.monotonic() > end:
                 raise IndexUnusable(
-                    "Another process has been indexing for very long. Look for it and end it."
+                    "Another process has been indexing for more than ten minutes. Find it and stop it."
                 ) from None
             time.sleep(_POLL_SECONDS)
         else:

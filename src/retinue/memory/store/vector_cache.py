@@ -1,6 +1,6 @@
-"""The vectors of an index in SQLite as a process keeps them in memory, loaded when something is first searched."""
+"""The vectors of the index in memory, loaded by the first search that needs them."""
 
-# ruff: noqa: S608 -- what is put into statements are our own table names and question marks
+# ruff: noqa: S608 -- only our own table names and placeholders are inserted into statements
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_MARKS = 500
 
 
 class VectorTables(Struct, frozen=True):
-    """The vectors of one revision of an index; no lines where they are too many to look through."""
+    """The vectors of one revision of the index; `lines` is None if there are too many to scan."""
 
     epoch: str
     revision: int
@@ -26,14 +26,14 @@ class VectorTables(Struct, frozen=True):
 
 
 class VectorCache:
-    """The newest vectors that were loaded; those of the next revision are made from them and what is new."""
+    """Caches the vectors of the newest revision; those of the next one are derived from them."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._newest: VectorTables | None = None
 
     def load(self, connection: sqlite3.Connection, epoch: str, revision: int, dims: int) -> VectorTables:
-        """The vectors of the revision that the connection's transaction sees."""
+        """Return the vectors of the revision that the connection's transaction sees."""
         with self._lock:
             known = self._newest if self._newest and self._newest.epoch == epoch else None
             if known is not None and known.revision == revision:
@@ -42,7 +42,7 @@ class VectorCache:
                 table = _load_table(connection, known.table if known else None, dims)
                 lines = _load_lines(connection, known.lines if known else None, table.ids, dims)
             fresh = VectorTables(epoch, revision, table, lines)
-            # A reader that began before the last change must not take newer readers back.
+            # A reader that began before the last change must not replace a newer cache.
             if known is None or revision > known.revision:
                 self._newest = fresh
             return fresh
@@ -54,7 +54,7 @@ class VectorCache:
 def _load_table(
     connection: sqlite3.Connection, before: FloatTable | SignTable | None, dims: int
 ) -> FloatTable | SignTable:
-    """The vectors that chunks use now; what `before` has already is not read again."""
+    """Load the vectors in use; those in `before` are not read again."""
     rows = connection.execute("SELECT DISTINCT embedding FROM chunk_vectors ORDER BY embedding")
     wanted = np.fromiter((row[0] for row in rows), dtype=np.int64)
     few = len(wanted) <= FLOATS_UP_TO
@@ -64,7 +64,7 @@ def _load_table(
     if before is not None and kept is not None:
         fresh = wanted[~np.isin(wanted, before.ids, assume_unique=True)]
         if len(fresh) and fresh[0] < before.ids[-1]:
-            # A vector that was kept from earlier is in use again; ids would no longer be in order.
+            # A cached vector is in use again, so the ids would no longer be sorted.
             before, kept, fresh = None, None, wanted
     else:
         fresh = wanted
@@ -91,13 +91,13 @@ def _load_table(
 
 
 def _load_lines(connection: sqlite3.Connection, before: LineTable | None, used: Ids, dims: int) -> LineTable | None:
-    """The lines of the texts in use; None where there are so many that looking through them would take too long."""
+    """Load the line vectors of the texts in use; return None if there are too many to scan."""
     if len(used) > LINES_UP_TO:
         return None
     had = np.unique(before.owners) if before is not None else used[:0]
     wanted = used[~np.isin(used, had, assume_unique=True)].tolist()
     if before is not None and (not len(had) or (wanted and wanted[0] < had[-1])):
-        # A text that was kept from earlier is in use again; owners would no longer be in order.
+        # A cached text is in use again, so the owners would no longer be sorted.
         before, wanted = None, used.tolist()
     kept = np.isin(before.owners, used) if before is not None else None
     owners: list[int] = []

@@ -1,4 +1,4 @@
-"""Vectors in memory: all of them while they are few, only their signs when they are many."""
+"""Vector tables in memory: the vectors themselves if there are few, only their signs if there are many."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FetchVectors = Callable[[Sequence[int]], tuple[Ids, Vector]]
 
 
 def sign_bits(vectors: Vector) -> npt.NDArray[np.uint8]:
-    """One bit for each dimension: whether it is positive."""
+    """Return one bit for each dimension: whether it is positive."""
     return np.packbits(vectors > 0, axis=-1)
 
 
@@ -34,7 +34,7 @@ def decode_vectors(blobs: Sequence[bytes], dims: int) -> Vector:
 
 
 class FloatTable(Struct, frozen=True):
-    """Vectors of length one by id, in the order of ids."""
+    """Unit vectors, sorted by id."""
 
     ids: Ids
     rows: Vector
@@ -50,7 +50,7 @@ class FloatTable(Struct, frozen=True):
 
 
 class SignTable(Struct, frozen=True):
-    """The signs of vectors by id; the nearest by signs are compared again by their numbers, which `fetch` reads."""
+    """The signs of vectors, sorted by id; the nearest by signs are rescored with the vectors that `fetch` reads."""
 
     ids: Ids
     words: npt.NDArray[np.uint64]
@@ -71,10 +71,10 @@ class SignTable(Struct, frozen=True):
 
 
 class LineTable(Struct, frozen=True):
-    """The vectors of lines, each with the id of the text it belongs to, in the order of lines.
+    """The vectors of lines, each with the id of its text, in the order of lines.
 
-    The nearest are found by signs and put in order by the coarse vectors. Lines of one person's notes all lean the same
-    way, so signs are taken from their `centre`, or most would be alike.
+    The nearest are found by signs and ordered by the 8-bit vectors. The lines of one person's notes are similar, so
+    signs are relative to their `centre`; otherwise most would be equal.
     """
 
     owners: Ids
@@ -91,7 +91,7 @@ class LineTable(Struct, frozen=True):
         return cls(owners, codes, line_lengths(codes), centre, _as_words(_signs_from(codes, centre)))
 
     def nearest(self, vector: Vector, limit: int) -> Ids:
-        """The texts with the nearest lines."""
+        """Return the texts with the nearest lines."""
         wanted = np.packbits(encode_lines(vector[None, :])[0] > self.centre)
         few = _closest(_distances(self.words, wanted), RESCORED_LINES)
         near = self.owners[few[_top(line_cosines(self.codes[few], vector, self.lengths[few]), limit * 3)]]
@@ -99,7 +99,7 @@ class LineTable(Struct, frozen=True):
         return near[np.sort(first)][:limit]
 
     def similarities(self, vector: Vector, owners: Sequence[int]) -> dict[int, tuple[float, ...]]:
-        """The cosines of the lines of each text; texts without lines are left out."""
+        """Return the cosines of the lines of each text; texts without lines are omitted."""
         starts = np.searchsorted(self.owners, owners, side="left").tolist()
         ends = np.searchsorted(self.owners, owners, side="right").tolist()
         spans = [(owner, start, end) for owner, start, end in zip(owners, starts, ends, strict=True) if end > start]
@@ -127,14 +127,14 @@ class LineTable(Struct, frozen=True):
 
 
 def encode_lines(vectors: Vector) -> Codes:
-    """Vectors with one byte a dimension, each stretched to use the whole byte."""
+    """Quantize vectors to one byte per dimension, each scaled to the full range."""
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
     scaled = np.divide(vectors * 127, largest, out=np.zeros_like(vectors), where=largest > 0)
     return np.asarray(np.rint(scaled), dtype=np.int8)
 
 
 def _signs_from(codes: Codes, centre: Codes) -> npt.NDArray[np.uint8]:
-    """The signs of lines as seen from a centre; a few lines at a time, because unpacked they are large."""
+    """Return the signs of lines relative to a centre; computed in blocks, because unpacked signs are large."""
     out = np.empty((len(codes), (codes.shape[1] + 7) // 8), dtype=np.uint8)
     for at in range(0, len(codes), _AT_ONCE):
         out[at : at + _AT_ONCE] = np.packbits(codes[at : at + _AT_ONCE] > centre, axis=-1)
@@ -142,7 +142,7 @@ def _signs_from(codes: Codes, centre: Codes) -> npt.NDArray[np.uint8]:
 
 
 def line_lengths(codes: Codes) -> Vector:
-    """How long the vector of each line is; a few at a time, because as floats they take four times the room."""
+    """Return the length of each line vector; computed in blocks, because floats need four times the memory."""
     out = np.empty(len(codes), dtype=np.float32)
     for at in range(0, len(codes), _AT_ONCE):
         floats = codes[at : at + _AT_ONCE].astype(np.float32)
@@ -151,7 +151,7 @@ def line_lengths(codes: Codes) -> Vector:
 
 
 def line_cosines(codes: Codes, vector: Vector, lengths: Vector | None = None) -> Vector:
-    """The cosine of each line with a vector; 0 for one without words."""
+    """Return the cosine of each line with a vector; 0 for a line without words."""
     if lengths is None:
         lengths = line_lengths(codes)
     out = np.zeros(len(codes), dtype=np.float32)
@@ -160,12 +160,12 @@ def line_cosines(codes: Codes, vector: Vector, lengths: Vector | None = None) ->
 
 
 def _products(rows: Vector, vector: Vector) -> Vector:
-    """Each row times a vector, without the threads of BLAS: on a busy machine they wait for each other too long."""
+    """Return each row times a vector, without the threads of BLAS, which are slow on a busy machine."""
     return np.asarray(np.einsum("ij,j->i", rows, vector), dtype=np.float32)
 
 
 def _distances(words: npt.NDArray[np.uint64], signs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
-    """In how many signs each row differs from the given ones."""
+    """Return the Hamming distance of each row to the given signs."""
     wanted = _as_words(signs[None, :])[0]
     distance = np.zeros(len(words), dtype=np.uint16)
     for column, word in enumerate(wanted):
@@ -174,16 +174,16 @@ def _distances(words: npt.NDArray[np.uint64], signs: npt.NDArray[np.uint8]) -> n
 
 
 def _as_words(signs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Signs as 64-bit words, filled up with zeros; column after column, as they are compared."""
+    """Return signs as 64-bit words, padded with zeros, in column-major order, as they are compared."""
     missing = -signs.shape[1] % 8
     padded = np.pad(signs, ((0, 0), (0, missing))) if missing else np.ascontiguousarray(signs)
     return np.asfortranarray(padded.view(np.uint64))
 
 
 def _closest(distances: npt.NDArray[np.uint16], limit: int) -> npt.NDArray[np.intp]:
-    """Positions of the smallest distances, smallest first; of equal ones the earlier first.
+    """Return the positions of the smallest distances, sorted; ties in order of position.
 
-    There are few different distances, so counting them finds the edge faster than sorting does.
+    There are few distinct distances, so counting them is faster than sorting.
     """
     edge = int(np.searchsorted(np.bincount(distances).cumsum(), limit))
     near = np.flatnonzero(distances <= edge)
@@ -191,7 +191,7 @@ def _closest(distances: npt.NDArray[np.uint16], limit: int) -> npt.NDArray[np.in
 
 
 def _top(scores: npt.NDArray[np.floating | np.integer], limit: int) -> npt.NDArray[np.intp]:
-    """Positions of the highest scores, highest first; of equal ones the earlier first."""
+    """Return the positions of the highest scores, sorted; ties in order of position."""
     if limit < len(scores):
         edge = np.partition(scores, len(scores) - limit)[len(scores) - limit]
         near = np.flatnonzero(scores >= edge)

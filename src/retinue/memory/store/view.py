@@ -1,6 +1,6 @@
-"""Searching one state of an index in SQLite."""
+"""One consistent state of the index in SQLite, for searching."""
 
-# ruff: noqa: S608 -- what is put into statements are our own table names and question marks
+# ruff: noqa: S608 -- only our own table names and placeholders are inserted into statements
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHUNK_COLUMNS = (
 
 
 class RevisionCache(Struct):
-    """What one process keeps in memory about one revision of an index. Replaced, never changed, by a newer one."""
+    """Cached facts about one revision of the index. A newer revision replaces it."""
 
     epoch: str
     revision: int
@@ -37,9 +37,9 @@ class RevisionCache(Struct):
 
 
 class SqliteView:
-    """One state of the index; lives as long as the transaction that its connection is in.
+    """One state of the index; valid as long as the transaction of its connection.
 
-    `load` gives the vectors of this state. They are large, and nobody loads them who does not search by meaning.
+    `load` returns the vectors of this state. They are large, so they are loaded only for a vector search.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class SqliteView:
     def _match(self, table: str, phrases: Sequence[str], limit: int) -> list[int]:
         if not phrases:
             return []
-        # In quotes nothing is an operator. A phrase of marks alone has no words and matches nothing.
+        # Quoted text contains no operators. A phrase of punctuation only has no words and matches nothing.
         expression = " OR ".join('"' + phrase.replace('"', '""') + '"' for phrase in phrases)
         rows = self._base.execute(
             f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?", (expression, limit)

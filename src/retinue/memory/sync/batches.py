@@ -1,7 +1,7 @@
-"""Embedding in bulk: texts are handed over in large batches, and their vectors fetched when the provider has them.
+"""Embedding through the batch API of a provider: texts are submitted in large batches and vectors fetched later.
 
-What was handed over is noted in the index, so that a process that dies, or does not want to wait, pays for nothing
-twice: the next one that brings the index up to date asks for the same batches.
+Submitted batches are recorded in the index. If the process ends, or does not wait, the next sync polls the same
+batches, so that nothing is paid for twice.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from retinue.memory.store.protocol import IndexStore
 from retinue.memory.sync.scan import Progress
 
 MIN_BATCH_TEXTS = 100
-"""Fewer texts than this are embedded at once: nobody should wait an hour to find a note by its meaning."""
+"""Fewer texts than this are embedded directly, because a batch can take an hour."""
 
 MAX_PAUSE_SECONDS = 60.0
 _BACKOFF = 1.5
 _STORED_AT_ONCE = 256
 _MAX_FAILED_POLLS = 5
-_NOTE = "batches"
+_META_KEY = "batches"
 
 EmbeddingOutcome = Sequence[float] | str
-"""A vector, or why there is none."""
+"""A vector, or the reason why there is none."""
 
 
 class BatchUse(Enum):
-    """How far a sync goes with batches: leave them to another, take and start what it can, or wait for them too.
+    """What a sync does with batches: skip them, submit and collect them, or also wait for them.
 
-    A sync that somebody waits for leaves them: it may be cut off at any moment, and batches are large.
+    A sync on behalf of a search skips them, because it can be cancelled at any moment and batches are large.
     """
 
     SKIP = "skip"
@@ -49,7 +49,7 @@ class BatchUse(Enum):
 
 
 class BatchStatus(Protocol):
-    """What a provider says of a batch."""
+    """The status of a batch as reported by the provider."""
 
     @property
     def status(self) -> Literal["running", "finished", "failed"]: ...
@@ -59,16 +59,16 @@ class BatchStatus(Protocol):
 
     @property
     def reason(self) -> str | None:
-        """Why it failed, or ended without all its texts."""
+        """Why it failed, or finished without some of its texts."""
         ...
 
 
 class BatchEmbedder(Protocol):
-    """Something that embeds many texts in its own time; every method raises a `ModelError` where it cannot."""
+    """Embeds many texts asynchronously; every method raises a `ModelError` on failure."""
 
     @property
     def largest(self) -> int:
-        """How many texts a batch may have."""
+        """The maximum number of texts in a batch."""
         ...
 
     @property
@@ -84,20 +84,20 @@ class BatchEmbedder(Protocol):
     def timeout_seconds(self) -> float: ...
 
     async def submit(self, texts: Mapping[str, str]) -> str:
-        """Hand over texts, each under a key of its own; returns the batch's name."""
+        """Submit texts, each under a unique key; return the id of the batch."""
         ...
 
     async def look(self, batch: str) -> BatchStatus: ...
 
     def collect(self, batch: str) -> AsyncIterator[tuple[str, EmbeddingOutcome]]:
-        """What came of each text of a batch that ended."""
+        """Yield the outcome of each text of a finished batch."""
         ...
 
     async def cancel(self, batch: str) -> None: ...
 
 
 class PendingBatch(Struct, frozen=True):
-    """A batch that was handed over: its name, how many texts, and when."""
+    """A submitted batch: its id, number of texts and time of submission."""
 
     id: str
     count: int
@@ -108,7 +108,7 @@ class PendingBatch(Struct, frozen=True):
 
 
 class BatchOutcome(Struct):
-    """What came of it: how many texts were embedded, how many wait for a batch, how many for somebody to start one."""
+    """How many texts were embedded, wait in a batch, or wait for a batch to be submitted."""
 
     embedded: int = 0
     waiting: int = 0
@@ -117,27 +117,27 @@ class BatchOutcome(Struct):
 
 
 def next_pause(pause: float) -> float:
-    """How long to wait before the next look, given the last wait."""
+    """Return the pause before the next poll, given the last pause."""
     return min(pause * _BACKOFF, MAX_PAUSE_SECONDS)
 
 
 def read_pending_batches(store: IndexStore, who: str) -> list[PendingBatch]:
-    """The batches of an embedder that are under way."""
+    """Return the running batches of an embedder."""
     try:
-        found = json.loads(store.note(_NOTE) or "{}").get(who, [])
+        found = json.loads(store.get_meta(_META_KEY) or "{}").get(who, [])
         return [PendingBatch(str(row["id"]), int(row["count"]), str(row["at"])) for row in found]
     except (ValueError, TypeError, KeyError, AttributeError):
         return []
 
 
-def write_pending_batches(stores: Sequence[IndexStore], who: str, tickets: Sequence[PendingBatch]) -> None:
-    text = json.dumps({who: [asdict(ticket) for ticket in tickets]} if tickets else {})
+def write_pending_batches(stores: Sequence[IndexStore], who: str, batches: Sequence[PendingBatch]) -> None:
+    text = json.dumps({who: [asdict(pending) for pending in batches]} if batches else {})
     for store in stores:
-        store.set_note(_NOTE, text)
+        store.set_meta(_META_KEY, text)
 
 
 class BatchRun:
-    """One go at embedding what an index lacks. `ledger` is the index that outlives a rebuild of `store` beside it."""
+    """One attempt to embed the missing texts of an index. `ledger` is the index that outlives a rebuild of `store`."""
 
     def __init__(
         self,
@@ -155,45 +155,45 @@ class BatchRun:
         self._clock = clock
         self._who = who
         self._progress = progress
-        self._tickets = read_pending_batches(ledger, who)
+        self._pending = read_pending_batches(ledger, who)
         self._outcome = BatchOutcome()
         self._total = 0
-        self._troubled = False
+        self._failed = False
 
     async def run(self, use: BatchUse) -> BatchOutcome:
-        """Go as far as `use` allows. Whatever fails is told and left to be embedded directly."""
+        """Process batches as far as `use` allows. Failures are reported, and their texts left for direct embedding."""
         self._total = await anyio.to_thread.run_sync(self._store.count_unembedded)
-        if self._tickets:
-            await self._keep(self._tickets)  # an index that was begun beside the old one does not know of them
+        if self._pending:
+            await self._save(self._pending)  # a rebuilt index does not have the record of them yet
         if use is not BatchUse.SKIP:
-            await self._work(waits=use is BatchUse.WAIT and self._bulk.wait)
+            await self._process(waits=use is BatchUse.WAIT and self._bulk.wait)
         outcome = self._outcome
-        outcome.waiting = sum(ticket.count for ticket in self._tickets)
+        outcome.waiting = sum(pending.count for pending in self._pending)
         left = await anyio.to_thread.run_sync(self._store.count_unembedded) - outcome.waiting
         if use is BatchUse.SKIP and left >= MIN_BATCH_TEXTS:
             outcome.postponed = left
-            outcome.notes.append(f"{left:,} texts wait to be embedded in a batch; `retinue memory index` starts it.")
+            outcome.notes.append(f"{left:,} texts wait to be embedded in a batch; run `retinue memory index`.")
         if outcome.waiting:
             outcome.notes.append(f"{outcome.waiting:,} texts are being embedded in a batch.")
         return outcome
 
-    async def _work(self, *, waits: bool) -> None:
+    async def _process(self, *, waits: bool) -> None:
         pause = self._bulk.poll_seconds
-        lost = 0
+        failed_polls = 0
         more = True
         while True:
-            more = more and not self._troubled and await self._start_more()
-            if not self._tickets:
+            more = more and not self._failed and await self._submit_more()
+            if not self._pending:
                 return
             ended = False
             try:
-                ended = await self._look_round()
-                lost = 0
+                ended = await self._poll()
+                failed_polls = 0
             except ModelError as error:
-                lost += 1
-                if lost == _MAX_FAILED_POLLS:
-                    await self._keep([])
-                    self._tell(f"Batches can no longer be asked for, so texts are embedded directly: {error}")
+                failed_polls += 1
+                if failed_polls == _MAX_FAILED_POLLS:
+                    await self._save([])
+                    self._record_failure(f"Batches cannot be polled, so texts are embedded directly: {error}")
                     return
             if ended:
                 pause = self._bulk.poll_seconds
@@ -203,35 +203,35 @@ class BatchRun:
                 await anyio.sleep(pause)
                 pause = next_pause(pause)
 
-    async def _start_more(self) -> bool:
-        """Hand over what nobody works on yet; false once there is no more to hand over, or that failed."""
-        while len(self._tickets) < self._bulk.concurrency:
-            skip = sum(ticket.count for ticket in self._tickets)
+    async def _submit_more(self) -> bool:
+        """Submit texts that are in no batch yet; return False if none are left or submitting failed."""
+        while len(self._pending) < self._bulk.concurrency:
+            skip = sum(pending.count for pending in self._pending)
             texts = await anyio.to_thread.run_sync(self._store.unembedded, self._bulk.largest, skip)
             if len(texts) < MIN_BATCH_TEXTS:
                 return False
             try:
                 batch = await self._bulk.submit({item.hash: item.whole for item in texts})
             except ModelError as error:
-                self._tell(f"No batch could be started, so texts are embedded directly: {error}")
+                self._record_failure(f"No batch could be submitted, so texts are embedded directly: {error}")
                 return False
             at = self._clock.now().isoformat(timespec="seconds")
-            await self._keep([*self._tickets, PendingBatch(batch, len(texts), at)])
+            await self._save([*self._pending, PendingBatch(batch, len(texts), at)])
         return True
 
-    async def _look_round(self) -> bool:
-        """Ask for every batch; true where one ended."""
+    async def _poll(self) -> bool:
+        """Poll every running batch; return True if one ended."""
         moved = False
         done = self._outcome.embedded
-        for ticket in list(self._tickets):
-            state = await self._bulk.look(ticket.id)
-            if state.status == "running" and ticket.is_late(self._clock.now(), self._bulk.timeout_seconds):
-                await self._bulk.cancel(ticket.id)
-                await self._drop(ticket, f"took longer than {self._bulk.timeout_seconds / 60:g} minutes")
+        for pending in list(self._pending):
+            state = await self._bulk.look(pending.id)
+            if state.status == "running" and pending.is_late(self._clock.now(), self._bulk.timeout_seconds):
+                await self._bulk.cancel(pending.id)
+                await self._drop(pending, f"took longer than {self._bulk.timeout_seconds / 60:g} minutes")
             elif state.status == "failed":
-                await self._drop(ticket, f"failed: {state.reason or 'no reason was given'}")
+                await self._drop(pending, f"failed: {state.reason or 'no reason given'}")
             elif state.status == "finished":
-                await self._take(ticket, state.reason)
+                await self._take(pending, state.reason)
             else:
                 done += state.done
                 continue
@@ -239,12 +239,12 @@ class BatchRun:
         self._progress("embedding in batches", max(done, self._outcome.embedded), max(self._total, done))
         return moved
 
-    async def _take(self, ticket: PendingBatch, reason: str | None) -> None:
-        """Put the vectors of a batch into the index."""
+    async def _take(self, pending: PendingBatch, reason: str | None) -> None:
+        """Store the vectors of a finished batch in the index."""
         failed = 0
         first = reason
         portion: dict[str, Sequence[float]] = {}
-        async for key, outcome in self._bulk.collect(ticket.id):
+        async for key, outcome in self._bulk.collect(pending.id):
             if isinstance(outcome, str):
                 failed += 1
                 first = first or outcome
@@ -254,10 +254,10 @@ class BatchRun:
                 first = await self._store_portion(portion) or first
                 portion = {}
         first = await self._store_portion(portion) or first
-        await self._keep([kept for kept in self._tickets if kept != ticket])
+        await self._save([kept for kept in self._pending if kept != pending])
         if first is not None:
-            what = f"{failed:,} of {ticket.count:,} texts of a batch" if failed else "Texts of a batch"
-            self._tell(f"{what} failed and are embedded directly: {first}")
+            what = f"{failed:,} of {pending.count:,} texts of a batch" if failed else "Texts of a batch"
+            self._record_failure(f"{what} failed and are embedded directly: {first}")
 
     async def _store_portion(self, portion: Mapping[str, Sequence[float]]) -> str | None:
         if not portion:
@@ -270,15 +270,15 @@ class BatchRun:
         self._outcome.embedded += len(portion)
         return None
 
-    async def _drop(self, ticket: PendingBatch, why: str) -> None:
-        await self._keep([kept for kept in self._tickets if kept != ticket])
-        self._tell(f"A batch of {ticket.count:,} texts {why}. They are embedded directly.")
+    async def _drop(self, pending: PendingBatch, why: str) -> None:
+        await self._save([kept for kept in self._pending if kept != pending])
+        self._record_failure(f"A batch of {pending.count:,} texts {why}. They are embedded directly.")
 
-    def _tell(self, what: str) -> None:
-        """Note a failure; no further batch is started after it."""
-        self._troubled = True
+    def _record_failure(self, what: str) -> None:
+        """Record a failure; no further batch is submitted after it."""
+        self._failed = True
         self._outcome.notes.append(what)
 
-    async def _keep(self, tickets: Sequence[PendingBatch]) -> None:
-        self._tickets = list(tickets)
-        await anyio.to_thread.run_sync(write_pending_batches, self._stores, self._who, self._tickets)
+    async def _save(self, batches: Sequence[PendingBatch]) -> None:
+        self._pending = list(batches)
+        await anyio.to_thread.run_sync(write_pending_batches, self._stores, self._who, self._pending)

@@ -1,6 +1,6 @@
-"""Cutting a note into the pieces that are found: a window that slides over whole lines.
+"""Chunking: a note is split into overlapping windows of whole lines.
 
-Sizes are estimated as four characters a token; a character of a script without spaces counts as three quarters of one.
+A token is estimated as four characters; a character of a script without spaces counts as three quarters of a token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MIN_WINDOW = 32
 
 
 class Chunk(Struct, frozen=True):
-    """A piece of a note: its exact lines, counted from 1, and the headings above its first line."""
+    """A part of a note: its exact lines, counted from 1, and the headings above its first line."""
 
     text: str
     start_line: int
@@ -35,15 +35,15 @@ class _Piece(Struct, frozen=True):
 
 
 def text_weight(text: str) -> int:
-    """The size of a text in quarters of a token."""
+    """Return the size of a text in quarters of a token."""
     return len(text) + _SPACELESS_EXTRA * count_spaceless(text)
 
 
 def chunk_text(text: str, *, tokens: int, overlap: int) -> tuple[Chunk, ...]:
-    """Cut a text into windows of about `tokens` that share about `overlap` with the one before.
+    """Split a text into windows of about `tokens` tokens that share about `overlap` tokens with the previous one.
 
-    Every line is in at least one chunk unless it is blank, and chunks hold whole lines; only a line longer than a
-    window is cut itself.
+    Every line that is not blank is in at least one chunk. Chunks consist of whole lines; only a line longer than a
+    window is split.
     """
     window = max(_MIN_WINDOW, tokens * CHARS_PER_TOKEN)
     shared = min(overlap, tokens - 1) * CHARS_PER_TOKEN
@@ -74,7 +74,7 @@ def _windows(pieces: Iterator[_Piece], window: int, shared: int) -> Iterator[lis
 
 
 def _carried(run: Sequence[_Piece], room: int) -> list[_Piece]:
-    """The last lines of a window that the next one starts with."""
+    """Return the last lines of a window, with which the next one starts."""
     kept: list[_Piece] = []
     for piece in reversed(run):
         room -= piece.weight
@@ -94,7 +94,7 @@ def _pieces(lines: Sequence[str], window: int) -> Iterator[_Piece]:
 
 
 def _split_line(line: str, room: int) -> Iterator[str]:
-    """Parts of a long line, cut at a space where one is near."""
+    """Yield parts of a long line, split at a space if one is near."""
     start = 0
     while start < len(line):
         end = start + room
@@ -109,7 +109,7 @@ def _split_line(line: str, room: int) -> Iterator[str]:
 
 
 def _joined(run: Sequence[_Piece]) -> Iterator[str]:
-    """The lines of a window; parts of one line are put together again."""
+    """Yield the lines of a window; parts of the same line are joined."""
     text, line = "", 0
     for piece in run:
         if piece.line == line:
@@ -122,7 +122,7 @@ def _joined(run: Sequence[_Piece]) -> Iterator[str]:
 
 
 def _headings_above(lines: Sequence[str]) -> list[tuple[str, ...]]:
-    """For every line the headings that it stands under, outermost first; a heading stands under its own parents."""
+    """Return for every line the headings above it, outermost first; for a heading those of its parents."""
     above: list[tuple[str, ...]] = []
     open_headings: list[tuple[int, str]] = []
     fence = ""

@@ -1,4 +1,4 @@
-"""Giving vectors to the texts of an index that have none: portion after portion, or in bulk where asked to."""
+"""Embedding the texts of an index that have no vector yet, directly or through batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def embed_missing(
     tally: SyncTally,
     progress: Progress,
 ) -> str | None:
-    """Embed what has no vector yet; says why where that failed. `ledger` outlives a rebuild of `store` beside it."""
+    """Embed the texts without a vector; return the reason if that failed. `ledger` outlives a rebuild of `store`."""
     skip = 0
     if embedder.bulk is not None:
         who = f"{embedder.provider}/{embedder.model}/{embedder.key}"
@@ -67,7 +67,7 @@ async def _embed_directly(
 
 
 async def _embed_lines(embedder: Embedder, texts: Sequence[UnembeddedText]) -> dict[str, Codes]:
-    """Vectors for the lines of texts: one line that matters is lost in the average of twenty that do not."""
+    """Embed every line of the texts, because one relevant line is lost in the average of twenty others."""
     lines = [item.text.split("\n") for item in texts]
     codes = encode_lines(await embed_checked(embedder, [line for each in lines for line in each]))
     found: dict[str, Codes] = {}

@@ -1,4 +1,4 @@
-"""Bringing an index up to date: which files changed, and putting them in."""
+"""Scanning notes: finds the files that changed and indexes them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RECENT_NS = 2_000_000_000
 _SCANNED = "scanned"
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done and how much there is."""
+"""Called with the name of the step, the number of items done and the total."""
 
 
 class SyncPlan(Struct, frozen=True):
-    """What a look at the files says: which may have changed, which are gone, which cannot be indexed."""
+    """The result of a scan: files that may have changed, removed files, and files that cannot be indexed."""
 
     suspects: tuple[NoteFile, ...]
     removed: tuple[str, ...]
@@ -35,7 +35,7 @@ class SyncPlan(Struct, frozen=True):
 
 
 class SyncTally(Struct):
-    """What a sync did."""
+    """Counts and messages of a sync."""
 
     changed: int = 0
     removed: int = 0
@@ -46,14 +46,14 @@ class SyncTally(Struct):
 
 
 def plan_sync(store: IndexStore, library: Library, now_ns: int, *, force: bool = False) -> SyncPlan:
-    """Compare what is there with what is indexed, by size and time.
+    """Compare the files with the index, by size and modification time.
 
-    A file written shortly before it was last looked at may have been written again within the same tick of the clock,
-    so it is read again.
+    A file written shortly before the last scan may have been written again within the resolution of its time stamp, so
+    it is read again.
     """
     listing = library.list()
     known = store.files()
-    scanned = int(store.note(_SCANNED) or 0)
+    scanned = int(store.get_meta(_SCANNED) or 0)
     suspects = tuple(file for file in listing.files if force or not _is_same(file, known.get(file.path), scanned))
     gone = tuple(sorted(known.keys() - {file.path for file in listing.files}))
     return SyncPlan(suspects, gone, listing.problems, now_ns, known)
@@ -68,7 +68,7 @@ def _is_same(file: NoteFile, record: FileRecord | None, scanned: int) -> bool:
 
 
 def group_files(plan: SyncPlan) -> Iterator[Sequence[NoteFile]]:
-    """The suspects in portions that are written together."""
+    """Yield the files of a plan in groups that are written in one transaction."""
     batch: list[NoteFile] = []
     size = 0
     for file in plan.suspects:
@@ -84,7 +84,7 @@ def group_files(plan: SyncPlan) -> Iterator[Sequence[NoteFile]]:
 def index_files(
     store: IndexStore, corpus: Corpus, batch: Sequence[NoteFile], known: Mapping[str, FileRecord], tally: SyncTally
 ) -> None:
-    """Read some files and put in those whose content is new; one that cannot be read is taken out."""
+    """Read files and index those whose content changed; remove those that cannot be read."""
     changes: list[tuple[FileRecord, Sequence[NewChunk]]] = []
     touched: list[FileRecord] = []
     removed: list[str] = []
@@ -113,21 +113,21 @@ def index_files(
 
 
 def finish_scan(store: IndexStore, plan: SyncPlan, tally: SyncTally) -> None:
-    """Take out what is gone and note when the files were looked at."""
+    """Remove deleted files from the index and record the time of the scan."""
     if plan.removed:
         store.put((), plan.removed)
         tally.removed += len(plan.removed)
-    store.set_note(_SCANNED, str(plan.scanned_ns))
+    store.set_meta(_SCANNED, str(plan.scanned_ns))
 
 
 def chunk_document(document: NoteDocument, corpus: Corpus) -> list[NewChunk]:
-    """A file's chunks with everything that is kept about them."""
+    """Return the chunks of a note to store."""
     record = document.record
     chunks = []
     lines = document.text.replace("\r\n", "\n").split("\n")
     for piece in chunk_text(document.text, tokens=corpus.chunking.tokens, overlap=corpus.chunking.overlap):
         context = chunk_context(record.path, piece.headings, record.day)
-        # By whole lines: a long one is cut between chunks, and nobody knows its parts.
+        # Origins are recorded for whole lines, and a long line may be split between chunks.
         origin = corpus.provenance(record.path, lines[piece.start_line - 1 : piece.end_line])
         chunks.append(
             NewChunk(

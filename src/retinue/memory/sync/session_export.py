@@ -1,4 +1,4 @@
-"""Past sessions as notes: written as Markdown with who said what, and forgotten after a while."""
+"""Exporting past sessions as Markdown notes, which are removed after the retention time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_STATE_BYTES = 16 * 1024 * 1024
 
 
 class TranscriptFacts(Struct, frozen=True):
-    """How far a session has come."""
+    """The size of a session's transcript."""
 
     id: str
     size: int
@@ -30,7 +30,7 @@ class TranscriptFacts(Struct, frozen=True):
 
 
 class TranscriptSource(Protocol):
-    """Where past sessions come from. What `render` gives holds no secrets."""
+    """Lists and renders past sessions. The rendered text contains no secrets."""
 
     def list(self) -> Iterable[TranscriptFacts]: ...
 
@@ -43,7 +43,7 @@ class _Exported(Struct, frozen=True):
 
 
 def is_due(facts: TranscriptFacts, exported: tuple[int, int] | None, deltas: SyncSessions, now: datetime) -> bool:
-    """Whether a session is to be written again: it grew much, or it grew and has been quiet since."""
+    """Return whether to export a session again: it grew by a lot, or it grew and has been idle since."""
     if exported is None:
         return True
     grown, said = facts.size - exported[0], facts.messages - exported[1]
@@ -61,9 +61,9 @@ def export_sessions(
     now: datetime,
     due: Set[str] = frozenset(),
 ) -> Sequence[NoteProblem]:
-    """Bring the folder of exported sessions up to date; sessions older than the retention leave it.
+    """Bring the folder of exported sessions up to date; remove sessions older than the retention time.
 
-    Those that are `due` are written however little they have grown.
+    Sessions in `due` are exported however little they grew.
     """
     state = _read_state(folder)
     oldest = now - timedelta(days=retention_days) if retention_days else None
@@ -98,5 +98,5 @@ def _read_state(folder: Root) -> dict[str, _Exported]:
     except NotThere:
         return {}
     except (StorageError, ValueError, TypeError, KeyError, AttributeError):
-        # Derived: without it every session is written once more.
+        # The state is derived: without it every session is exported again.
         return {}

@@ -1,4 +1,4 @@
-"""Noticing that notes changed."""
+"""Background tasks that keep the index up to date: file watcher, interval, batches."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ log = logging.getLogger(__name__)
 
 BATCH_LOOK_SECONDS = 60.0
 _LEAVES_WITHIN_MS = 250
-"""The watcher's thread looks so often whether it is still wanted; whoever cancels it waits for that."""
+"""How often the watcher's thread checks for cancellation; cancelling waits that long."""
 
 _IGNORED = frozenset({".git", "node_modules", "__pycache__"})
 
 
 async def watch_notes(index: MemoryIndex, *, debounce_ms: int, on_change: Callable[[], None] | None = None) -> None:
-    """Bring the index up to date after each burst of changes, until cancelled.
+    """Sync the index after each burst of changes, until cancelled.
 
-    While this runs a search looks at files only when something changed. Where folders cannot be watched, searches go
-    back to looking for themselves.
+    Meanwhile a search checks files only after a change. If folders cannot be watched, searches check files themselves.
     """
 
     async def take_in() -> None:
@@ -42,7 +41,7 @@ async def watch_notes(index: MemoryIndex, *, debounce_ms: int, on_change: Callab
 
 
 async def watch_folders(folders: Iterable[Path], debounce_ms: int, noticed: Callable[[], Awaitable[None]]) -> None:
-    """Tell of each burst of changes to notes until cancelled; ends at once where the folders cannot be watched."""
+    """Call `noticed` after each burst of changes until cancelled; return at once if folders cannot be watched."""
     from watchfiles import DefaultFilter, awatch
 
     class Notes(DefaultFilter):
@@ -62,26 +61,26 @@ async def watch_folders(folders: Iterable[Path], debounce_ms: int, noticed: Call
         ):
             await noticed()
     except (OSError, RuntimeError) as error:
-        log.warning("Notes cannot be watched (%s); they are looked at before each search instead.", error)
+        log.warning("Notes cannot be watched (%s); they are checked before each search instead.", error)
 
 
 async def sync_every(index: MemoryIndex, minutes: float) -> None:
-    """Bring the index up to date at intervals, until cancelled."""
+    """Sync the index at intervals, until cancelled."""
     while True:
         await anyio.sleep(minutes * 60)
         await _sync(index)
 
 
 async def embed_in_background(index: MemoryIndex, *, seconds: float = BATCH_LOOK_SECONDS) -> None:
-    """Start the batches that an index needs and fetch what they give, until cancelled."""
+    """Submit the batches that an index needs and store their vectors, until cancelled."""
     while True:
         await _sync(index, BatchUse.SUBMIT)
         await anyio.sleep(seconds)
 
 
 async def _sync(index: MemoryIndex, use: BatchUse = BatchUse.SKIP) -> None:
-    """Bring the index up to date; what prevents it now is logged and tried again with the next occasion."""
+    """Sync the index; a failure is logged, and the next change or interval tries again."""
     try:
         await index.sync(wait=False, use=use)
     except StorageError as error:
-        log.warning("The memory index cannot be brought up to date: %s", error)
+        log.warning("The memory index cannot be updated: %s", error)

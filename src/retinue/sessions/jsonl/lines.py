@@ -1,4 +1,4 @@
-"""A file of JSON lines that only grows: whole lines are appended, a torn end is cut off and kept."""
+"""Append-only files of JSON lines: whole lines are appended, and a torn end is moved to a separate file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PRIVATE = 0o600
 
 
 class FilePosition(Struct, frozen=True):
-    """Where a file ends, and which file it is: a path can come to mean another one."""
+    """The identity and size of a file; the identity matters because a path can be replaced by another file."""
 
     inode: tuple[int, int]
     end: int
@@ -34,7 +34,7 @@ class FilePosition(Struct, frozen=True):
 
 @contextmanager
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """The descriptor of a regular file; opening neither blocks nor follows a link."""
+    """Open a regular file without blocking and without following a link; yield its descriptor."""
     with explained(path.name, path.parent):
         descriptor = os.open(path, flags | _COMMON)
         try:
@@ -47,20 +47,20 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
 
 @contextmanager
 def open_exclusive(path: Path) -> Iterator[int]:
-    """The same for appending, while no other process appends; the lock dies with the descriptor."""
+    """Open a regular file for appending under an exclusive lock, which is released with the descriptor."""
     with open_regular(path, os.O_RDWR | os.O_APPEND) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
 
 
 def position_of(descriptor: int) -> FilePosition:
-    """Which file this is and where it ends."""
+    """Return the identity and size of an open file."""
     found = os.fstat(descriptor)
     return FilePosition((found.st_dev, found.st_ino), found.st_size)
 
 
 def create_lines(path: Path, data: bytes, *, durable: bool) -> FilePosition:
-    """Make a new private file holding `data`, whole or not at all; raises `AlreadyThere` where one exists."""
+    """Create a private file with `data` atomically; raise `AlreadyThere` if it exists."""
     temporary = f".retinue-{secrets.token_hex(8)}.tmp"
     with explained(path.name, path.parent), _folder_of(path) as folder:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, _PRIVATE, dir_fd=folder)
@@ -82,10 +82,10 @@ def create_lines(path: Path, data: bytes, *, durable: bool) -> FilePosition:
 
 
 def append_lines(descriptor: int, data: bytes, *, durable: bool) -> FilePosition:
-    """Add whole lines, in one write, to a file from `open_exclusive`.
+    """Append whole lines in one write to a file from `open_exclusive`.
 
-    A short write is taken back, so a full disk leaves the file as it was. After a line that a dead process left
-    unfinished a newline comes first: its remains stay one bad line and do not swallow ours.
+    A short write is undone, so a full disk leaves the file unchanged. If a crashed process left an unfinished line, a
+    newline is written first, so that only that line is damaged.
     """
     size = os.fstat(descriptor).st_size
     unfinished = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
@@ -96,7 +96,7 @@ def append_lines(descriptor: int, data: bytes, *, durable: bool) -> FilePosition
 
 
 def read_forward(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """The whole lines from byte `start` on, each with the byte after it; an unfinished last line is left out."""
+    """Yield the whole lines from byte `start` on, each with its end offset; an unfinished last line is omitted."""
     with open_regular(path) as descriptor:
         at, rest = start, b""
         while block := os.pread(descriptor, BLOCK, at + len(rest)):
@@ -107,10 +107,10 @@ def read_forward(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def fix_torn_end(path: Path) -> Path | None:
-    """Make the file end with a whole line again after a crash.
+    """Make the file end with a whole line after a crash.
 
-    A complete last line only gets its newline; what else stands after the last newline is moved to `<name>.torn.<n>`,
-    whose path is returned.
+    A complete last line gets its newline. Other bytes after the last newline are moved to `<name>.torn.<n>`, whose path
+    is returned.
     """
     with open_exclusive(path) as descriptor:
         found = os.fstat(descriptor)
@@ -129,7 +129,7 @@ def fix_torn_end(path: Path) -> Path | None:
 
 
 def save_aside(path: Path, data: bytes, why: str) -> Path:
-    """Save bytes under the first free name `<name>.<why>.<n>` beside the file they came from."""
+    """Save bytes under the first free name `<name>.<why>.<n>` in the same folder."""
     for number in count(1):
         aside = path.with_name(f"{path.name}.{why}.{number}")
         try:
@@ -137,11 +137,11 @@ def save_aside(path: Path, data: bytes, why: str) -> Path:
         except AlreadyThere:
             continue
         return aside
-    raise StorageError(f"No name is left beside {path} to keep its bytes.")
+    raise StorageError(f"There is no free name next to {path} to save its bytes.")
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:
-    """Write all of `data` at once or nothing of it."""
+    """Write all of `data` in one call, or nothing."""
     before = os.fstat(descriptor).st_size
     written = 0
     try:
@@ -165,7 +165,7 @@ def _after_last_newline(descriptor: int, size: int) -> int:
 
 
 def _is_object(text: bytes) -> bool:
-    """Whether a line without its newline is all there: no beginning of a JSON object is one itself."""
+    """Return whether a line without its newline is complete: no prefix of a JSON object is a JSON object."""
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Reading a file of lines from its beginning, in bounded memory whatever is in it."""
+"""Reading a file of lines from its beginning in bounded memory, whatever it contains."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from msgspec import Struct, field
 from retinue.sessions.jsonl.lines import BLOCK, open_regular
 
 MAX_LINE_BYTES = 32 * 1024 * 1024
-"""More than a message with several pictures takes."""
+"""More than a message with several images needs."""
 
 
 class RawLine(Struct, frozen=True):
-    """One line: where it begins, its bytes and whether a newline ends it.
+    """One line: its offset, its bytes and whether it ends with a newline.
 
-    `data` is None for a line longer than anybody could have meant.
+    `data` is None if the line is too long.
     """
 
     start: int
@@ -27,7 +27,7 @@ class RawLine(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The byte after the line and its newline."""
+        """The offset after the line and its newline."""
         return self.start + self.length + self.ended
 
 
@@ -50,7 +50,7 @@ class _Growing(Struct):
 
 
 def scan_lines(path: Path, *, longest: int = MAX_LINE_BYTES) -> Iterator[RawLine]:
-    """Every line of a file, the unfinished last one included."""
+    """Yield every line of a file, including an unfinished last line."""
     with open_regular(path) as descriptor:
         at, line = 0, _Growing(0, longest)
         while block := os.pread(descriptor, BLOCK, at):

@@ -1,4 +1,4 @@
-"""Reading a transcript from its end, as far back as the conversation needs."""
+"""Reading a transcript backwards from its end, as far as the active branch needs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HEADER_LIMIT = 64 * 1024
 
 
 class DecodedLine(Struct, frozen=True):
-    """One line of a transcript and the byte where it begins."""
+    """One decoded line of a transcript and its offset."""
 
     start: int
     value: Header | TranscriptEntry | UnreadableLine
 
 
 class TranscriptTail(Struct, frozen=True):
-    """What reading backwards gave: the view, and what it cost."""
+    """The result of reading backwards: the tree, and the number of bytes read."""
 
     header: Header | None
     tree: TranscriptTree
@@ -35,14 +35,14 @@ class TranscriptTail(Struct, frozen=True):
 
 
 def read_tail(descriptor: int, limit: int) -> TranscriptTail:
-    """Read back until the view is complete, the file begins, or `limit` bytes were read."""
+    """Read backwards until the tree is complete, the file begins, or `limit` bytes were read."""
     place = position_of(descriptor)
     begin, block, fragment = place.end, BLOCK, b""
     records: list[DecodedLine] = []
     while True:
         end, begin = begin, max(0, begin - block, place.end - limit)
         data = os.pread(descriptor, end - begin, begin) + fragment
-        # The first line of what was read began earlier, unless the file begins here.
+        # The first line of the block is partial, unless the file begins here.
         cut = 0 if begin == 0 else data.find(b"\n") + 1 or len(data)
         fragment = data[:cut]
         records[:0] = decode_lines(data[cut:], begin + cut)
@@ -60,7 +60,7 @@ def read_tail(descriptor: int, limit: int) -> TranscriptTail:
 
 
 def read_whole(path: Path) -> tuple[Header | None, TranscriptTree]:
-    """Everything in a transcript, archived ones included; nothing is changed."""
+    """Read a complete transcript, active or archived, without changing it."""
     tree = TranscriptTree(whole=True)
     records = [
         DecodedLine(after - len(line) - 1, decode_line(line)) for after, line in read_forward(path) if line.strip()
@@ -70,7 +70,7 @@ def read_whole(path: Path) -> tuple[Header | None, TranscriptTree]:
 
 
 def decode_lines(data: bytes, start: int) -> Iterator[DecodedLine]:
-    """The records of some whole lines, the first of which begins at byte `start`."""
+    """Yield the decoded lines of a block that starts at byte `start`."""
     for line in data.split(b"\n"):
         if line.strip():
             yield DecodedLine(start, decode_line(line))
@@ -78,7 +78,7 @@ def decode_lines(data: bytes, start: int) -> Iterator[DecodedLine]:
 
 
 def add_lines(tree: TranscriptTree, records: list[DecodedLine]) -> None:
-    """Show the records to the view, in order."""
+    """Add decoded lines to the tree, in order."""
     for record in records:
         match record.value:
             case TranscriptEntry():

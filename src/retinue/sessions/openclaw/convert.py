@@ -1,4 +1,4 @@
-"""The lines of a transcript of OpenClaw as entries of ours."""
+"""Converting the lines of an OpenClaw transcript to entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from retinue.sessions.session import LABEL
 
 
 def split_objects(line: bytes) -> Iterator[Mapping[str, Any]]:
-    """The objects on a line: one, or several where two writers met; raises `ValueError` at what is none."""
+    """Yield the JSON objects on a line (several if two writers collided); raise `ValueError` for anything else."""
     text, at = line.decode("utf-8-sig", errors="replace").strip(), 0
     while at < len(text):
         try:
@@ -33,10 +33,10 @@ def split_objects(line: bytes) -> Iterator[Mapping[str, Any]]:
 
 
 class TranscriptConverter(Struct):
-    """Takes the lines of one transcript in order and gives entries whose tree is whole.
+    """Converts the lines of one transcript, in order, to entries that form one tree.
 
-    `shared` says that others than the owner spoke in this chat. Lines of the first format, which had no ids, follow
-    each other; what hung on a line that could not be read hangs on the last one that could.
+    `shared` says that people other than the owner spoke in this chat. Lines of the first format, which had no ids,
+    follow each other. An entry whose parent could not be read follows the last one that could.
     """
 
     shared: bool = False
@@ -49,18 +49,18 @@ class TranscriptConverter(Struct):
 
     @property
     def last(self) -> EntryId | None:
-        """The entry that the next one follows."""
+        """The parent of the next entry."""
         return self._last
 
     @property
     def time(self) -> datetime:
-        """When the last thing happened."""
+        """The time of the last entry."""
         return self._time
 
     def take(self, data: Mapping[str, Any]) -> tuple[TranscriptEntry, ...]:
-        """The entries that a line stands for: none for a header, several where we keep apart what they put together.
+        """Return the entries for a line: none for a header, several if one line corresponds to several entries.
 
-        Raises `ValueError` for a line that nobody could write again.
+        Raise `ValueError` for a line that cannot be written as entries.
         """
         if data.get("type") == "session":
             self._take_header(data)
@@ -72,9 +72,9 @@ class TranscriptConverter(Struct):
         self._time = self._time_of(data)
         parent = self._parent_of(data)
         entries = []
-        shapes = self._spell(data)
+        shapes = self._convert(data)
         for number, shape in enumerate(shapes, 1):
-            # The last one keeps the name: it is what the next line follows.
+            # The last one keeps the id, because the next line refers to it.
             own = name if number == len(shapes) else EntryId(f"{name}-{number}")
             entries.append(self._entry(shape, own, parent))
             parent = own
@@ -112,8 +112,8 @@ class TranscriptConverter(Struct):
         self.messages += isinstance(entry.body, MessageAdded)
         return entry
 
-    def _spell(self, data: Mapping[str, Any]) -> list[Shape]:
-        """The line in our spelling; one of no known kind stays as it is."""
+    def _convert(self, data: Mapping[str, Any]) -> list[Shape]:
+        """Return the line in our format; a line of an unknown kind is left unchanged."""
         kept = {name: data[name] for name in ("run", "source") if name in data}
         match data:
             case {"type": "message", "message": dict(message)}:
@@ -126,20 +126,20 @@ class TranscriptConverter(Struct):
             case {"type": "branch_summary", "summary": str(summary)}:
                 return [_aside(context_message(f"[What was said on another branch of this conversation]\n{summary}"))]
             case {"type": "compaction", "summary": str(summary)}:
-                return [self._spell_compaction(data, summary)]
+                return [self._convert_compaction(data, summary)]
             case {"type": "session_info", "name": str(name)}:
                 return [_note("retinue:setting", {"name": LABEL, "value": name})]
             case {"type": "custom", "customType": str(kind)}:
                 values = data.get("data", {})
                 return [_note(kind, values if isinstance(values, dict) else {"value": values})]
             case {"type": "model_change" | "thinking_level_change" | "label" as kind}:
-                # There these lines tell what was used; here they would be a person's choice, and outlive the model.
+                # In OpenClaw these lines record what was used; here they would be a person's choice.
                 rest = {name: value for name, value in data.items() if name not in ("id", "parentId", "type")}
                 return [_note(f"openclaw:{kind}", rest)]
         return [dict(data)]
 
-    def _spell_compaction(self, data: Mapping[str, Any], summary: str) -> Shape:
-        """A summary is no more to be trusted than the pages and tools that were summed up."""
+    def _convert_compaction(self, data: Mapping[str, Any], summary: str) -> Shape:
+        """Return a compaction; its summary is untrusted, like the pages and tool results it was made from."""
         kept = EntryId(text_or_none(data.get("firstKeptEntryId")) or self._at_place(data.get("firstKeptEntryIndex")))
         return {
             "type": "compaction",
@@ -151,12 +151,12 @@ class TranscriptConverter(Struct):
         }
 
     def _at_place(self, place: object) -> str:
-        """The first format named a line by its number."""
+        """Return the entry on a line; the first format referred to lines by number."""
         return self._places[place] if isinstance(place, int) and 0 <= place < len(self._places) else ""
 
 
 def convert_header(translation: TranscriptConverter, header: Header) -> Header:
-    """Our header for a transcript: what theirs said of it, where it said anything."""
+    """Return our header with the values of the OpenClaw header, if there is one."""
     theirs = translation.header
     if theirs is None:
         return header
@@ -173,7 +173,7 @@ def _note(kind: str, data: Mapping[str, Any]) -> Shape:
 
 
 def _mark_source(shape: Shape, message: Mapping[str, Any]) -> Shape:
-    """Only what a person said counts as somebody being there."""
+    """Set the source of a message that no person wrote, so that it does not count as an interaction."""
     kind = mapping_of(message.get("provenance")).get("kind")
     not_a_person = kind in ("inter_session", "internal_system") or message.get("role") in ("custom", "hookMessage")
     return shape | {"source": Source.OTHER.value} if not_a_person else shape

@@ -1,4 +1,4 @@
-"""Taking over the transcripts of OpenClaw: found, converted and written beside our own; theirs stay untouched."""
+"""Importing OpenClaw transcripts: finds, converts and copies them; the originals are not changed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BATCH = 1024 * 1024
 
 
 class ForeignTranscript(Struct, frozen=True):
-    """A transcript to take over; `row` is what the index beside it says of it, and `key` the name it had there."""
+    """A transcript to import; `row` and `key` are its row and session key in the index next to it."""
 
     path: Path
     key: str | None = None
@@ -58,7 +58,7 @@ class ForeignTranscript(Struct, frozen=True):
 
 
 class ImportRoute(Struct, frozen=True):
-    """Where transcripts go: to the agent they had, or the one that was asked for."""
+    """The destination of imported transcripts: their own agent, or the requested one."""
 
     agents: Collection[AgentId]
     default: AgentId
@@ -66,7 +66,7 @@ class ImportRoute(Struct, frozen=True):
     key: SessionKey | None = None
 
     def key_for(self, foreign: ForeignTranscript, session: SessionId) -> SessionKey:
-        """The key of a transcript here; raises `UsageError` where its agent is not known."""
+        """Return the session key for a transcript; raise `UsageError` if its agent is not configured."""
         if self.key is not None:
             return self.key
         fallback = imported_key(self.agent or self.default, session)
@@ -79,12 +79,12 @@ class ImportRoute(Struct, frozen=True):
         if self.agent is not None and key.text.startswith("agent:"):
             return SessionKey.parse(":".join(["agent", self.agent, *key.text.split(":")[2:]]))
         if key.agent not in self.agents:
-            raise UsageError(f"It belongs to the agent '{key.agent}', which is not configured. Name one with --agent.")
+            raise UsageError(f"It belongs to the agent '{key.agent}', which is not configured. Use --agent.")
         return key
 
 
 class ImportOutcome(StrEnum):
-    """What became of a transcript."""
+    """The outcome of importing a transcript."""
 
     IMPORTED = "imported"
     ALREADY = "already there"
@@ -93,7 +93,7 @@ class ImportOutcome(StrEnum):
 
 
 class ImportResult(Struct, frozen=True):
-    """One transcript, taken over or not; `problems` are the first of those lines that could not be read."""
+    """The result of importing one transcript; `problems` are the first lines that could not be read."""
 
     path: Path
     outcome: ImportOutcome
@@ -106,12 +106,12 @@ class ImportResult(Struct, frozen=True):
 
 
 def imported_key(agent: AgentId, session: SessionId) -> SessionKey:
-    """The name of a transcript that had none, or whose name is taken."""
+    """Return the key of a transcript without a key, or whose key is taken."""
     return SessionKey.parse(f"agent:{agent}:imported:{session}")
 
 
 def find_transcripts(path: Path) -> tuple[ForeignTranscript, ...]:
-    """The transcripts in a file, a folder of sessions, or a whole home of OpenClaw; raises `UsageError` for none."""
+    """Return the transcripts in a file, a session folder, or an OpenClaw home; raise `UsageError` if there are none."""
     if path.is_file():
         return (_match_row(path, _read_rows(path.parent)),)
     if not path.is_dir():
@@ -121,7 +121,7 @@ def find_transcripts(path: Path) -> tuple[ForeignTranscript, ...]:
         if files:
             rows = {folder: _read_rows(folder) for folder in {file.parent for file in files}}
             found = [_match_row(file, rows[file.parent]) for file in files]
-            # Those with a name of their own first: a name goes to the first that asks for it.
+            # Transcripts with a key come first, because a key goes to the first one that requests it.
             return tuple(sorted(found, key=lambda foreign: foreign.key is None))
     raise UsageError(f"There are no transcripts (*{SUFFIX}) in {path}.")
 
@@ -133,7 +133,7 @@ def import_transcripts(
     *,
     dry_run: bool = False,
 ) -> list[ImportResult]:
-    """Take transcripts over, each once however often it is asked for; with `dry_run` only tell what would happen."""
+    """Import transcripts, each only once even if repeated; with `dry_run` only report what would be done."""
     stores: dict[AgentId, SessionStore] = {}
     taken: dict[SessionKey, SessionId] = {}
     done = []
@@ -158,7 +158,7 @@ def import_transcripts(
 
 
 def _read_rows(folder: Path) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-    """What the index of a folder says, by the name of the transcript; an index that cannot be read says nothing."""
+    """Return the rows of a folder's index by file name; an unreadable index counts as empty."""
     try:
         with open_regular(folder / INDEX_NAME) as descriptor:
             data = mapping_of(json.loads(os.read(descriptor, os.fstat(descriptor).st_size + 1)))
@@ -178,7 +178,7 @@ def _match_row(path: Path, rows: Mapping[str, tuple[str, Mapping[str, Any]]]) ->
 
 
 def _identify(path: Path) -> SessionId:
-    """The same id whenever the same transcript comes, and a safe name for a file."""
+    """Return an id that is the same for the same transcript and is a safe file name."""
     first = next((line for line in scan_lines(path) if line.data), None)
     translation = TranscriptConverter()
     digest = hashlib.sha256(first.data if first and first.data else path.name.encode()).hexdigest()[:32]
@@ -205,7 +205,7 @@ def _import(
 ) -> ImportResult:
     owner = taken.get(key)
     if foreign.path.parent == store.folder.resolve():
-        # One of our own, that lost its header: what can be read of it becomes a transcript beside it.
+        # One of our own transcripts that lost its header: its readable lines become a new transcript.
         session = SessionId(f"{session}-recovered")
         owner = None if owner == foreign.path.name.partition(SUFFIX)[0] else owner
     if any(_is_copy(path.name, session) for path in store.folder.glob(f"{session}{SUFFIX}*")):
@@ -237,7 +237,7 @@ def _is_copy(name: str, session: SessionId) -> bool:
 
 
 class _Copy:
-    """A transcript on its way to us."""
+    """A transcript while it is converted."""
 
     def __init__(self, foreign: ForeignTranscript, key: SessionKey, session: SessionId) -> None:
         self.foreign = foreign
@@ -248,12 +248,12 @@ class _Copy:
         self.problems: list[str] = []
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of our transcript, the header first."""
+        """Yield the lines of the converted transcript, the header first."""
         header_due = True
         for raw in scan_lines(self.foreign.path):
             try:
                 if raw.data is None:
-                    raise ValueError("longer than any message")
+                    raise ValueError("too long")
                 for value in split_objects(raw.data):
                     entries = self.translation.take(value)
                     if header_due and entries:
@@ -274,7 +274,7 @@ class _Copy:
         return convert_header(self.translation, Header(self.session, started, "", self.key))
 
     def _closing(self) -> Iterator[TranscriptEntry]:
-        """What the index knew and the transcript did not: a person's choices. And where all this came from."""
+        """Yield the person's choices, which only the index contains, and the origin of the transcript."""
         header = self.translation.header
         origin = {
             "file": self.foreign.path.name,
@@ -303,7 +303,7 @@ def _choices(row: Mapping[str, Any]) -> Iterator[Body]:
 
 
 def _write(copy: _Copy, target: Path) -> None:
-    """Write the copy under another name and give it its own when it is whole; an empty one is not kept."""
+    """Write the copy to a temporary file and rename it when complete; discard it if it has no messages."""
     temporary = target.with_name(f".import-{secrets.token_hex(8)}.tmp")
     create_lines(temporary, b"", durable=False)
     try:

@@ -1,6 +1,6 @@
-"""Messages of OpenClaw, old and new, in the spelling of our transcripts.
+"""Converting OpenClaw messages, of old and new formats, to the format of our transcripts.
 
-Everything here goes from JSON to JSON; `message_codec` reads the result.
+All functions convert JSON to JSON; `message_codec` decodes the result.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _USAGE_NAMES = {
 
 
 def convert_message(message: Mapping[str, Any], *, shared: bool) -> list[Shape] | None:
-    """The messages that one of theirs stands for, or None where its kind is not known.
+    """Return the messages for an OpenClaw message, or None if its kind is unknown.
 
-    Labels of trust are not taken over: what a file claims of itself proves nothing. In a shared chat nobody knows which
-    words were the owner's.
+    Trust labels of the file are ignored, because a file cannot vouch for itself. In a shared chat it is unknown which
+    messages are the owner's.
     """
     role = str(message.get("role"))
     parts = _parts_of(message.get("content"))
@@ -52,13 +52,13 @@ def convert_message(message: Mapping[str, Any], *, shared: bool) -> list[Shape] 
 
 
 def context_message(content: object) -> Shape:
-    """Something the model read that no person said."""
+    """Return a message that no person wrote."""
     spoken = [shape for part in _parts_of(content) if (shape := _spell_spoken(part))]
     return {"role": "user", "content": spoken, "trust": Trust.UNTRUSTED.value}
 
 
 def _spell_user(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], trust: Trust) -> list[Shape]:
-    """Old transcripts put the results of tools into a message of the user; ours are messages of their own."""
+    """Return a user message and its tool results, which old transcripts store as parts of the user message."""
     results = [_spell_result(part, _parts_of(part.get("content"))) for part in parts if _type(part) in _RESULT_TYPES]
     spoken = [shape for part in parts if _type(part) not in _RESULT_TYPES and (shape := _spell_spoken(part))]
     if trust is Trust.OWNER and _kind_of_sender(message) not in (None, "external_user"):
@@ -102,7 +102,7 @@ def _spell_result(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
 
 
 def convert_usage(value: object) -> Shape:
-    """What an answer cost, under the names of today."""
+    """Return the usage of an answer under the current names."""
     data = mapping_of(value)
     counts = {ours: next((data[n] for n in names if n in data), 0) for ours, names in _USAGE_NAMES.items()}
     return counts | {"cost": data.get("cost", 0)}
@@ -121,7 +121,7 @@ def _type(part: Mapping[str, Any]) -> str:
 
 
 def _spell_part(part: Mapping[str, Any]) -> Shape | None:
-    """A part of an answer; what is of no known kind leaves its name behind."""
+    """Return a part of an answer; a part of an unknown kind becomes its name in brackets."""
     kind = _type(part)
     if kind in _CALL_TYPES:
         call = {"type": "toolCall", "id": str(part.get("id") or ""), "name": str(part.get("name") or "")}
@@ -139,7 +139,7 @@ def _spell_part(part: Mapping[str, Any]) -> Shape | None:
 
 
 def _spell_spoken(part: Mapping[str, Any]) -> Shape | None:
-    """Words or a picture."""
+    """Return a text or image part."""
     kind = _type(part)
     text = text_or_none(part.get("text"))
     if kind in ("text", "input_text", "output_text") and text is not None:

@@ -1,4 +1,4 @@
-"""Looking over transcripts: what is damaged, and what of it can be put right without losing a byte."""
+"""Checking transcripts: finds damage, and what of it can be fixed without losing a byte."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from retinue.sessions.transcript import READ_LIMIT
 
 MAX_PLACES = 3
 _LEFTOVER = re.compile(r".+\.(torn|corrupt)[.-].+|.+\.jsonl\.(reset|deleted)\..+|\.retinue-.+\.tmp|\.import-.+\.tmp")
-_OTHERS_MAY_READ = 0o077
+_OTHER_USERS = 0o077
 
 
 class TranscriptFault(StrEnum):
-    """What can be wrong."""
+    """A kind of damage."""
 
     UNOPENABLE = "unopenable"
     EMPTY = "empty"
@@ -49,21 +49,21 @@ class TranscriptFault(StrEnum):
 
     @property
     def is_problem(self) -> bool:
-        """Whether somebody should do something; the others are only good to know."""
+        """Whether it requires action; the others are informational."""
         return self not in (TranscriptFault.NEWER, TranscriptFault.UNKNOWN, TranscriptFault.LEFTOVER)
 
 
 class Remedy(StrEnum):
-    """What `--fix` does; the value says it."""
+    """What `--fix` does; the value describes it."""
 
-    PERMISSIONS = "takes the permissions of others away"
-    END = "moves the torn end to a file beside it, or ends the line"
-    TURN = "gives the calls a result that says `interrupted`"
-    INDEX = "keeps the index aside and makes it again from the transcripts"
+    PERMISSIONS = "removes the permissions of other users"
+    END = "moves the torn end to a separate file, or ends the line"
+    TURN = "adds a result that says `interrupted` to the calls"
+    INDEX = "renames the index and rebuilds it from the transcripts"
 
 
 class TranscriptFinding(Struct, frozen=True):
-    """One thing that was found, in a sentence, and what can be done about it."""
+    """One finding as a sentence, and its remedy."""
 
     path: Path
     fault: TranscriptFault
@@ -72,9 +72,9 @@ class TranscriptFinding(Struct, frozen=True):
 
 
 class CheckedTranscript(Struct, frozen=True):
-    """A transcript that was read from beginning to end; `session` is what it adds up to, if it has a header.
+    """A transcript that was read completely; `session` is its summary, if it has a header.
 
-    `indexed` is the session that the index takes it for.
+    `indexed` is its session key according to the index.
     """
 
     path: Path
@@ -86,13 +86,13 @@ class CheckedTranscript(Struct, frozen=True):
     findings: tuple[TranscriptFinding, ...] = ()
 
     @property
-    def hangs_on_index(self) -> bool:
-        """Whether nothing but the index knows any more which session this is."""
+    def depends_on_index(self) -> bool:
+        """Whether only the index knows which session this is."""
         return self.session is None and self.indexed is not None and self.messages > 0
 
 
 class CheckReport(Struct, frozen=True):
-    """All transcripts of a folder, and what is to be said about the folder itself."""
+    """All transcripts of a folder, and findings about the folder itself."""
 
     transcripts: tuple[CheckedTranscript, ...] = ()
     folder: tuple[TranscriptFinding, ...] = ()
@@ -107,7 +107,7 @@ class CheckReport(Struct, frozen=True):
 
 
 class _Reading(Struct):
-    """What is known after some lines; stays small however long the file is."""
+    """The state of reading a transcript; its size does not depend on the length of the file."""
 
     row: Session | None
     lines: int = 0
@@ -122,8 +122,8 @@ class _Reading(Struct):
     whole_end: bool = False
     open_calls: set[str] = field(default_factory=set)
 
-    def take(self, line: RawLine, name: str) -> None:
-        value = decode_line(line.data) if line.data is not None else UnreadableLine("longer than any message")
+    def add_line(self, line: RawLine, name: str) -> None:
+        value = decode_line(line.data) if line.data is not None else UnreadableLine("too long")
         if not line.ended:
             self.unfinished, self.whole_end = line, not isinstance(value, UnreadableLine)
             return
@@ -135,18 +135,18 @@ class _Reading(Struct):
             case UnreadableLine(reason):
                 self.bad += 1
                 if len(self.places) < MAX_PLACES:
-                    self.places.append(f"byte {line.start} ({_why(line.data, reason)})")
+                    self.places.append(f"byte {line.start} ({_describe_damage(line.data, reason)})")
             case Header():
                 if line.start == 0 and value.key is not None:
                     self.header = value
                     self.session = session_from_header(replace(value, id=SessionId(name)), value.key)
             case TranscriptEntry():
-                self._hear(value)
+                self._add_entry(value)
         if self.session is not None:
             self.session = replace(self.session, size=line.end)
             self.agrees = self.agrees or self.session == self.row
 
-    def _hear(self, entry: TranscriptEntry) -> None:
+    def _add_entry(self, entry: TranscriptEntry) -> None:
         if self.session is not None:
             self.session = apply_entry(self.session, entry)
         match entry.body:
@@ -162,14 +162,14 @@ class _Reading(Struct):
 
 
 def check_transcript(path: Path, row: Session | None = None) -> CheckedTranscript:
-    """Read a transcript from beginning to end; changes nothing. `row` is what the index says of it."""
+    """Read a complete transcript without changing it. `row` is its row in the index."""
     reading = _Reading(row)
     try:
         with open_regular(path) as descriptor:
             status = os.fstat(descriptor)
         for line in scan_lines(path):
-            reading.take(line, path.name.partition(SUFFIX)[0])
-        findings = tuple(_judge(path, status.st_size, status.st_mode, reading))
+            reading.add_line(line, path.name.partition(SUFFIX)[0])
+        findings = tuple(_find_faults(path, status.st_size, status.st_mode, reading))
     except StorageError as error:
         return CheckedTranscript(
             path, findings=(TranscriptFinding(path, TranscriptFault.UNOPENABLE, f"It cannot be opened: {error}"),)
@@ -179,7 +179,7 @@ def check_transcript(path: Path, row: Session | None = None) -> CheckedTranscrip
 
 
 def check_folder(folder: Path, only: SessionKey | None = None) -> CheckReport:
-    """Read every transcript of a folder, or those of one session; changes nothing."""
+    """Read every transcript of a folder, or those of one session, without changing anything."""
     if not folder.is_dir():
         return CheckReport()
     rows, about_index = _read_rows(folder / INDEX_NAME)
@@ -194,7 +194,7 @@ def check_folder(folder: Path, only: SessionKey | None = None) -> CheckReport:
         TranscriptFinding(
             folder / INDEX_NAME,
             TranscriptFault.INDEX,
-            f"The transcript of {row.key}, {row.id}{SUFFIX}, is gone. Its choices go to the key's next session.",
+            f"The transcript of {row.key}, {row.id}{SUFFIX}, is missing. Its settings go to the key's next session.",
         )
         for row in rows.values()
         if not (folder / f"{row.id}{SUFFIX}").exists()
@@ -210,26 +210,26 @@ def _read_rows(path: Path) -> tuple[Rows, tuple[TranscriptFinding, ...]]:
 
 
 def _look_around(folder: Path) -> Iterator[TranscriptFinding]:
-    if folder.stat().st_mode & _OTHERS_MAY_READ:
+    if folder.stat().st_mode & _OTHER_USERS:
         yield TranscriptFinding(
-            folder, TranscriptFault.PERMISSIONS, "Others may look into the folder.", Remedy.PERMISSIONS
+            folder, TranscriptFault.PERMISSIONS, "Other users can list the folder.", Remedy.PERMISSIONS
         )
     for path in sorted(folder.iterdir()):
         status = path.lstat()
         if _LEFTOVER.fullmatch(path.name):
             size = f"{status.st_size:,} bytes" if stat.S_ISREG(status.st_mode) else "no file"
             yield TranscriptFinding(path, TranscriptFault.LEFTOVER, f"Kept from earlier ({size}).")
-        if path.suffix != SUFFIX and stat.S_ISREG(status.st_mode) and status.st_mode & _OTHERS_MAY_READ:
-            yield TranscriptFinding(path, TranscriptFault.PERMISSIONS, "Others may read it.", Remedy.PERMISSIONS)
+        if path.suffix != SUFFIX and stat.S_ISREG(status.st_mode) and status.st_mode & _OTHER_USERS:
+            yield TranscriptFinding(path, TranscriptFault.PERMISSIONS, "Other users can read it.", Remedy.PERMISSIONS)
 
 
-def _judge(path: Path, size: int, mode: int, reading: _Reading) -> Iterator[TranscriptFinding]:
-    if mode & _OTHERS_MAY_READ:
-        yield TranscriptFinding(path, TranscriptFault.PERMISSIONS, "Others may read it.", Remedy.PERMISSIONS)
+def _find_faults(path: Path, size: int, mode: int, reading: _Reading) -> Iterator[TranscriptFinding]:
+    if mode & _OTHER_USERS:
+        yield TranscriptFinding(path, TranscriptFault.PERMISSIONS, "Other users can read it.", Remedy.PERMISSIONS)
     if size == 0:
         yield TranscriptFinding(path, TranscriptFault.EMPTY, "It is empty, so it belongs to no session.")
         return
-    yield from _judge_header(path, reading)
+    yield from _check_header(path, reading)
     if reading.unfinished is not None:
         yield TranscriptFinding(path, TranscriptFault.TORN, _describe_end(reading), Remedy.END)
     if reading.bad:
@@ -242,27 +242,27 @@ def _judge(path: Path, size: int, mode: int, reading: _Reading) -> Iterator[Tran
         yield TranscriptFinding(
             path, TranscriptFault.UNKNOWN, f"{reading.unknown} lines are of a kind that is not known; they are kept."
         )
-    yield from _judge_calls(path, reading)
+    yield from _check_calls(path, reading)
     if reading.session is not None and not reading.agrees:
         what = "The index does not know it yet." if reading.row is None else "The index says something else about it."
         yield TranscriptFinding(path, TranscriptFault.INDEX, what, Remedy.INDEX)
 
 
-def _judge_header(path: Path, reading: _Reading) -> Iterator[TranscriptFinding]:
+def _check_header(path: Path, reading: _Reading) -> Iterator[TranscriptFinding]:
     if reading.header is None:
-        text = "It does not begin with a session's header, so it belongs to no session."
+        text = "It does not start with a session header, so it belongs to no session."
         if reading.row is not None:
-            text = f"It does not begin with a session's header; only the index knows it as {reading.row.key}."
+            text = f"It does not start with a session header; only the index knows it as {reading.row.key}."
         if reading.messages:
             key = reading.row.key if reading.row else "KEY"
-            text += f" `retinue sessions import {path} --session {key}` makes a whole one from its messages."
+            text += f" `retinue sessions import {path} --session {key}` creates a new transcript from its messages."
         yield TranscriptFinding(path, TranscriptFault.NO_HEADER, text)
     elif reading.header.version > VERSION:
         yield TranscriptFinding(
             path,
             TranscriptFault.NEWER,
             f"It was written by a newer version (format {reading.header.version}, this one knows {VERSION}); "
-            "lines of a kind that is not known are kept and skipped.",
+            "lines of an unknown kind are kept and skipped.",
         )
 
 
@@ -270,14 +270,14 @@ def _describe_end(reading: _Reading) -> str:
     line = reading.unfinished
     assert line is not None
     if reading.whole_end:
-        return "Its last line lacks its newline."
+        return "Its last line has no newline."
     if line.data is not None and not line.data.strip(b"\0"):
         return f"It ends with {line.length:,} NUL bytes."
-    return f"Its last line is torn: {line.length:,} bytes from byte {line.start} on are no entry."
+    return f"Its last line is torn: {line.length:,} bytes from byte {line.start} on are not an entry."
 
 
-def _judge_calls(path: Path, reading: _Reading) -> Iterator[TranscriptFinding]:
-    """Calls on a branch that was left do not count, so the branch is only looked for where a call is open at all."""
+def _check_calls(path: Path, reading: _Reading) -> Iterator[TranscriptFinding]:
+    """Calls on an abandoned branch do not count, so the active branch is read if there is an open call at all."""
     if not reading.open_calls:
         return
     with open_regular(path) as descriptor:
@@ -291,19 +291,19 @@ def _judge_calls(path: Path, reading: _Reading) -> Iterator[TranscriptFinding]:
 
 
 def _name_rival(checked: CheckedTranscript, newest: Mapping[SessionKey, CheckedTranscript]) -> CheckedTranscript:
-    """Of several transcripts for one key only the newest counts; the others are told."""
+    """Add a finding to a transcript if its key has a newer transcript, which is the one in use."""
     mine = checked.session
     rival = newest[mine.key] if mine is not None else checked
     if mine is None or rival is checked:
         return checked
-    told = TranscriptFinding(
+    rivalry = TranscriptFinding(
         checked.path,
         TranscriptFault.RIVAL,
         f"{rival.path.name} is a newer transcript of {mine.key}; this one is unused.",
     )
-    # The index has one row per key, so it cannot agree with this one.
+    # The index has one row per key, so it cannot match this one.
     kept = (finding for finding in checked.findings if finding.fault is not TranscriptFault.INDEX)
-    return replace(checked, findings=(*kept, told))
+    return replace(checked, findings=(*kept, rivalry))
 
 
 def _age(session: Session) -> tuple[object, str]:
@@ -314,7 +314,7 @@ def _key_of(checked: CheckedTranscript) -> SessionKey | None:
     return checked.session.key if checked.session else None
 
 
-def _why(data: bytes | None, reason: str) -> str:
+def _describe_damage(data: bytes | None, reason: str) -> str:
     if data is not None and not data.strip(b"\0"):
         return "only NUL bytes"
     return "more than one object" if "Extra data" in reason else reason

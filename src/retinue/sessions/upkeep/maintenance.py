@@ -1,4 +1,4 @@
-"""Tidying: old sessions are archived, and where room is short the oldest archives are removed."""
+"""Session maintenance: archives old sessions, and deletes the oldest archives if disk space is short."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from retinue.storage.lease import SessionLease
 log = logging.getLogger(__name__)
 
 RECENT = timedelta(days=1)
-"""What was used within this time is left alone, whatever the settings say."""
+"""Sessions and archives used within this time are kept, whatever the settings say."""
 
 LeaseOf = Callable[[SessionKey], SessionLease]
 
@@ -30,7 +30,7 @@ _ARCHIVE = re.compile(r".+\.jsonl\.(?P<why>reset|deleted)\.(?P<day>\d{4}-\d\d-\d
 
 
 class Archive(Struct, frozen=True):
-    """A transcript that no longer belongs to a session; `why` is `reset` or `deleted`, `at` when it was put away."""
+    """An archived transcript; `why` is `reset` or `deleted`, `at` the time of archiving."""
 
     path: Path
     why: str
@@ -39,7 +39,7 @@ class Archive(Struct, frozen=True):
 
 
 class MaintenancePlan(Struct, frozen=True):
-    """What should be done; `reasons` are by session key and file name, `remarks` are about what cannot be done."""
+    """What to archive and delete; `reasons` are by session key or file name, `remarks` are about unmet limits."""
 
     archive: tuple[Session, ...] = ()
     delete: tuple[Archive, ...] = ()
@@ -48,7 +48,7 @@ class MaintenancePlan(Struct, frozen=True):
 
 
 class MaintenanceResult(Struct, frozen=True):
-    """What was done, and where the archived transcripts are; `skipped` tells what was left alone after all."""
+    """What was archived and deleted; `skipped` are messages about what was not."""
 
     archived: Mapping[SessionKey, Path] = field(default_factory=dict)
     deleted: tuple[Path, ...] = ()
@@ -58,7 +58,7 @@ class MaintenanceResult(Struct, frozen=True):
 def plan_maintenance(
     sessions: Sequence[Session], archives: Sequence[Archive], settings: MaintenanceSettings, now: datetime
 ) -> MaintenancePlan:
-    """What should be tidied away. Sessions are only ever archived; what is removed was archived before."""
+    """Decide what to archive and delete. Sessions are only archived; only archives are deleted."""
     reasons: dict[str, str] = {}
     movable = [session for session in sessions if _may_move(session, settings, now)]
     for session in movable:
@@ -78,7 +78,7 @@ def plan_maintenance(
 
 
 def find_archives(folder: Path) -> tuple[Archive, ...]:
-    """The archived transcripts in a folder, the oldest first."""
+    """Return the archived transcripts in a folder, the oldest first."""
     found = []
     with explained(folder.name, folder.parent):
         for path in folder.iterdir() if folder.is_dir() else ():
@@ -92,7 +92,7 @@ def find_archives(folder: Path) -> tuple[Archive, ...]:
 
 
 def apply_plan(plan: MaintenancePlan, store: SessionStore, lease_of: LeaseOf) -> MaintenanceResult:
-    """Do what was planned. A session that is in use, or was used since, is left alone."""
+    """Apply a plan. A session that is in use, or was used since, is kept."""
     archived: dict[SessionKey, Path] = {}
     deleted: list[Path] = []
     skipped: list[str] = []
@@ -100,17 +100,17 @@ def apply_plan(plan: MaintenancePlan, store: SessionStore, lease_of: LeaseOf) ->
         try:
             with lease_of(planned.key):
                 if store.find(planned.key) != planned:
-                    skipped.append(f"{planned.key} was used meanwhile and stays.")
+                    skipped.append(f"{planned.key} was used meanwhile and is kept.")
                     continue
                 archived[planned.key] = store.delete(planned.key)
         except RetinueError as error:
-            skipped.append(f"{planned.key} stays: {error}")
+            skipped.append(f"{planned.key} is kept: {error}")
     for archive in plan.delete:
         try:
             with explained(archive.path.name, archive.path.parent):
                 archive.path.unlink(missing_ok=True)
         except RetinueError as error:
-            skipped.append(f"{archive.path.name} stays: {error}")
+            skipped.append(f"{archive.path.name} is kept: {error}")
         else:
             deleted.append(archive.path)
     return MaintenanceResult(archived, tuple(deleted), tuple(skipped))
@@ -119,21 +119,21 @@ def apply_plan(plan: MaintenancePlan, store: SessionStore, lease_of: LeaseOf) ->
 def run_maintenance(
     store: SessionStore, settings: MaintenanceSettings, now: datetime, lease_of: LeaseOf
 ) -> tuple[MaintenancePlan, MaintenanceResult]:
-    """Plan and, unless the mode is `warn`, do it; the log tells what."""
+    """Plan maintenance, apply the plan unless the mode is `warn`, and log it."""
     if not store.folder.is_dir():
         return MaintenancePlan(), MaintenanceResult()
     plan = plan_maintenance(store.list(), find_archives(store.folder), settings, now)
-    tidied = apply_plan(plan, store, lease_of) if settings.mode == "enforce" else MaintenanceResult()
-    verb = "tidied away" if settings.mode == "enforce" else "would be tidied away"
+    result = apply_plan(plan, store, lease_of) if settings.mode == "enforce" else MaintenanceResult()
+    verb = "removed" if settings.mode == "enforce" else "would be removed"
     for name, reason in plan.reasons.items():
         log.info("%s %s: %s", name, verb, reason)
-    for text in (*plan.remarks, *tidied.skipped):
+    for text in (*plan.remarks, *result.skipped):
         log.warning("%s", text)
-    return plan, tidied
+    return plan, result
 
 
 def _may_move(session: Session, settings: MaintenanceSettings, now: datetime) -> bool:
-    """An agent's main session is where people come back to, however long they were away."""
+    """Return whether a session may be archived; the main session never is, because people return to it."""
     recent = RECENT if settings.preserve_recent == "off" else max(RECENT, settings.preserve_recent)
     return session.key.kind is not SessionKind.MAIN and now - session.updated_at >= recent
 
@@ -149,7 +149,7 @@ def _plan_removal(
     now: datetime,
     reasons: dict[str, str],
 ) -> tuple[tuple[Archive, ...], tuple[str, ...]]:
-    """Which archives go, because their time is over or because room is short, and what room is missing still."""
+    """Return the archives to delete, because they are old or space is short, and remarks if space is still short."""
     removable = [archive for archive in archives if now - archive.at >= RECENT]
     delete = list(_outlived(removable, settings, now, reasons))
     limit = size_in_bytes(settings.max_disk_bytes)
@@ -170,7 +170,7 @@ def _plan_removal(
         return tuple(delete), ()
     remark = (
         f"Transcripts take {used / 1024**2:,.0f} MB, more than session.maintenance.maxDiskBytes "
-        f"({settings.max_disk_bytes}). No archive is left to remove; sessions themselves never are."
+        f"({settings.max_disk_bytes}). No archives are left to delete; sessions are never deleted."
     )
     return tuple(delete), (remark,)
 
@@ -188,7 +188,7 @@ def _outlived(
 
 
 def _parse_stamp(match: re.Match[str]) -> datetime | None:
-    """When an archive was made, from its name: its file keeps the time of the last message."""
+    """Return the time of archiving from the file name, because the modification time is that of the last message."""
     try:
         return datetime.fromisoformat(f"{match['day']}T{match['time'].replace('-', ':')}+00:00")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Undoing compactions: the model reads again what a summary had replaced."""
+"""Undoing compactions: the model reads again the messages that a summary replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESTORED = "retinue:restored"
 
 
 class UndoPlan(Struct, frozen=True):
-    """What undoing would do: go back to the entry `onto`, and say again there what was said since."""
+    """The plan of an undo: branch off after the entry `onto`, and repeat the entries since then."""
 
     undone: tuple[EntryId, ...]
     onto: EntryId
@@ -26,7 +26,7 @@ class UndoPlan(Struct, frozen=True):
 
 
 class UndoResult(Struct, frozen=True):
-    """What undoing changed; the messages are those that the model reads."""
+    """The result of an undo; the message counts are those that the model reads."""
 
     undone: int
     carried: int
@@ -35,18 +35,18 @@ class UndoResult(Struct, frozen=True):
 
 
 def plan_undo(path: Sequence[TranscriptEntry], count: int) -> UndoPlan:
-    """How to undo the last compactions of a branch; raises `SessionError` where there are not so many.
+    """Plan the undo of the last compactions of a branch; raise `SessionError` if there are fewer.
 
-    Costs of answers are taken off the copies: they were counted when the answers came.
+    Copied answers have no usage, because it was counted before.
     """
     places = [at for at, entry in enumerate(path) if isinstance(entry.body, Compacted)]
     if not places:
-        raise SessionError("There is no compaction to undo: the model reads everything that was said.")
+        raise SessionError("There is no compaction to undo: the model reads all messages.")
     if len(places) < count:
         raise SessionError(f"There are only {len(places)} compactions to undo, not {count}. Ask for fewer.")
     first = places[-count]
     if first == 0:
-        raise SessionError("Nothing stands before the compaction, so there is nothing to go back to.")
+        raise SessionError("The compaction is the first entry, so it cannot be undone.")
     return UndoPlan(
         undone=tuple(path[at].id for at in places[-count:]),
         onto=path[first - 1].id,
@@ -55,10 +55,10 @@ def plan_undo(path: Sequence[TranscriptEntry], count: int) -> UndoPlan:
 
 
 def undo_compactions(transcript: Transcript, now: datetime, count: int = 1) -> UndoResult:
-    """Let the model read again what the last compactions replaced, by a new branch from before them.
+    """Undo the last compactions by a new branch that starts before them.
 
-    To be called by the process that holds the session's lease. Nothing in the file changes: the branch with the
-    summary stays, and what was said on it since is said again on the new one, in the same write.
+    To be called by the process that holds the session's lease. Existing entries do not change: the branch with the
+    summary stays, and later entries are copied to the new branch in the same write.
     """
     transcript.refresh()
     before = len(transcript.messages)
@@ -69,7 +69,7 @@ def undo_compactions(transcript: Transcript, now: datetime, count: int = 1) -> U
 
 
 def _path_with(transcript: Transcript, count: int) -> tuple[TranscriptEntry, ...]:
-    """The active branch, read whole only where the part at hand does not reach behind that many compactions."""
+    """Return the active branch; the file is read completely only if the loaded part has too few compactions."""
     path = transcript.tree.path
     places = [at for at, entry in enumerate(path) if isinstance(entry.body, Compacted)]
     if len(places) >= count and places[-count] > 0:
@@ -78,7 +78,7 @@ def _path_with(transcript: Transcript, count: int) -> tuple[TranscriptEntry, ...
 
 
 def _copies(entries: Sequence[TranscriptEntry]) -> Iterator[TranscriptEntry]:
-    """What of a branch is worth saying again; the rest stays where it is."""
+    """Yield copies of the entries of a branch that are repeated."""
     for entry in entries:
         match entry.body:
             case Compacted() | Unknown():
