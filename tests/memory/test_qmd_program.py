@@ -182,3 +182,7 @@ def test_the_counts_of_an_update_are_added_up() -> None:
     text = "Indexed: 1 new, 2 updated, 3 unchanged, 4 removed\nIndexed: 10 new, 0 updated, 0 unchanged, 0 removed\n"
     assert parse_counts(text) == UpdateCounts(files=16, changed=13, removed=4)
     assert parse_counts("All done.") == UpdateCounts(0, 0, 0)
+
+
+def test_the_text_of_a_program_does_not_show_its_environment(tmp_path: Path) -> None:
+    assert "sk-secret" not in repr(QmdProgram("qmd", make_folders(tmp_path), {"OPENAI_API_KEY": "sk-secret"}))
