@@ -70,7 +70,7 @@ def effect_tool(ledger: Path) -> Tool[EffectArguments]:
 
 def with_effect_only(runtime: Runtime, ledger: Path) -> None:
     """Let the agents of a runtime have this one tool."""
-    runtime.tools.toolset = Toolset([effect_tool(ledger)])
+    runtime.shared.tools.toolset = Toolset([effect_tool(ledger)])
 
 
 @dataclass(slots=True)

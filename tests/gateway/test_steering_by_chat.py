@@ -10,6 +10,7 @@ import pytest
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import AgentId, SessionKey
+from retinue.runtime.commands.session_api import carry_out
 from retinue.runtime.home import load_home
 from retinue.runtime.open import open_runtime
 from retinue.storage.instance import find_instance
@@ -80,14 +81,14 @@ async def test_a_command_of_an_agent_changes_nothing_in_the_owners_name(tmp_path
         before = hall.home.config_file.read_text()
         environment = hall.environment | {"RETINUE_SHELL": "1"}
         async with open_runtime(load_home(hall.home, environment=environment)) as runtime:
-            conversation = runtime.conversation(SessionKey.main(AgentId("main")))
+            conversation = runtime.runner(SessionKey.main(AgentId("main")))
             for text in ("/config set session.reset.atHour 5", "/restart"):
-                answer = await conversation.command(Inbound(text, conversation.key))
+                answer = await carry_out(runtime.dispatcher, Inbound(text, conversation.key))
                 assert answer is not None
                 assert "an agent runs cannot" in answer.text
         async with open_runtime(load_home(hall.home, environment=hall.environment)) as runtime:
-            conversation = runtime.conversation(SessionKey.main(AgentId("main")))
-            answer = await conversation.command(Inbound("/restart", conversation.key))
+            conversation = runtime.runner(SessionKey.main(AgentId("main")))
+            answer = await carry_out(runtime.dispatcher, Inbound("/restart", conversation.key))
             assert answer is not None
             assert "No gateway runs" in answer.text
         assert hall.home.config_file.read_text() == before

@@ -16,6 +16,7 @@ from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnEvent
 from retinue.core.extension import HookSpec
 from retinue.core.keys import SessionKey
+from retinue.runtime.automation.heartbeats import Heart
 from retinue.runtime.home import load_home
 from retinue.runtime.open import Runtime, open_runtime
 from retinue.storage.home_paths import HomePaths
@@ -123,3 +124,9 @@ async def model() -> AsyncIterator[Follower]:
 
     async with Follower() as server:
         yield server
+
+
+def runtime_of(heart: Heart) -> Runtime:
+    """The runtime that a heart beats in."""
+    assert isinstance(heart.sessions, Runtime)
+    return heart.sessions

@@ -15,7 +15,7 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
 from retinue.core.keys import DEFAULT_AGENT, RunId, SessionKey
 from retinue.dispatch.subagents import Child, SpawnOrder
-from retinue.runtime.dispatcher.switchboard import Switchboard, open_switchboard
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner, open_subagents
 from retinue.runtime.subagents.session_tools import HomeCompany
@@ -70,7 +70,7 @@ class Scene:
     """A runtime that serves sessions, with everything that was shown."""
 
     runtime: Runtime
-    board: Switchboard
+    board: Dispatcher
     spawner: SubagentRunner
     stage: Stage
     events: list[TurnEvent] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Scene:
         return [text for text in self.said(session) if text.startswith(f"[Sub-agent {child.run} ")]
 
     def said(self, session: SessionKey = MAIN) -> list[str]:
-        history = HomeCompany(self.runtime)._messages(session, 100)
+        history = HomeCompany(self.runtime, self.runtime.dispatcher)._messages(session, 100)
         return [row["text"] for row in history]
 
 
@@ -118,8 +118,8 @@ async def serving(
             events.append(event)
 
         async with (
-            open_switchboard(runtime, publish, nobody_to_ask) as board,
-            open_subagents(runtime, board) as spawner,
+            runtime.dispatcher.serving(publish, nobody_to_ask) as board,
+            open_subagents(board) as spawner,
         ):
             yield Scene(runtime, board, spawner, stage, events)
 

@@ -52,7 +52,7 @@ async def test_a_busy_parent_reads_the_result_in_its_running_turn(tmp_path: Path
         accepted = await scene.board.submit(inbound("Ask somebody."))
         await scene.until(lambda: bool(scene.spawner.book.all()))
         (child,) = scene.spawner.book.all()
-        await scene.until(lambda: len(scene.runtime.inbox.waiting(MAIN)) == 1)
+        await scene.until(lambda: len(scene.runtime.services.inbox.waiting(MAIN)) == 1)
         assert scene.child(child).standing == "completed, result waits"
         model.gate.set()
         answer = await scene.board.wait(accepted.run, 30)

@@ -35,7 +35,7 @@ async def never(request: ApprovalRequest) -> ApprovalDecision:
 
 async def question_in(runtime: Runtime) -> Approval:
     with anyio.fail_after(60):
-        while not (found := runtime.permissions.approvals.pending()):
+        while not (found := runtime.shared.permissions.approvals.pending()):
             await anyio.sleep(0.01)
     return found[0]
 
@@ -96,7 +96,7 @@ async def test_without_an_id_the_only_one_of_this_conversation_is_meant(asking: 
         shown = await runtime.say(Inbound("/approve", KEY))
         assert "touch made.txt" in shown.text
         assert f"/approve {approval.id} deny" in shown.text
-        assert runtime.permissions.approvals.pending() == (approval,)
+        assert runtime.shared.permissions.approvals.pending() == (approval,)
         await runtime.say(Inbound("/approve once", KEY))
 
     assert (await while_it_waits(asking, approve)).text == "Done."

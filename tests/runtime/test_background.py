@@ -12,7 +12,6 @@ from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.envelope import Inbound, Source
 from retinue.core.events import TurnEvent, TurnFinished
 from retinue.core.keys import RunId, SessionKey
-from retinue.runtime.dispatcher.switchboard import open_switchboard
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import staged
 
@@ -32,9 +31,9 @@ async def test_the_end_of_a_command_is_pushed_to_an_idle_agent(tmp_path: Path) -
         await runtime.say(Inbound("start it", KEY), stage.emit, yes)
         (stage.workspace / "go").write_text("")
         with anyio.fail_after(60):
-            wake = await runtime.wakes.receive()
+            wake = await runtime.dispatcher.wakes.receive()
         assert wake.inbound.source is Source.BACKGROUND
-        reply = await runtime.answer(wake, stage.emit, yes)
+        reply = await runtime.dispatcher.answer(wake, stage.emit, yes)
         assert reply is not None
         assert reply.text == "It is done, I see."
         told = json.dumps(stage.server.model_requests[-1].json["messages"][-1])
@@ -60,10 +59,10 @@ async def test_the_end_of_a_command_during_a_turn_is_never_lost(tmp_path: Path, 
     ):
         tasks.start_soon(runtime.say, Inbound("start it", KEY), stage.emit, yes)
         with anyio.fail_after(60):
-            wake = await runtime.wakes.receive()
-            assert [waiting.run for waiting in runtime.inbox.waiting(KEY)] == [wake.run]
+            wake = await runtime.dispatcher.wakes.receive()
+            assert [waiting.run for waiting in runtime.services.inbox.waiting(KEY)] == [wake.run]
             (stage.workspace / "go").write_text("")
-            reply = await runtime.answer(wake, stage.emit, yes)
+            reply = await runtime.dispatcher.answer(wake, stage.emit, yes)
         told = [json.dumps(request.json["messages"][-1]) for request in stage.server.model_requests]
         assert ["all finished" in text for text in told] == [
             False,
@@ -73,10 +72,10 @@ async def test_the_end_of_a_command_during_a_turn_is_never_lost(tmp_path: Path, 
         assert reply is not None
         assert reply.text == ("Waited." if mode == "steer" else "It is done, I see.")
         await runtime.confirm(reply.run)
-        assert await runtime.answer(wake) is None, "nobody is told twice"
+        assert await runtime.dispatcher.answer(wake, stage.emit) is None, "nobody is told twice"
 
 
-async def test_a_switchboard_answers_the_end_of_a_command(tmp_path: Path) -> None:
+async def test_a_dispatcher_answers_the_end_of_a_command(tmp_path: Path) -> None:
     command = "while [ ! -e go ]; do sleep 0.05; done; echo all finished"
     replies = (calls("exec", command=command, background=True), says("Started."), says("It is done, I see."))
     ended: dict[str, anyio.Event] = {"Started.": anyio.Event(), "It is done, I see.": anyio.Event()}
@@ -88,7 +87,7 @@ async def test_a_switchboard_answers_the_end_of_a_command(tmp_path: Path) -> Non
     async with (
         staged(tmp_path, *replies) as stage,
         stage.open() as runtime,
-        open_switchboard(runtime, publish, yes) as board,
+        runtime.dispatcher.serving(publish, yes) as board,
     ):
         await board.submit(Inbound("start it", KEY))
         with anyio.fail_after(60):
@@ -106,7 +105,7 @@ async def test_the_output_of_a_command_cannot_speak_for_anybody_else(tmp_path: P
         await runtime.say(Inbound("start it", KEY), stage.emit, yes)
         (stage.workspace / "go").write_text("")
         with anyio.fail_after(60):
-            await runtime.answer(await runtime.wakes.receive(), stage.emit, yes)
+            await runtime.dispatcher.answer(await runtime.dispatcher.wakes.receive(), stage.emit, yes)
         told = stage.server.model_requests[-1].json["messages"][-1]["content"]
     label, opening, source, line, *output, closing = told.strip().splitlines()
     assert label.startswith("[Background command ")

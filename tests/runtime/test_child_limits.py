@@ -64,7 +64,7 @@ async def test_eight_run_and_fifty_wait_in_a_fair_order_and_each_is_told_once(tm
             for parent, count in wanted.items()
             for _ in range(count)
         ]
-        await scene.until(lambda: (model.at_once, scene.runtime.lanes.waiting) == (8, 50))
+        await scene.until(lambda: (model.at_once, scene.runtime.services.lanes.waiting) == (8, 50))
         model.gate.set()
         for child in children:
             await scene.told(child)
@@ -75,7 +75,7 @@ async def test_eight_run_and_fifty_wait_in_a_fair_order_and_each_is_told_once(tm
         await scene.until(lambda: scene.board.active == 0)
         for child in children:
             assert len(scene.announcements(child, child.parent)) == 1
-        assert (scene.runtime.lanes.running, scene.runtime.lanes.waiting) == (0, 0)
+        assert (scene.runtime.services.lanes.running, scene.runtime.services.lanes.waiting) == (0, 0)
         assert not scene.spawner._followed
 
 
@@ -83,7 +83,7 @@ async def test_eight_run_and_fifty_wait_in_a_fair_order_and_each_is_told_once(tm
 async def test_a_runaway_is_stopped_by_its_time_limit_and_its_parent_hears_why(tmp_path: Path) -> None:
     async with Runaway() as model, serving(tmp_path, model) as scene:
         wish = SpawnArguments(task="Write on and on.", run_timeout_seconds=1)
-        await HomeCompany(scene.runtime).spawn(Asker(MAIN, owner=True), wish)
+        await HomeCompany(scene.runtime, scene.runtime.dispatcher).spawn(Asker(MAIN, owner=True), wish)
         child = await scene.told(scene.spawner.book.all()[0])
         assert child.state is ChildState.TIMED_OUT
         assert child.usage.total > 0
@@ -131,7 +131,7 @@ async def test_waiting_for_a_place_takes_nothing_from_the_time_limit(tmp_path: P
     settings = {"agents": {"defaults": {"subagents": {"maxConcurrent": 1}}}}
     company_asker = Asker(MAIN, owner=True)
     async with serving(tmp_path, model, **settings) as scene:
-        company = HomeCompany(scene.runtime)
+        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
         await company.spawn(company_asker, SpawnArguments(task="Hang.", run_timeout_seconds=2))
         await company.spawn(company_asker, SpawnArguments(task="Be quick.", run_timeout_seconds=1))
         first, second = sorted(scene.spawner.book.all(), key=lambda child: child.task, reverse=True)
@@ -149,8 +149,8 @@ async def test_a_child_that_is_cancelled_before_its_turn_never_asks_a_model(tmp_
         first = await scene.spawn(SpawnOrder("First."))
         await scene.until(lambda: model.tasks == ["First."])
         queued = await scene.spawn(SpawnOrder("Still queued."))
-        await scene.until(lambda: scene.runtime.lanes.waiting == 1)
-        company = HomeCompany(scene.runtime)
+        await scene.until(lambda: scene.runtime.services.lanes.waiting == 1)
+        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
         told = await company.look_after(Asker(MAIN, owner=True), SubagentsArguments(action="cancel", run=queued.run))
         assert told.facts == {"cancelled": True, "runId": queued.run}
         assert not scene.spawner.cancel(queued)
@@ -164,7 +164,7 @@ async def test_a_child_that_is_cancelled_before_its_turn_never_asks_a_model(tmp_
 async def test_one_who_is_cancelled_from_another_process_ends_and_its_parent_hears_it(tmp_path: Path) -> None:
     async with Gated() as model, serving(tmp_path, model) as scene:
         child = await scene.spawn(SpawnOrder("Work."))
-        await scene.until(lambda: scene.runtime.conversation(child.session).running)
+        await scene.until(lambda: scene.runtime.runner(child.session).running)
         scene.spawner.book.end(child.run, ChildState.CANCELLED, child)
         await scene.told(child)
         await scene.until(lambda: not scene.board.is_active(child.session))

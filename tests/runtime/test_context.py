@@ -59,7 +59,7 @@ def good_summary(request: ModelRequest) -> Reply:
 
 def install(runtime: Runtime, provider: ScriptedProvider) -> None:
     """Put a scripted model in the place of the one behind the wire."""
-    runtime.providers._open["test"] = provider
+    runtime.shared.providers._open["test"] = provider
 
 
 def is_summary(request: ModelRequest) -> bool:
@@ -240,12 +240,12 @@ async def test_five_hundred_turns_keep_every_planted_fact(tmp_path: Path) -> Non
             return says("Understood. " + "I will keep that in mind for later. " * 10)
 
         async with stage.open() as runtime:
-            window = runtime.providers.catalog.describe
+            window = runtime.shared.providers.catalog.describe
 
             def small(ref: ModelRef) -> ModelInfo:
                 return replace(window(ref), window=20_000)
 
-            runtime.providers.catalog.describe = small  # type: ignore[method-assign]
+            runtime.shared.providers.catalog.describe = small  # type: ignore[method-assign]
             provider = ScriptedProvider(*[answer] * 3000)
             install(runtime, provider)
             for number in range(500):

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from retinue.core.approval import nobody_to_ask
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.events import TurnStatus
 from retinue.core.keys import RunId, SessionKey
@@ -19,7 +18,6 @@ from retinue.dispatch.inbox import Waiting
 from retinue.dispatch.queue import Batch, QueueMode, QueueRules, next_batch
 from retinue.runtime.open import Runtime
 from retinue.sessions.entries import MessageAdded
-from retinue.storage.lease import SessionLease
 from retinue.testing.replies import calls, calls_together, says
 from tests.runtime.conftest import Stage
 
@@ -42,13 +40,14 @@ def roles(stage: Stage, at: int = -1) -> list[str]:
 
 def forget_answer(runtime: Runtime, run: RunId) -> None:
     """Leave the inbox as a process does that dies right before it writes down what became of a message."""
-    with runtime.database.change() as base:
+    with runtime.services.database.change() as base:
         base.execute("UPDATE inbox SET state = 'claimed', claimed_into = run, result = NULL WHERE run = ?", (run,))
 
 
 async def see_through(runtime: Runtime, stage: Stage, run: RunId) -> Outbound:
-    attendant = runtime.conversation(KEY).attendant(SessionLease(stage.home, KEY))
-    return await attendant.see_through(run, stage.emit, nobody_to_ask)
+    outbound = await runtime.dispatcher.wait(run, 60)
+    assert outbound is not None
+    return outbound
 
 
 async def test_a_call_ends_the_turn_and_its_result_begins_the_next(stage: Stage) -> None:
@@ -120,8 +119,8 @@ async def test_results_are_taken_once_though_the_process_died_after_them(stage: 
 async def test_a_resumed_turn_still_has_the_senders_tools(stage: Stage) -> None:
     stage.server.push(calls("get_weather", city="Rome"))
     async with stage.open() as runtime:
-        run = runtime.inbox.accept(ASKED, RunId("r1")).run
-        runtime.inbox.claim(KEY, (run,), run)
+        run = runtime.services.inbox.accept(ASKED, RunId("r1")).run
+        runtime.services.inbox.claim(KEY, (run,), run)
         runtime.agent(KEY.agent).store.open(KEY).append(MessageAdded(said("Rome?"), run))
     async with stage.open() as runtime:
         outbound = await see_through(runtime, stage, run)

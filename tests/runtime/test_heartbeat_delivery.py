@@ -15,7 +15,7 @@ from retinue.runtime.automation.heartbeats import Heart
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.modelserver import ModelServer
 from retinue.testing.replies import says
-from tests.runtime.conftest import Stage
+from tests.runtime.conftest import Stage, runtime_of
 from tests.runtime.test_heartbeats import MAIN, Counting, awake
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ ADA = Origin("http", "home", PeerKind.DIRECT, "ada")
 
 def told_on(heart: Heart, account: str) -> list[tuple[str, str]]:
     """To whom something is to leave through an account, and what."""
-    found = heart.runtime.outbox.results("http", account)
+    found = heart.sessions.services.outbox.results("http", account)
     return [(inbound.origin.peer, out.text) for inbound, out in found if inbound.origin and not out.silent]
 
 
@@ -74,13 +74,13 @@ async def test_where_a_report_goes(
     async with ModelServer(says("hello"), then=says("The build is red.")) as server:
         config = {**CHANNEL, "agents": {"defaults": {"heartbeat": heartbeat}}}
         async with awake(Stage(HomePaths(tmp_path / "home"), server, config=config)) as heart:
-            answer = await heart.runtime.say(Inbound("hi", MAIN, origin=ADA, channel="http"))
-            await heart.runtime.confirm(answer.run)
+            answer = await runtime_of(heart).say(Inbound("hi", MAIN, origin=ADA, channel="http"))
+            await runtime_of(heart).confirm(answer.run)
             beat = await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
             assert beat.outcome == outcome
             assert told_on(heart, "home") == home
             assert told_on(heart, "office") == office
-            assert await heart.runtime.missed(MAIN) == ()
+            assert await runtime_of(heart).missed(MAIN) == ()
 
 
 async def test_a_stranger_who_wrote_last_gets_no_report(tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ async def test_a_stranger_who_wrote_last_gets_no_report(tmp_path: Path) -> None:
     ):
         eve = Origin("http", "home", PeerKind.DIRECT, "eve")
         chat = SessionKey.parse("agent:main:http:home:direct:eve")
-        answer = await heart.runtime.say(Inbound("hi", chat, owner=False, origin=eve, channel="http"))
-        await heart.runtime.confirm(answer.run)
+        answer = await runtime_of(heart).say(Inbound("hi", chat, owner=False, origin=eve, channel="http"))
+        await runtime_of(heart).confirm(answer.run)
         assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "delivered"
         assert told_on(heart, "home") == []
-        assert [item.outbound.text for item in await heart.runtime.missed(MAIN)] == ["The build is red."]
+        assert [item.outbound.text for item in await runtime_of(heart).missed(MAIN)] == ["The build is red."]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, refuses, says
-from tests.runtime.conftest import Stage, staged
+from tests.runtime.conftest import Stage, runtime_of, staged
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ async def awake(stage: Stage, checklist: str = CHECKLIST) -> AsyncIterator[Heart
     async with stage.open() as runtime:
         runtime.agent(DEFAULT_AGENT)
         (stage.workspace / "HEARTBEAT.md").write_text(checklist)
-        async with open_heart(runtime) as heart:
+        async with open_heart(runtime.dispatcher) as heart:
             yield heart
 
 
@@ -76,7 +76,7 @@ async def live(stage: Stage, heart: Heart, hours: float) -> None:
 
 async def rest(heart: Heart) -> None:
     """Wait until nobody is at work any more."""
-    while any(map(heart.busy, (MAIN, BEATS))):
+    while any(map(heart.dispatcher.is_active, (MAIN, BEATS))):
         await anyio.sleep(0)
 
 
@@ -100,7 +100,7 @@ async def test_a_week(tmp_path: Path) -> None:
             assert counted["repeated", ""] == 4
             delivered = counted["delivered", "The build is red."]
             assert delivered == 5
-            missed = [item.outbound.text for item in await heart.runtime.missed(MAIN)]
+            missed = [item.outbound.text for item in await runtime_of(heart).missed(MAIN)]
             assert missed == ["The build is red."] * delivered
             spent = sum(beat.tokens for beat in heart.book.log(DEFAULT_AGENT, 1_000))
             assert spent == 49 * 120
@@ -135,18 +135,18 @@ async def test_in_the_main_session_the_checklist_stands_in_front_of_the_question
             system, asked = request.json["messages"]
             assert "look at the build" not in system["content"]
             assert asked["content"].index("look at the build") < asked["content"].index(HEARTBEAT_PROMPT)
-            (missed,) = await heart.runtime.missed(MAIN)
+            (missed,) = await runtime_of(heart).missed(MAIN)
             assert missed.outbound.text == "The build is red."
 
 
 async def test_a_heartbeat_moves_nothing_of_what_a_provider_has_cached(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server) as (stage, heart):
-        await heart.runtime.say(Inbound("hello", MAIN))
+        await runtime_of(heart).say(Inbound("hello", MAIN))
         await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
         await rest(heart)
         (stage.workspace / "HEARTBEAT.md").write_text("- [ ] something else\n")
         await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
-        await heart.runtime.say(Inbound("and now?", MAIN))
+        await runtime_of(heart).say(Inbound("and now?", MAIN))
         sent = [request.json for request in server.requests]
         assert len(sent) == 4
         for earlier, later in pairwise(sent):
@@ -168,7 +168,7 @@ async def test_a_target_of_none_delivers_nothing(tmp_path: Path) -> None:
         server.answer = staticmethod(lambda number: "The build is red.")
         async with beating(tmp_path, server, target="none") as (_, heart):
             assert (await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)).outcome == "quiet"
-            assert await heart.runtime.missed(MAIN) == ()
+            assert await runtime_of(heart).missed(MAIN) == ()
 
 
 async def test_a_used_up_budget_stops_it(tmp_path: Path) -> None:
@@ -185,13 +185,17 @@ async def test_a_used_up_budget_stops_it(tmp_path: Path) -> None:
 
 async def test_only_agents_with_a_heartbeat_of_their_own_beat_where_there_are_any(tmp_path: Path) -> None:
     agents = {"agents": {"list": [{"id": "main"}, {"id": "night", "heartbeat": {"every": "1h"}}]}}
-    async with staged(tmp_path, config=agents) as stage, stage.open() as runtime, open_heart(runtime) as heart:
+    async with (
+        staged(tmp_path, config=agents) as stage,
+        stage.open() as runtime,
+        open_heart(runtime.dispatcher) as heart,
+    ):
         assert heart.agents() == ("night",)
 
 
 async def test_an_isolated_heartbeat_remembers_nothing_of_the_last(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, isolatedSession=True) as (_, heart):
-        await heart.runtime.say(Inbound("hello", MAIN))
+        await runtime_of(heart).say(Inbound("hello", MAIN))
         for _ in range(2):
             await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
             await rest(heart)
@@ -209,7 +213,7 @@ async def test_a_light_heartbeat_sees_the_checklist_alone(tmp_path: Path) -> Non
                 assert ("Curious as a cat." in system["content"]) is not light
                 assert "look at the build" in asked["content"]
         async with beating(tmp_path, server, isolatedSession=True, lightContext=True) as (_, heart):
-            await heart.runtime.say(Inbound("hello", MAIN))
+            await runtime_of(heart).say(Inbound("hello", MAIN))
             assert "Curious as a cat." in server.requests[-1].body.decode()
 
 
@@ -220,7 +224,7 @@ async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -
             place = tmp_path / str(wanted)
             async with beating(place, server, includeReasoning=wanted) as (_, heart):
                 await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
-                (missed,) = await heart.runtime.missed(MAIN)
+                (missed,) = await runtime_of(heart).missed(MAIN)
                 assert missed.outbound.text.startswith(told)
                 assert missed.outbound.text.endswith("The build is red.")
                 assert "secret-key" not in missed.outbound.text
@@ -229,7 +233,7 @@ async def test_the_reasoning_is_delivered_where_that_is_wanted(tmp_path: Path) -
 async def test_another_model_can_look_after_things(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server, model="test/other-model") as (_, heart):
         await heart.beat(DEFAULT_AGENT, WakeReason.MANUAL)
-        await heart.runtime.say(Inbound("hello", MAIN))
+        await runtime_of(heart).say(Inbound("hello", MAIN))
         assert [request.json["model"] for request in server.requests] == ["other-model", "test-model"]
 
 
@@ -268,7 +272,7 @@ async def test_what_waits_for_the_next_heartbeat_is_told_once_and_taints_it(tmp_
         assert outcomes(heart) == {("quiet", ""): 1, ("skipped", SkipReason.NOTHING_TO_DO): 3}
         (request,) = server.requests
         assert request.body.decode().count("A parcel has arrived.") == 1
-        entries = heart.runtime.agent(DEFAULT_AGENT).store.open(MAIN).messages
+        entries = heart.sessions.agent(DEFAULT_AGENT).store.open(MAIN).messages
         assert [message.trust for message in entries if isinstance(message, UserMessage)] == [Trust.UNTRUSTED]
 
 
@@ -279,13 +283,13 @@ async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
         ModelServer(then=says("HEARTBEAT_OK")) as server,
         awake(Stage(HomePaths(tmp_path / "home"), server, config={"agents": agents})) as heart,
     ):
-        stage_clock = heart.runtime.home.clock
+        stage_clock = heart.sessions.home.clock
         dues = {agent: heart.due(agent) for agent in heart.agents()}
         assert dues == {
             DEFAULT_AGENT: stage_clock.now() + timedelta(minutes=30),
             AgentId("night"): stage_clock.now() + timedelta(hours=1),
         }
-        room = heart.runtime.agent(AgentId("night")).workspace
+        room = heart.sessions.agent(AgentId("night")).workspace
         (room.root.path / "HEARTBEAT.md").write_text(CHECKLIST)
         await heart.beat(AgentId("night"), WakeReason.INTERVAL)
         assert "Look at the stars." in server.requests[0].body.decode()
@@ -295,7 +299,7 @@ async def test_each_agent_has_a_heartbeat_of_its_own(tmp_path: Path) -> None:
 async def test_every_wake_is_written_down_with_its_reason(tmp_path: Path) -> None:
     async with Counting() as server, beating(tmp_path, server) as (_, heart):
         await heart.beat(DEFAULT_AGENT, WakeReason.INTERVAL)
-        async with open_job_runner(heart.runtime) as runner:
+        async with open_job_runner(runtime_of(heart).dispatcher) as runner:
             job = Job("", "news", DEFAULT_AGENT, At(START + timedelta(hours=1)), "What is new?")
             await runner.run_now(runner.book.add(job))
         last, first = heart.book.log(DEFAULT_AGENT, 10)

@@ -23,6 +23,7 @@ from retinue.dispatch.subagents import ChildState
 from retinue.runtime.automation.agent_jobs import AgentJobs
 from retinue.runtime.automation.jobs import open_job_book, open_job_runner, put_away_runs
 from retinue.runtime.open import Runtime
+from retinue.runtime.session_services import SessionServices
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
@@ -37,7 +38,7 @@ MAIN = SessionKey.main(DEFAULT_AGENT)
 
 
 async def run_job(runtime: Runtime, job: Job) -> JobRun:
-    async with open_job_runner(runtime) as runner:
+    async with open_job_runner(runtime.dispatcher) as runner:
         return await runner.run_now(runner.book.add(job))
 
 
@@ -74,7 +75,7 @@ async def test_an_agent_hastens_its_job_and_cannot_post_its_answer_elsewhere(tmp
         await stage.ask("Do it now.")
         assert "Only the owner can let a job report" in stage.server.requests[2].body.decode()
         async with stage.open() as runtime:
-            (kept,) = JobStore(runtime.job_database, stage.clock, random_id).all()
+            (kept,) = JobStore(runtime.services.job_database, stage.clock, random_id).all()
     assert kept.next_at == stage.clock.now()
     assert kept.delivery.url is None
 
@@ -146,11 +147,11 @@ async def test_a_run_by_hand_waits_for_its_sub_agents_and_for_what_it_says_to_th
         model.answer = staticmethod(delegating)
         run = await run_job(runtime, job())
         assert run.summary == "I handed it on."
-        (child,) = SubagentStore(runtime.database, runtime.home.clock).all()
+        (child,) = SubagentStore(runtime.services.database, runtime.home.clock).all()
         assert (child.state, child.text) == (ChildState.DONE, "The answer is 42.")
         said = runtime.agent(DEFAULT_AGENT).store.open(child.parent).messages[-1]
         assert said.text == "My sub-agent found 42."
-        assert not runtime.inbox.is_unfinished(child.parent)
+        assert not runtime.services.inbox.is_unfinished(child.parent)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ async def test_the_session_of_a_run_is_put_away_after_its_time(
             await run_job(runtime, job())
             await run_job(runtime, job(target="agent:main:cron:diary"))
             stage.clock.advance(timedelta(hours=hours))
-            async with open_job_runner(runtime) as runner:
+            async with open_job_runner(runtime.dispatcher) as runner:
                 put_away_runs(runtime, runner.book)
             folder = stage.home.sessions(DEFAULT_AGENT)
             live = {str(session.key) for session in runtime.agent(DEFAULT_AGENT).store.list()}
@@ -182,9 +183,11 @@ async def test_the_session_of_a_run_is_put_away_after_its_time(
 async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, file: str) -> None:
     config = {"cron": {"store": store}}
     async with staged(tmp_path, config=config) as stage:
-        async with stage.open() as runtime, open_job_runner(runtime) as runner:
+        async with stage.open() as runtime, open_job_runner(runtime.dispatcher) as runner:
             runner.book.add(job())
-            assert [row["name"] for row in runtime.board.jobs().list(DEFAULT_AGENT)] == ["news"]
+            assert [row["name"] for row in SessionServices(lambda: runtime.dispatcher).jobs().list(DEFAULT_AGENT)] == [
+                "news"
+            ]
             with open_job_book(runtime.home) as book:
                 assert [each.name for each in book.all()] == ["news"]
         assert (tmp_path / file).is_file()
@@ -199,7 +202,7 @@ async def test_a_job_can_wait_for_the_next_heartbeat_with_no_more_rights_than_it
     async with staged(tmp_path) as stage, stage.open() as runtime:
         run = await run_job(runtime, job(target="main", wake_mode="next-heartbeat", created_by=by))
         assert run.outcome == "ok"
-        (note,) = PendingNoteStore(runtime.database, stage.clock).waiting(DEFAULT_AGENT)
+        (note,) = PendingNoteStore(runtime.services.database, stage.clock).waiting(DEFAULT_AGENT)
         assert "What is new?" in note.text
         assert note.foreign is foreign
         assert not stage.server.requests
@@ -221,7 +224,7 @@ async def test_an_agent_wakes_itself(tmp_path: Path, mode: Literal["now", "next-
     async with staged(tmp_path, waking, says("planned")) as stage:
         await stage.ask("Do not forget the tea.")
         async with stage.open() as runtime:
-            (kept,) = JobStore(runtime.job_database, stage.clock, random_id).all()
+            (kept,) = JobStore(runtime.services.job_database, stage.clock, random_id).all()
             assert (kept.message, kept.target, kept.wake_mode, kept.created_by) == ("The tea.", "main", mode, "agent")
             assert kept.delete_after_run
             assert kept.next_at == stage.clock.now() + timedelta(seconds=1)
@@ -239,4 +242,4 @@ async def test_only_the_main_session_waits_for_heartbeats(tmp_path: Path) -> Non
 
 def desk(runtime: Runtime) -> AgentJobs:
     foundation = runtime.home
-    return AgentJobs(foundation, JobStore(runtime.job_database, foundation.clock, random_id))
+    return AgentJobs(foundation, JobStore(runtime.services.job_database, foundation.clock, random_id))

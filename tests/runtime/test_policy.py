@@ -187,7 +187,7 @@ async def test_the_prompt_lists_exactly_the_tools_of_the_request(stage: Stage, t
     sent, prompt = await offered(stage)
     assert listed(prompt) == sent - {"tool_search", "tool_call"}
     async with stage.open() as runtime:
-        plan = await runtime.conversation(MAIN).planner.plan(None)
+        plan = await runtime.runner(MAIN).planner.plan(None)
     assert plan is not None
     assert sent == {tool.name for tool in plan.tools if not tool.deferred}
 
@@ -293,7 +293,7 @@ async def test_a_guests_message_does_not_join_the_owners_turn(stage: Stage) -> N
         stage.server.push(calls("exec", command="sleep 0.4"), says("first"), says("second"))
         await say(runtime, stage, "/elevated full", **OWNER)
         tasks.start_soon(partial(say, runtime, stage, "wait a bit", **OWNER))
-        while not runtime.conversation(GROUP).running:
+        while not runtime.runner(GROUP).running:
             await anyio.sleep(0.01)
         await say(runtime, stage, "me too", **GUEST)
     _, *rest = [request.json["messages"] for request in stage.server.model_requests]

@@ -68,7 +68,7 @@ async def test_a_runaway_child_is_stopped_by_its_time_limit(tmp_path: Path, mode
     async with serving(tmp_path, model) as scene:
         asker = Asker(MAIN, owner=True)
         wish = SpawnArguments(task="Think forever.", run_timeout_seconds=1)
-        await HomeCompany(scene.runtime).spawn(asker, wish)
+        await HomeCompany(scene.runtime, scene.runtime.dispatcher).spawn(asker, wish)
         await scene.until(lambda: any("timed out" in text for text in scene.said()))
         (child,) = scene.spawner.book.all()
         assert child.state is ChildState.TIMED_OUT
@@ -82,11 +82,11 @@ async def test_stopping_the_parent_stops_its_children(tmp_path: Path, model: Fol
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
         child = (await scene.spawner.spawn(SpawnOrder("Work on."), MAIN, owner=True)).child
-        await scene.until(lambda: scene.runtime.conversation(child.session).running)
+        await scene.until(lambda: scene.runtime.runner(child.session).running)
         assert await scene.say("/stop") == "Stopped."
         await scene.until(lambda: scene.spawner.book.get(child.run).told_at is not None)
         assert scene.spawner.book.get(child.run).state is ChildState.CANCELLED
-        await scene.until(lambda: not scene.runtime.conversation(child.session).running)
+        await scene.until(lambda: not scene.runtime.runner(child.session).running)
 
 
 @pytest.mark.parametrize("partial", ["", "working"], ids=["nothing-received", "part-of-the-answer-received"])
@@ -104,7 +104,7 @@ async def test_what_a_process_left_is_finished_and_told_once_by_the_next(
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
         child = (await scene.spawner.spawn(SpawnOrder("Take your time."), MAIN, owner=True)).child
-        await scene.until(lambda: scene.runtime.conversation(child.session).running)
+        await scene.until(lambda: scene.runtime.runner(child.session).running)
         await scene.until(lambda: bool(model.requests))
         if partial:
             await scene.until(lambda: TextDelta(partial) in scene.events)
@@ -138,7 +138,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
     async with serving(tmp_path, model) as scene:
         await scene.say("one")
         await scene.say("two", ideas)
-        company = HomeCompany(scene.runtime)
+        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
         asker = Asker(MAIN, owner=True)
         assert [row["key"] for row in rows(await company.sessions(asker, 10))] == [MAIN.text]
         for attempt in (
@@ -151,7 +151,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
         with pytest.raises(UsageError, match="not one of this session"):
             await company.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        company = HomeCompany(scene.runtime)
+        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
         answer = (await company.send(asker, SessionsSendArguments(session="ideas", message="psst"))).facts
         assert isinstance(answer, dict)
         assert answer["answer"] == "hello"
@@ -184,7 +184,7 @@ async def test_without_a_gateway_a_sub_agent_is_refused_with_advice(tmp_path: Pa
     stage = Stage(HomePaths(tmp_path / "home"), model)
     async with stage.open() as runtime:
         with pytest.raises(UsageError, match="retinue gateway start"):
-            await HomeCompany(runtime).spawn(Asker(MAIN, owner=True), SpawnArguments(task="x"))
+            await HomeCompany(runtime, runtime.dispatcher).spawn(Asker(MAIN, owner=True), SpawnArguments(task="x"))
 
 
 FACTS = SpawnFacts(
@@ -235,7 +235,7 @@ def test_a_child_of_a_child_carries_its_line() -> None:
 
 async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follower) -> None:
     async with serving(tmp_path, model) as scene:
-        book = SubagentStore(scene.runtime.database, scene.runtime.home.clock)
+        book = SubagentStore(scene.runtime.services.database, scene.runtime.home.clock)
         now = scene.runtime.home.clock.now()
         for name in ("abc1", "abc2"):
             book.add(

@@ -199,7 +199,7 @@ async def test_what_a_compaction_wrote_is_found_at_once(stage: Stage, how: str, 
     key = SessionKey.parse("agent:main:main")
     async with stage.open() as runtime:
         room = runtime.agent(DEFAULT_AGENT).workspace
-        notebook = await runtime.memories.notebook(room, key)
+        notebook = await runtime.shared.memories.notebook(room, key)
         assert notebook is not None
         assert "summed up" in await talk_and_compact(runtime, stage)
         found = {hit.path for hit in (await notebook.search("ferry pier 7")).hits}

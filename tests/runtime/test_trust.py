@@ -13,9 +13,9 @@ from retinue.core.keys import DEFAULT_AGENT, SessionKey
 from retinue.runtime.agents.agent import change_trust
 from retinue.runtime.automation.boot import boot_agents
 from retinue.runtime.automation.hook_folders import load_hook_folders
-from retinue.runtime.dispatcher.household import open_private_switchboard
 from retinue.runtime.home import load_home
 from retinue.runtime.open import Runtime
+from retinue.runtime.subagents.on_demand import serve_unwatched
 from retinue.testing.replies import calls, says
 from tests.runtime.conftest import Stage, staged
 from tests.runtime.test_hook_folders import entries, make_hook
@@ -73,7 +73,7 @@ async def test_its_skills_hooks_and_boot_file_are_off(stage: Stage) -> None:
     async with stage.open() as runtime:
         assert "trap" not in await skills_of(runtime)
         assert not load_hook_folders(runtime.home).hooks
-        async with open_private_switchboard(runtime) as switchboard:
+        async with serve_unwatched(runtime.dispatcher) as switchboard:
             await boot_agents(runtime, switchboard)
         greeting = await runtime.greet(MAIN)
     assert "retinue workspace trust" in greeting.caution

@@ -158,7 +158,7 @@ async def test_what_comes_from_outside_is_known_by_its_place_in_the_workspace(tm
         spawned = await scene.spawner.spawn(order, MAIN, owner=True, foreign=True)
         await scene.told(spawned.child)
         parts = scene.runtime.agent(AgentId("main"))
-        written = parts.memories.writes(parts.workspace)
+        written = parts.shared.memories.writes(parts.workspace)
         assert "projects/one/page.md" in written.paths()
 
 
@@ -167,7 +167,7 @@ async def test_memory_is_still_that_of_the_agent(tmp_path: Path) -> None:
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:
         workspace = furnish(scene)
         wish = decode(SpawnArguments, {"task": "x", "cwd": "projects"})
-        await HomeCompany(scene.runtime).spawn(Asker(MAIN, owner=True), wish)
+        await HomeCompany(scene.runtime, scene.runtime.dispatcher).spawn(Asker(MAIN, owner=True), wish)
         (child,) = scene.spawner.book.all()
         await scene.told(child)
         assert f"Working directory: {workspace / 'projects'}" in model.prompts[0]

@@ -337,9 +337,9 @@ async def talk(scene: Scene, runtime: Runtime) -> None:
     await say("later", calls("exec", command=slow, background=True), says("Started."))
     (scene.home / "workspace" / "go").write_text("")
     with anyio.fail_after(60):
-        wake = await runtime.wakes.receive()
+        wake = await runtime.dispatcher.wakes.receive()
     scene.server.push(says("It ended."))
-    evidence.printed["wake"] = repr(await runtime.answer(wake, emit, agree))
+    evidence.printed["wake"] = repr(await runtime.dispatcher.answer(wake, emit, agree))
     await say("search", calls("web_search", query="tulips"), says("Nothing."))
     await say("remember", calls("memory_search", query="tulips"), says("By the pond."))
     await say(f"my key is {evidence.canaries['typed-by-the-person'].value}, use it", says("No."))

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from retinue.core.approval import ApprovalRequest, Ask
     from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import TurnEvent
-    from retinue.runtime.dispatcher.household import Household
     from retinue.runtime.open import Runtime
+    from retinue.runtime.subagents.on_demand import OnDemandSubagents
 
 
 @click.command(cls=Command)
@@ -133,37 +133,37 @@ async def _converse(runtime: Runtime, inbound: Inbound, printer: _Printer, ask: 
     import anyio
 
     from retinue.core.errors import first_cause
-    from retinue.runtime.dispatcher.household import Household
+    from retinue.runtime.subagents.on_demand import OnDemandSubagents
 
     try:
         async with anyio.create_task_group() as tasks:
-            household = Household(runtime, inbound.session, ask, tasks, attends_wakes=True)
-            await household.open()
+            subagents = OnDemandSubagents(runtime.dispatcher, inbound.session, ask, tasks, attends_wakes=True)
+            await subagents.open()
             outbound = await _say(runtime, inbound, printer, ask)
-            if runtime.spawner is None:
+            if runtime.dispatcher.subagents is None:
                 printer.finish(outbound)
             else:
-                await _hear_out(household, outbound, printer)
+                await _hear_out(runtime, subagents, outbound, printer)
             tasks.cancel_scope.cancel()
     except ExceptionGroup as error:
         raise first_cause(error) from error
     return outbound
 
 
-async def _hear_out(household: Household, outbound: Outbound, printer: _Printer) -> None:
+async def _hear_out(runtime: Runtime, subagents: OnDemandSubagents, outbound: Outbound, printer: _Printer) -> None:
     """Wait for the sub-agents and print what the agent answers to their results."""
     import anyio
 
-    printer.begin_waiting(outbound, household.at_work)
+    printer.begin_waiting(outbound, subagents.at_work)
     try:
-        await household.settle()
+        await subagents.settle()
     except anyio.get_cancelled_exc_class():
-        printer.note_left(household.at_work)
+        printer.note_left(subagents.at_work)
         raise
-    later = household.answers()
+    later = subagents.answers()
     printer.finish_waiting(outbound, later)
     for answer in later:
-        await household.runtime.confirm(answer.run)
+        await runtime.confirm(answer.run)
 
 
 def _choose_ask(approvals: str | None) -> Ask:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from retinue.core.envelope import Inbound, Outbound
     from retinue.core.events import Emit
     from retinue.core.keys import SessionKey
-    from retinue.runtime.dispatcher.household import Household
     from retinue.runtime.home import Home
     from retinue.runtime.open import Runtime
+    from retinue.runtime.subagents.on_demand import OnDemandSubagents
 
     Say = Callable[[Emit, Ask], Awaitable[Outbound | None]]
 
@@ -109,7 +109,7 @@ class TerminalChat:
         self._keyboard = Keyboard()
         self._ask = terminal_ask(self._keyboard, self._stop)
         self._tasks: TaskGroup | None = None
-        self._household: Household | None = None
+        self._subagents: OnDemandSubagents | None = None
         self._commands: list[str] = []
 
     async def hold(self) -> None:
@@ -143,8 +143,8 @@ class TerminalChat:
     async def _attend(self, tasks: TaskGroup) -> None:
         """Serve background messages in this process, or follow the gateway that serves them."""
         from retinue.cli.turn_view import TerminalView
-        from retinue.runtime.dispatcher.household import Household
         from retinue.runtime.open import Runtime
+        from retinue.runtime.subagents.on_demand import OnDemandSubagents
 
         emit = TerminalView(self._console).emit
         assistant = self._assistant
@@ -153,11 +153,11 @@ class TerminalChat:
             return
         assistant.tidy(self._key.agent)
         tasks.start_soon(self._attend_wakes, assistant)
-        tasks.start_soon(assistant.permissions.approvals.attend, self._key, self._ask, emit)
-        tasks.start_soon(assistant.memories.follow, assistant.agent(self._key.agent).workspace)
-        self._household = Household(assistant, self._key, self._ask, tasks)
-        await self._household.open()
-        tasks.start_soon(self._household.watch, self._show_answers)
+        tasks.start_soon(assistant.services.approvals.attend, self._key, self._ask, emit)
+        tasks.start_soon(assistant.shared.memories.follow, assistant.agent(self._key.agent).workspace)
+        self._subagents = OnDemandSubagents(assistant.dispatcher, self._key, self._ask, tasks)
+        await self._subagents.open()
+        tasks.start_soon(self._subagents.watch, self._show_answers)
 
     async def _show_answers(self) -> None:
         """Show what the agent answered to its sub-agents' results, when no turn is being shown."""
@@ -165,7 +165,7 @@ class TerminalChat:
             await self._catch_up("By itself")
 
     def _tell_of_helpers(self) -> None:
-        at_work = self._household.at_work if self._household is not None else 0
+        at_work = self._subagents.at_work if self._subagents is not None else 0
         if at_work:
             which = f"{at_work} sub-agents are" if at_work > 1 else "A sub-agent is"
             left = f"{which} interrupted and will resume when this chat or the gateway runs again."
@@ -302,5 +302,5 @@ class TerminalChat:
 
     async def _attend_wakes(self, runtime: Runtime) -> None:
         """Answer background messages, such as the end of a background command."""
-        async for waiting in runtime.wakes:
-            await self._exchange(waiting.inbound, partial(runtime.answer, waiting))
+        async for waiting in runtime.dispatcher.wakes:
+            await self._exchange(waiting.inbound, partial(runtime.dispatcher.answer, waiting))

@@ -154,7 +154,7 @@ async def _run_now(home: Home, job: Job) -> JobRun:
     from retinue.runtime.automation.jobs import open_job_runner
     from retinue.runtime.open import open_runtime
 
-    async with open_runtime(home) as runtime, open_job_runner(runtime) as runner:
+    async with open_runtime(home) as runtime, open_job_runner(runtime.dispatcher) as runner:
         return await runner.run_now(job)
 
 

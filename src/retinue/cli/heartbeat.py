@@ -79,7 +79,7 @@ async def _status(home: Home) -> list[dict[str, Any]]:
     from retinue.runtime.open import open_runtime
     from retinue.settings import format_duration
 
-    async with open_runtime(home) as runtime, open_heart(runtime) as heart:
+    async with open_runtime(home) as runtime, open_heart(runtime.dispatcher) as heart:
         found = []
         for agent in heart.agents():
             settings = home.config.agents.resolve(agent).heartbeat
@@ -100,5 +100,5 @@ async def _run(home: Home, agent: AgentId) -> WakeRecord:
     from retinue.runtime.automation.heartbeats import open_heart
     from retinue.runtime.open import open_runtime
 
-    async with open_runtime(home) as runtime, open_heart(runtime) as heart:
+    async with open_runtime(home) as runtime, open_heart(runtime.dispatcher) as heart:
         return await heart.beat(agent, WakeReason.MANUAL)

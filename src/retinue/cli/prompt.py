@@ -107,7 +107,7 @@ def _build(
     import anyio
 
     from retinue.context.prompt.inputs import PromptMode
-    from retinue.runtime.inspect.preview import preview_prompt
+    from retinue.runtime.open import preview_prompt
 
     home = invocation.load_home()
     key = home.session_key(session, agent)

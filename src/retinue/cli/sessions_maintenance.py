@@ -54,7 +54,7 @@ async def _compact(invocation: Invocation, home: Home, key: SessionKey, focus: s
             return estimate(history_messages(History(tree.messages, tree.summary)))
 
         known, before = store.find(key), count()
-        told = await runtime.conversation(key).compact(focus)
+        told = await runtime.runner(key).compact(focus)
         session, after = store.find(key), count()
     if known is None or session is None or session.compactions == known.compactions:
         raise SessionError(told)

@@ -75,6 +75,7 @@ _FINISH_MERGED = """
 UPDATE inbox SET state = 'done', delivered_at = ?,
     payload = CASE WHEN json_valid(payload) THEN json_remove(payload, '$.images') ELSE payload END
 WHERE claimed_into = ? AND run <> claimed_into AND state = 'claimed'
+RETURNING run
 """
 
 _DROP = "UPDATE inbox SET state = 'dropped', result = ? WHERE run = ? AND state = 'waiting'"
@@ -257,13 +258,16 @@ class Inbox:
         with self._database.change() as base:
             base.executemany(_REQUEUE, [(run,) for run in runs])
 
-    def finish(self, run: RunId, outbound: Outbound) -> bool:
-        """Keep the result of a message and end everything merged into its turn; false where it had ended before."""
+    def finish(self, run: RunId, outbound: Outbound) -> tuple[RunId, ...]:
+        """Store the result of a message and end everything merged into its turn.
+
+        Returns the messages that this call ended; `run` is not among them if it had ended before.
+        """
         now = format_moment(self._clock.now())
         with self._database.change() as base:
-            ended = base.execute(_FINISH, (encode_outbound(outbound), run)).rowcount == 1
-            base.execute(_FINISH_MERGED, (now, run))
-        return ended
+            ended = [run] if base.execute(_FINISH, (encode_outbound(outbound), run)).rowcount == 1 else []
+            merged = [RunId(row["run"]) for row in base.execute(_FINISH_MERGED, (now, run)).fetchall()]
+        return (*ended, *merged)
 
     def drop(self, messages: Iterable[Waiting], why: str, *, interrupted: bool = False) -> tuple[Waiting, ...]:
         """Give up messages that still wait, with a result that tells their senders; returns those given up."""

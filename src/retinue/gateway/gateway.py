@@ -26,7 +26,7 @@ from retinue.runtime.automation.heartbeats import Heart
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService
 from retinue.runtime.channels.typing import TypingIndicator
-from retinue.runtime.dispatcher.switchboard import Switchboard, SwitchboardClosed, TooBusy
+from retinue.runtime.dispatcher.dispatcher import DispatcherClosed, TooBusy
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
 from retinue.security.redaction import redact_everything
@@ -44,7 +44,7 @@ OWNER_SCOPES = frozenset({Scope.APPROVE, Scope.PAIR, Scope.ADMIN})
 """What only the owner does: an agent that could would allow itself whatever it asks for."""
 
 _CODES: tuple[tuple[type[RetinueError], ErrorCode], ...] = (
-    (SwitchboardClosed, ErrorCode.SHUTTING_DOWN),
+    (DispatcherClosed, ErrorCode.SHUTTING_DOWN),
     (TooBusy, ErrorCode.BUSY),
     (InboxFull, ErrorCode.BUSY),
     (LaneFull, ErrorCode.BUSY),
@@ -71,7 +71,6 @@ class Gateway:
     ready: bool = False
     meters: Meters = field(default_factory=Meters)
     connections: dict[str, Connection] = field(default_factory=dict)
-    switchboard: Switchboard = field(init=False)
     spawner: SubagentRunner = field(init=False)
     jobs: JobRunner = field(init=False)
     heart: Heart = field(init=False)
@@ -106,7 +105,7 @@ class Gateway:
         """Raise `Refused` where a command that an agent runs would act as the owner, by a token that it found."""
         if not principal.scopes & OWNER_SCOPES and not principal.vouches:
             return
-        if comes_from_command(scope, self.runtime.tools.commands.supervisor_pids()):
+        if comes_from_command(scope, self.runtime.shared.tools.commands.supervisor_pids()):
             log.warning("a command of an agent tried to use the gateway as %s", principal.name)
             raise Refused(
                 ErrorCode.FORBIDDEN,

@@ -82,7 +82,7 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
     if plan is None:
         raise Refused(ErrorCode.FAILED, NO_MODEL)
     tool = _find_tool(plan, wanted.tool)
-    asking = parts.permissions.asking(call.gateway.switchboard.ask, _untold)
+    asking = parts.shared.permissions.asking(call.gateway.runtime.dispatcher.ask, _untold)
     context = await rights.context(RunId(random_uuid()), asking, plan)
     asked = ToolCall(f"http-{context.run}", tool.name, wanted.arguments)
 
@@ -102,11 +102,11 @@ async def invoke(call: Call, wanted: Wanted) -> dict[str, Any]:
         _Unwritten(),
         _untold,
         runtime.home.clock,
-        parts.tools.cap_for(parts.workspace, plan.info),
-        parts.bus,
+        parts.shared.tools.cap_for(parts.workspace, plan.info),
+        parts.shared.bus,
         layers,
         rights.watch,
-        parts.tools.hide,
+        parts.shared.tools.hide,
     )
     results = await run_calls([asked], environment, model=str(plan.choice.ref), interrupted_by_message=lambda: False)
     return {"ok": not results[0].is_error, "tool": tool.name, "result": _write(results[0])}
@@ -134,7 +134,7 @@ def _with_list(call: Call, layers: Layers) -> Layers:
 
 def _note(call: Call, rights: TurnPermissions, asked: ToolCall) -> None:
     details = {"session": str(rights.key), "tool": asked.name, "arguments": dict(asked.arguments)}
-    rights.parts.audit.record(INVOKED, f"token:{call.principal.known_as}", details)
+    rights.parts.home.audit.record(INVOKED, f"token:{call.principal.known_as}", details)
 
 
 def _write(result: ToolResult) -> dict[str, Any]:

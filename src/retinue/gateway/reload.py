@@ -20,7 +20,7 @@ from retinue.config.sections.gateway import GatewaySettings
 from retinue.config.sources import Located
 from retinue.gateway.gate import grounds_of
 from retinue.runtime.home import Home, load_home
-from retinue.runtime.reload import Retired
+from retinue.runtime.reload import Retired, swap_configuration
 from retinue.storage.files.file_info import Stamp, stamp_path
 from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged
@@ -85,7 +85,7 @@ class Reloader:
         return (await self.apply()).model_dump(by_alias=True)
 
     def _swap(self, fresh: Home) -> None:
-        retired = self._gateway.runtime.renew(fresh)
+        retired = swap_configuration(self._gateway.runtime, fresh)
         self._renew_gate(fresh.config.gateway)
         self._tasks.start_soon(_close_when_unused, retired)
 

@@ -38,10 +38,9 @@ from retinue.runtime.automation.jobs import make_job_runner, put_away_runs
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService
 from retinue.runtime.channels.typing import TypingIndicator
-from retinue.runtime.commands.config_tool import GatewayControl
-from retinue.runtime.dispatcher.switchboard import open_switchboard
 from retinue.runtime.home import Home
-from retinue.runtime.open import open_runtime
+from retinue.runtime.open import attach_gateway, open_runtime
+from retinue.runtime.services import GatewayControl
 from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.instance import InstanceFacts, InstanceLock
 from retinue.wire.events import Shutdown
@@ -115,26 +114,26 @@ async def run_gateway(home: Home, port: int | None = None, ended: Ending | None 
 async def open_gateway(home: Home, ending: Ending) -> AsyncIterator[Gateway]:
     """A gateway with everything behind it, but without a port."""
     async with open_runtime(home) as runtime:
-        book = TokenBook(runtime.database, home.clock)
+        book = TokenBook(runtime.services.database, home.clock)
         book.ensure_local(home.paths)
-        requests = PairingBook(runtime.database, book, home.clock)
+        requests = PairingBook(runtime.services.database, book, home.clock)
         requests.forget_all()
-        gate = Gate(home.config.gateway, book, requests, runtime.secrets, home.clock)
+        gate = Gate(home.config.gateway, book, requests, runtime.shared.secrets, home.clock)
         gateway = Gateway(runtime, gate, Hub(random_id()), home.clock.now())
         async with anyio.create_task_group() as tasks:
             gateway.courier, gateway.typist = DeliveryService(runtime), TypingIndicator(runtime, tasks)
             tasks.start_soon(gateway.courier.run)
             gateway.reloader = Reloader(gateway, tasks, partial(ending.ask, restart=True))
-            runtime.let_drive(GatewayControl(gateway.reloader.apply_for_agent, partial(ending.ask, restart=True)))
+            attach_gateway(runtime, GatewayControl(gateway.reloader.apply_for_agent, partial(ending.ask, restart=True)))
             ask = ask_connected(gateway.somebody_may_decide)
-            unsubscribe = runtime.permissions.approvals.subscribe(gateway.tell_of_question)
+            unsubscribe = runtime.shared.permissions.approvals.subscribe(gateway.tell_of_question)
             async with (
-                open_switchboard(runtime, gateway.publish_turn, ask) as switchboard,
-                open_subagents(runtime, switchboard) as spawner,
+                runtime.dispatcher.serving(gateway.publish_turn, ask) as dispatcher,
+                open_subagents(dispatcher) as spawner,
             ):
-                gateway.switchboard, gateway.spawner = switchboard, spawner
-                gateway.jobs, gateway.heart = make_job_runner(runtime, switchboard), make_heart(runtime, switchboard)
-                gateway.hooks = WebhookReceiver(runtime, switchboard, spawner.tasks)
+                gateway.spawner = spawner
+                gateway.jobs, gateway.heart = make_job_runner(runtime, dispatcher), make_heart(runtime, dispatcher)
+                gateway.hooks = WebhookReceiver(runtime, dispatcher, spawner.tasks)
                 yield gateway
             unsubscribe()
             tasks.cancel_scope.cancel()
@@ -166,7 +165,7 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
         tasks.start_soon(_serve_until_told, server, opened, served)
         while not server.started:  # noqa: ASYNC110 - the server sets no event
             await anyio.sleep(0.002)
-        left = gateway.switchboard.resume()
+        left = gateway.runtime.dispatcher.resume()
         gateway.hooks.adopt()
         gateway.spawner.adopt()
         gateway.ready = True
@@ -179,7 +178,7 @@ async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, en
         tasks.start_soon(gateway.heart.serve)
         tasks.start_soon(load_hook_folders(gateway.runtime.home).tell, "gateway:startup")
         if is_hook_on(gateway.runtime.home, "boot-md"):
-            tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.switchboard)
+            tasks.start_soon(run_logged, "BOOT.md", boot_agents, gateway.runtime, gateway.runtime.dispatcher)
         await ending.asked.wait()
         await _drain(gateway, ending)
         server.end()
@@ -210,7 +209,7 @@ async def _drain(gateway: Gateway, ending: Ending) -> None:
                 patience.cancel()
 
             tasks.start_soon(watch_impatience)
-            await gateway.switchboard.drain(DRAIN_SECONDS)
+            await gateway.runtime.dispatcher.drain(DRAIN_SECONDS)
             tasks.cancel_scope.cancel()
     folders = load_hook_folders(gateway.runtime.home)
     if ending.restart:
@@ -256,8 +255,8 @@ async def _tidy(gateway: Gateway) -> None:
                 runtime.tidy(agent)
             gateway.spawner.archive()
             put_away_runs(runtime, gateway.jobs.book)
-            runtime.inbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
-            runtime.outbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
+            runtime.services.inbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
+            runtime.services.outbox.prune(runtime.home.clock.now() - timedelta(days=KEPT_DAYS))
         except RetinueError as error:
             log.warning("tidying failed: %s", error)
         await anyio.sleep(TIDY_SECONDS)

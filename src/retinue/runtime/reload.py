@@ -1,36 +1,49 @@
-"""What a new configuration replaced, until the turns that began with it are over."""
+"""Swapping configurations while turns run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec import Struct
-
-from retinue.providers.registry import Providers
-from retinue.runtime.memory.pool import MemoryPool
-from retinue.runtime.turns.plan import AgentParts
+from retinue.runtime.agents.agents import Agent, HomeServices
+from retinue.runtime.automation.hooks import attach_bundled
+from retinue.runtime.home import Home
+from retinue.runtime.open import Runtime, make_home_services
 from retinue.runtime.turns.runner import SessionRunner
 
 
-class Retired(Struct, frozen=True, eq=False):
-    """Parts of an earlier configuration, which turns that began with them may still use."""
+class Retired:
+    """What a new configuration replaced, until the turns that began with it are over."""
 
-    agents: tuple[AgentParts, ...]
-    conversations: tuple[SessionRunner, ...]
-    providers: Providers
-    memories: MemoryPool
-    forget: Callable[[Retired], None]
-    """Tells whoever keeps track of them that they were closed."""
+    def __init__(
+        self, runtime: Runtime, shared: HomeServices, agents: tuple[Agent, ...], runners: tuple[SessionRunner, ...]
+    ) -> None:
+        self._runtime = runtime
+        self._shared = shared
+        self._agents = agents
+        self._runners = runners
+        runtime.retired.append(self.close)
 
     @property
     def in_use(self) -> bool:
-        return any(conversation.busy for conversation in self.conversations)
+        """Whether a turn that began with the previous configuration still runs."""
+        return any(runner.busy for runner in self._runners)
 
     async def close(self) -> None:
-        """Let go of everything; no turn may use it any more."""
-        self.forget(self)
-        for parts in self.agents:
-            parts.store.settle_all()
-            parts.workspace.close()
-        await self.memories.aclose()
-        await self.providers.aclose()
+        """Close everything; no turn may use it any more."""
+        self._runtime.retired.remove(self.close)
+        for agent in self._agents:
+            agent.store.settle_all()
+            agent.workspace.close()
+        await self._shared.memories.aclose()
+        await self._shared.providers.aclose()
+
+
+def swap_configuration(runtime: Runtime, home: Home) -> Retired:
+    """Use a new configuration: turns that run keep what they began with, all later ones get the new services.
+
+    The services of the process stay. What is returned must be closed once no turn uses it.
+    """
+    before = runtime.shared
+    agents, runners = runtime.replace(make_home_services(runtime, home, before.permissions.renewed(home)))
+    home.tune_logs()
+    attach_bundled(runtime)
+    return Retired(runtime, before, agents, runners)

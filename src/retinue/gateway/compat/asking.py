@@ -81,7 +81,7 @@ async def ask(gateway: Gateway, request: Request, wish: Wish, dialogue: Dialogue
     hearing = Hearing.begin(gateway, place.key)
     try:
         _begin_session(gateway, place, step, dialogue)
-        accepted = await gateway.switchboard.submit(inbound, token)
+        accepted = await gateway.runtime.dispatcher.submit(inbound, token)
     except BaseException:
         hearing.leave()
         raise
@@ -141,7 +141,7 @@ def _continue(gateway: Gateway, run: RunId, agent: AgentId) -> _Place:
     """The session of an earlier response; a copy of it up to there where the conversation went on meanwhile."""
     runtime = gateway.runtime
     try:
-        session = runtime.inbox.session_of(run)
+        session = runtime.services.inbox.session_of(run)
     except UnknownRun:
         raise BadField(
             "previous_response_id",
@@ -152,8 +152,8 @@ def _continue(gateway: Gateway, run: RunId, agent: AgentId) -> _Place:
         raise BadField("model", f"The earlier response is the agent '{session.agent}'s, not '{agent}'s.")
     tree = runtime.agent(agent).store.open(session).tree
     upto = [at for at, entry in enumerate(tree.kept) if _run_of(entry) == run]
-    ended = runtime.inbox.outcome(run) is not None
-    others_wait = ended and runtime.inbox.is_unfinished(session)
+    ended = runtime.services.inbox.outcome(run) is not None
+    others_wait = ended and runtime.services.inbox.is_unfinished(session)
     if not upto or not ended or (upto[-1] == len(tree.kept) - 1 and not others_wait):
         return _Place(session)
     bodies = tuple(_copy(entry.body) for entry in tree.kept[: upto[-1] + 1])
@@ -174,7 +174,7 @@ def _run_of(entry: TranscriptEntry) -> RunId | None:
 
 def _has_tool(gateway: Gateway, name: str) -> bool:
     own = canonical_name(name)
-    return own in (TOOL_SEARCH, TOOL_CALL) or own in gateway.runtime.tools.toolset
+    return own in (TOOL_SEARCH, TOOL_CALL) or own in gateway.runtime.shared.tools.toolset
 
 
 def _read_header(request: Request, name: str) -> str | None:

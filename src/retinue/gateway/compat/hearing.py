@@ -130,8 +130,8 @@ class Hearing:
         return None
 
     async def _look(self) -> Outbound | None:
-        outcome = await self.gateway.switchboard.wait(self.run, 0)
-        if outcome is None and self.gateway.draining and not self.gateway.switchboard.is_active(self.session):
+        outcome = await self.gateway.runtime.dispatcher.wait(self.run, 0)
+        if outcome is None and self.gateway.draining and not self.gateway.runtime.dispatcher.is_active(self.session):
             raise Refused(
                 ErrorCode.SHUTTING_DOWN,
                 f"The gateway ends. The message is kept and answered after its next start, in {self.session}.",
@@ -140,9 +140,9 @@ class Hearing:
 
     async def _outcome(self) -> Outbound:
         """The answer, which is written down right after the turn told of its end."""
-        outcome = await self.gateway.switchboard.wait(self.run, HANDED_SECONDS)
+        outcome = await self.gateway.runtime.dispatcher.wait(self.run, HANDED_SECONDS)
         while outcome is None:
-            outcome = await self._look() or await self.gateway.switchboard.wait(self.run, LOOK_SECONDS)
+            outcome = await self._look() or await self.gateway.runtime.dispatcher.wait(self.run, LOOK_SECONDS)
         await self.gateway.runtime.confirm(self.run)
         return outcome
 

@@ -53,7 +53,7 @@ async def submit(call: Call, params: wire.Say) -> Acknowledged:
     )
     # Keys of different tokens must not meet: the answer to one would tell about the other.
     key = f"{call.principal.token_id}:{params.idempotency_key}"
-    accepted = await call.gateway.switchboard.submit(inbound, key)
+    accepted = await call.gateway.runtime.dispatcher.submit(inbound, key)
     return Acknowledged(
         run_id=accepted.run,
         session_key=session.text,
@@ -74,7 +74,7 @@ async def send(call: Call, params: wire.Say) -> Acknowledged:
 
 @registry.carries_out(wire.AGENT_WAIT)
 async def wait(call: Call, params: wire.Wait) -> wire.Waited:
-    outbound = await call.gateway.switchboard.wait(RunId(params.run_id), params.timeout_ms / 1000)
+    outbound = await call.gateway.runtime.dispatcher.wait(RunId(params.run_id), params.timeout_ms / 1000)
     return wire.Waited(outbound=WireOutbound.of(outbound) if outbound else None)
 
 

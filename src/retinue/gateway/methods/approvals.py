@@ -19,14 +19,14 @@ async def list_pending(call: Call, params: Nothing) -> wire.PendingList:
             wire.Pending(
                 request=WireApproval.of(approval.request), asked_at=approval.asked_at, expires_at=approval.expires_at
             )
-            for approval in call.runtime.permissions.approvals.pending()
+            for approval in call.runtime.shared.permissions.approvals.pending()
         ]
     )
 
 
 @registry.carries_out(wire.RESOLVE)
 async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
-    permissions = call.runtime.permissions
+    permissions = call.runtime.shared.permissions
     approver = permissions.approver(call.principal.known_as)
     settled = permissions.approvals.decide(
         params.id, params.verdict, approver, reason=params.reason, binding=params.binding

@@ -19,7 +19,7 @@ registry = Registry()
 
 async def _notebook(call: Call, agent: str | None) -> SessionNotebook | None:
     found = call.runtime.home.agent_id(agent)
-    return await call.runtime.memories.notebook(call.runtime.agent(found).workspace, SessionKey.main(found))
+    return await call.runtime.shared.memories.notebook(call.runtime.agent(found).workspace, SessionKey.main(found))
 
 
 @registry.carries_out(wire.SEARCH)

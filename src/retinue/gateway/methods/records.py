@@ -63,7 +63,7 @@ async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
 @registry.carries_out(wire.PROMPT_SHOW)
 async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
     key = call.session(params.session_key, params.agent)
-    prompt, tools = await call.runtime.conversation(key).planner.preview(PromptMode(params.mode))
+    prompt, tools = await call.runtime.runner(key).planner.preview(PromptMode(params.mode))
     report = report_prompt(prompt.system, turn=prompt.turn, tools=tools)
     return wire.Prompt(
         sections=[
@@ -84,7 +84,7 @@ async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
 
 @registry.carries_out(wire.AUDIT_LOG)
 async def read_audit(call: Call, params: wire.ReadAudit) -> wire.AuditLines:
-    log = call.runtime.audit
+    log = call.runtime.home.audit
 
     def read() -> wire.AuditLines:
         wanted = (entry for entry in log.entries() if params.kind in (None, entry.get("kind")))

@@ -42,7 +42,7 @@ def _row(call: Call, session: Session) -> wire.SessionRow:
         usage=WireUsage.of(session.usage),
         started_at=session.started_at,
         updated_at=session.updated_at,
-        running=call.gateway.switchboard.is_active(session.key),
+        running=call.gateway.runtime.dispatcher.is_active(session.key),
     )
 
 
@@ -75,7 +75,7 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
         path = parts.store.path_of(session.id)
         reading = Reading(
             params.limit,
-            parts.tools.redact,
+            parts.shared.tools.redact,
             parts.workspace.settings.heartbeat.ack_max_chars,
             heartbeats=key.kind is SessionKind.HEARTBEAT,
             raw=params.raw,
@@ -97,7 +97,7 @@ registry.carries_out(wire.CHAT_HISTORY)(read_history)
 @registry.carries_out(wire.RESET)
 async def reset(call: Call, params: OfSession) -> wire.Fresh:
     key = _session(call, params)
-    fresh = await call.runtime.conversation(key).restart("reset")
+    fresh = await call.runtime.runner(key).restart("reset")
     call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", SessionsChanged(session_key=key.text, reason="reset"))
     return wire.Fresh(session_id=fresh)
 
@@ -105,13 +105,13 @@ async def reset(call: Call, params: OfSession) -> wire.Fresh:
 @registry.carries_out(wire.COMPACT)
 async def compact(call: Call, params: wire.CompactSession) -> wire.Told:
     key = _session(call, params)
-    return wire.Told(text=await call.runtime.conversation(key).compact(params.focus))
+    return wire.Told(text=await call.runtime.runner(key).compact(params.focus))
 
 
 @registry.carries_out(wire.PATCH)
 async def patch(call: Call, params: wire.PatchSession) -> wire.FoundSession:
     key = _session(call, params)
-    desk = SessionApi(call.runtime.conversation(key), Inbound("", key))
+    desk = SessionApi(call.runtime.dispatcher, call.runtime.runner(key), Inbound("", key))
     given = params.model_fields_set
     if "model" in given:  # first, because it alone can still be refused
         await desk.choose_model(params.model)

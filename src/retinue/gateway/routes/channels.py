@@ -132,7 +132,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
             # A token that may talk must not speak in the owner's name; the account's own is for just that.
             vouched=principal.vouches or principal.is_owner,
         )
-        taken = await take_in(gateway.runtime, gateway.switchboard, arrival)
+        taken = await take_in(gateway.runtime, gateway.runtime.dispatcher, arrival)
         gateway.courier.wake()
         done = taken.accepted
         return ChannelAnswer(

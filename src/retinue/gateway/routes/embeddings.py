@@ -38,7 +38,7 @@ def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
         agent = _find_owner(gateway, body.model)
         texts = _read_texts(body)
         room = gateway.runtime.agent(agent).workspace
-        who, vectors = await gateway.runtime.memories.embed(room, texts)
+        who, vectors = await gateway.runtime.shared.memories.embed(room, texts)
         if body.dimensions is not None and body.dimensions != vectors.shape[1]:
             raise BadField("dimensions", f"{who} gives vectors of {vectors.shape[1]} dimensions, and no others.")
         data = [
@@ -56,7 +56,7 @@ def _find_owner(gateway: Gateway, model: str) -> AgentId:
     """Whose embedder is meant: an agent's by its name, the default agent's by the embedder's own."""
     config = gateway.runtime.home.config
     default = config.agents.default_id
-    names = gateway.runtime.memories.embedder_names(gateway.runtime.agent(default).workspace)
+    names = gateway.runtime.shared.memories.embedder_names(gateway.runtime.agent(default).workspace)
     return default if model in names else find_agent(config, model)
 
 

@@ -69,12 +69,14 @@ def _families(gateway: Gateway) -> list[Family]:
             [(count, {"kind": kind}) for kind, count in meters.errors.items()],
         ),
         histogram("retinue_turn_seconds", "How long turns took.", meters.turn_seconds),
-        gauge("retinue_messages_waiting", "Messages that wait for a turn.", runtime.inbox.count("waiting")),
-        gauge("retinue_messages_answering", "Messages that a turn answers now.", runtime.inbox.count("claimed")),
+        gauge("retinue_messages_waiting", "Messages that wait for a turn.", runtime.services.inbox.count("waiting")),
+        gauge(
+            "retinue_messages_answering", "Messages that a turn answers now.", runtime.services.inbox.count("claimed")
+        ),
         gauge("retinue_connections", "Clients that are connected.", len(gateway.connections)),
-        gauge("retinue_turns_running", "Turns that run.", runtime.lanes.running),
-        gauge("retinue_turns_waiting", "Turns that wait for a lane.", runtime.lanes.waiting),
-        gauge("retinue_sessions_active", "Sessions with something to answer.", gateway.switchboard.active),
+        gauge("retinue_turns_running", "Turns that run.", runtime.services.lanes.running),
+        gauge("retinue_turns_waiting", "Turns that wait for a lane.", runtime.services.lanes.waiting),
+        gauge("retinue_sessions_active", "Sessions with something to answer.", gateway.runtime.dispatcher.active),
         gauge("retinue_memory_bytes", "Memory of the process.", memory_megabytes() * 1_048_576),
         gauge("retinue_uptime_seconds", "Time since the start.", age),
     ]

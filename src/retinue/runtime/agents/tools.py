@@ -6,14 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from retinue.context.prompt.inputs import BackgroundCommand
-from retinue.core.clock import random_id
 from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ModelInfo
 from retinue.runtime.agents.agent import AgentWorkspace
-from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.skill_variables import skill_variables
-from retinue.runtime.board import Board
-from retinue.runtime.channels.routing import reachable
 from retinue.runtime.home import Home
 from retinue.security.secrets import Secrets
 from retinue.toolkit.parts import ToolParts
@@ -79,25 +75,7 @@ class SessionTools:
         return self.secrets.redactor.redact(text)
 
 
-def make_tools(
-    home: Home, commands: CommandTable, board: Board, secrets: Secrets, rulebook: CommandRuleStore
-) -> SessionTools:
+def make_tools(home: Home, parts: ToolParts) -> SessionTools:
     """Ask every registered family for its tools."""
-    parts = ToolParts(
-        settings=home.config.tools,
-        clock=home.clock,
-        new_id=random_id,
-        commands=commands,
-        board=board,
-        environment=home.environment,
-        secrets=secrets,
-        notebooks=board.notebook,
-        jobs=board.jobs,
-        company=board.company,
-        messenger=board.messenger if reachable(home.config) else None,
-        steward=board.steward if board.process else None,
-        rulebook=rulebook,
-        sandboxes=make_sandboxes(home),
-    )
     tools = [tool for factory in home.registry.tools.values() for tool in factory.make.load()(parts)]
-    return SessionTools(home, Toolset(tools), commands, secrets)
+    return SessionTools(home, Toolset(tools), parts.commands, parts.secrets)

@@ -9,8 +9,8 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
 from retinue.runtime.channels.notify_owner import find_chat, tell
-from retinue.runtime.dispatcher.switchboard import Switchboard
-from retinue.runtime.open import Runtime
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
+from retinue.runtime.turns.sessions import Sessions
 from retinue.storage.files import NotThere
 
 log = logging.getLogger(__name__)
@@ -23,38 +23,38 @@ BOOT_PROMPT = (
 )
 
 
-async def boot_agents(runtime: Runtime, switchboard: Switchboard) -> None:
+async def boot_agents(sessions: Sessions, dispatcher: Dispatcher) -> None:
     """Let every agent with a BOOT.md follow it; one that fails is logged and stops no other."""
-    for agent in runtime.home.config.agents.ids:
+    for agent in sessions.home.config.agents.ids:
         try:
-            if not is_empty_checklist(_instructions(runtime, agent)):
-                await _boot(runtime, switchboard, agent)
+            if not is_empty_checklist(_instructions(sessions, agent)):
+                await _boot(sessions, dispatcher, agent)
         except RetinueError as error:
             log.warning("BOOT.md of %s was not followed: %s", agent, error)
 
 
-async def _boot(runtime: Runtime, switchboard: Switchboard, agent: AgentId) -> None:
+async def _boot(sessions: Sessions, dispatcher: Dispatcher, agent: AgentId) -> None:
     session = SessionKey.parse(f"agent:{agent}:boot")
-    store = runtime.agent(agent).store
+    store = sessions.agent(agent).store
     if store.find(session) is not None:
         store.reset(session)
     inbound = Inbound(BOOT_PROMPT, session, channel="boot", source=Source.BOOT)
-    accepted = await switchboard.submit(inbound)
-    answer = await switchboard.wait(accepted.run, LONGEST_BOOT)
+    accepted = await dispatcher.submit(inbound)
+    answer = await dispatcher.wait(accepted.run, LONGEST_BOOT)
     if answer is None:
-        runtime.conversation(session).ask_to_stop()
+        dispatcher.stop(session)
         log.warning("BOOT.md of %s took longer than %g s and was stopped", agent, LONGEST_BOOT)
         return
-    await runtime.confirm(accepted.run)
+    sessions.services.inbox.delivered(accepted.run)
     if answer.error:
         log.warning("BOOT.md of %s was not followed: %s", agent, answer.error)
     elif not answer.silent and answer.text.strip():
-        tell(runtime, find_chat(runtime, agent), answer, "[Start of the gateway]", Source.BOOT)
+        tell(sessions, find_chat(sessions, agent), answer, "[Start of the gateway]", Source.BOOT)
 
 
-def _instructions(runtime: Runtime, agent: AgentId) -> str:
+def _instructions(sessions: Sessions, agent: AgentId) -> str:
     """What BOOT.md says; nothing where there is none, or the folder is somebody else's."""
-    workspace = runtime.agent(agent).workspace
+    workspace = sessions.agent(agent).workspace
     try:
         return (
             ""

@@ -19,8 +19,8 @@ from retinue.hooks.bus import Subscriber
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.automation.hook_folders import inside
 from retinue.runtime.memory.sources import spoken
-from retinue.runtime.open import Runtime
 from retinue.runtime.turns.plan import local_time
+from retinue.runtime.turns.sessions import Sessions
 from retinue.sessions.session import Session
 from retinue.storage.files import Root
 from retinue.storage.provenance import lines_of
@@ -38,32 +38,32 @@ _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT
 _WORKSPACE_NAMES = frozenset(row.name for row in BOOTSTRAP_FILES)
 
 
-def keep_sessions(runtime: Runtime) -> None:
+def keep_sessions(sessions: Sessions) -> None:
     """`session-memory`: the last messages of a conversation become a note when a person ends it."""
-    most = _entry(runtime, "session-memory").messages
+    most = _entry(sessions, "session-memory").messages
 
     async def ended(event: SessionChange) -> None:
         if event.reason in _BY_A_PERSON and event.session.kind in _PRIVATE:
-            _keep_session(runtime, event, most)
+            _keep_session(sessions, event, most)
 
-    runtime.bus.subscribe(SESSION_END, ended, Subscriber("session-memory"))
+    sessions.shared.bus.subscribe(SESSION_END, ended, Subscriber("session-memory"))
 
 
-def _keep_session(runtime: Runtime, event: SessionChange, most: int) -> None:
-    parts = runtime.agent(event.session.agent)
+def _keep_session(sessions: Sessions, event: SessionChange, most: int) -> None:
+    parts = sessions.agent(event.session.agent)
     session = parts.store.peek(event.session)
     if session is None or not may_write_notes(parts.workspace, event.session):
         return
-    redact = runtime.home.redactor.redact
+    redact = sessions.home.redactor.redact
     said = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-most:]
     if not said:
         return
     now = local_time(parts)
     path = f"memory/{now:%Y-%m-%d-%H%M}.md"
     foreign = [line for text, trust in said if trust is Trust.UNTRUSTED for line in lines_of(text)]
-    runtime.memories.writes(parts.workspace).record(path, foreign, str(event.session))
+    sessions.shared.memories.writes(parts.workspace).record(path, foreign, str(event.session))
     parts.workspace.root.append(path, _spell_note(session, event.reason, (text for text, _ in said)).encode())
-    runtime.memories.note_change(parts.workspace)
+    sessions.shared.memories.note_change(parts.workspace)
 
 
 def _shorten(text: str) -> str:
@@ -75,13 +75,13 @@ def _spell_note(session: Session, how: str, said: Iterable[str]) -> str:
     return "\n\n".join((head, "## Last messages", *said)) + "\n\n"
 
 
-def log_commands(runtime: Runtime) -> None:
+def log_commands(sessions: Sessions) -> None:
     """`command-logger`: every slash command adds a line to a log of its own."""
-    folder = runtime.home.paths.path / "logs"
+    folder = sessions.home.paths.path / "logs"
 
     async def given(event: CommandGiven) -> None:
         line = {
-            "timestamp": runtime.home.clock.now().isoformat(),
+            "timestamp": sessions.home.clock.now().isoformat(),
             "action": event.name,
             "sessionKey": str(event.session),
             "sender": event.sender,
@@ -89,10 +89,10 @@ def log_commands(runtime: Runtime) -> None:
         with Root.open(folder, create=True) as root:
             root.append(COMMAND_LOG, json.dumps(line, ensure_ascii=False).encode() + b"\n", sync=False)
 
-    runtime.bus.subscribe(COMMAND, given, Subscriber("command-logger"))
+    sessions.shared.bus.subscribe(COMMAND, given, Subscriber("command-logger"))
 
 
-def tell_of_compaction(runtime: Runtime) -> None:
+def tell_of_compaction(sessions: Sessions) -> None:
     """`compaction-notifier`: the person reads when a conversation is summed up."""
 
     async def ahead(event: Compacting) -> Compacting:
@@ -104,21 +104,21 @@ def tell_of_compaction(runtime: Runtime) -> None:
         return replace(event, messages=(*event.messages, text))
 
     who = Subscriber("compaction-notifier")
-    runtime.bus.subscribe(BEFORE_COMPACTION, ahead, who)
-    runtime.bus.subscribe(AFTER_COMPACTION, done, who)
+    sessions.shared.bus.subscribe(BEFORE_COMPACTION, ahead, who)
+    sessions.shared.bus.subscribe(AFTER_COMPACTION, done, who)
 
 
-def add_files(runtime: Runtime) -> None:
+def add_files(sessions: Sessions) -> None:
     """`bootstrap-extra-files`: more files of the workspace go into the prompt, where they have a name of its files."""
-    entry = _entry(runtime, "bootstrap-extra-files")
+    entry = _entry(sessions, "bootstrap-extra-files")
     patterns = (*entry.paths, *entry.patterns, *entry.files)
 
     async def reading(event: BootstrapFiles) -> BootstrapFiles:
-        workspace = runtime.agent(event.session.agent).workspace.root.path
+        workspace = sessions.agent(event.session.agent).workspace.root.path
         found = dict.fromkeys(path for pattern in patterns for path in find_files(workspace, pattern))
         return replace(event, extra=(*event.extra, *islice(found, MOST_EXTRA_FILES)))
 
-    runtime.bus.subscribe(BOOTSTRAP, reading, Subscriber("bootstrap-extra-files"))
+    sessions.shared.bus.subscribe(BOOTSTRAP, reading, Subscriber("bootstrap-extra-files"))
 
 
 def find_files(workspace: Path, pattern: str) -> Iterator[str]:
@@ -132,11 +132,11 @@ def find_files(workspace: Path, pattern: str) -> Iterator[str]:
             yield path.relative_to(workspace).as_posix()
 
 
-def _entry(runtime: Runtime, name: str) -> HookEntry:
-    return runtime.home.config.hooks.internal.entries.get(name) or HookEntry()
+def _entry(sessions: Sessions, name: str) -> HookEntry:
+    return sessions.home.config.hooks.internal.entries.get(name) or HookEntry()
 
 
-BUNDLED_HOOKS: Mapping[str, Callable[[Runtime], None]] = {
+BUNDLED_HOOKS: Mapping[str, Callable[[Sessions], None]] = {
     "session-memory": keep_sessions,
     "command-logger": log_commands,
     "compaction-notifier": tell_of_compaction,

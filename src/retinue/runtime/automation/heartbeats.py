@@ -37,11 +37,11 @@ from retinue.dispatch.silence import HEARTBEAT_OK
 from retinue.runtime.agents.prompting import HEARTBEAT_PROMPT
 from retinue.runtime.automation.agent_jobs import zone_of
 from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, tell
-from retinue.runtime.dispatcher.household import open_private_switchboard
-from retinue.runtime.dispatcher.switchboard import Switchboard
-from retinue.runtime.open import Runtime
-from retinue.runtime.turns.recovery import recollect
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
+from retinue.runtime.subagents.on_demand import serve_unwatched
+from retinue.runtime.turns.recovery import find_run
 from retinue.runtime.turns.runner import SessionRunner
+from retinue.runtime.turns.sessions import Sessions
 from retinue.storage.files import NotThere
 
 log = logging.getLogger(__name__)
@@ -78,21 +78,13 @@ class Heart:
     """Beats for every agent that has a heartbeat."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        book: WakeLog,
-        agenda: PendingNoteStore,
-        submit: Submit,
-        outcome: Outcome,
-        busy: Callable[[SessionKey], bool],
+        self, sessions: Sessions, book: WakeLog, agenda: PendingNoteStore, dispatcher: Dispatcher
     ) -> None:
-        self.runtime = runtime
+        self.sessions = sessions
         self.book = book
         self.agenda = agenda
-        self.submit = submit
-        self.outcome = outcome
-        self.busy = busy
-        self._began = runtime.home.clock.now()
+        self.dispatcher = dispatcher
+        self._began = sessions.home.clock.now()
 
     async def serve(self) -> None:
         """Beat until cancelled."""
@@ -107,18 +99,18 @@ class Heart:
 
     def agents(self) -> tuple[AgentId, ...]:
         """Who has a heartbeat."""
-        return self.runtime.home.config.agents.beating
+        return self.sessions.home.config.agents.beating
 
     def due(self, agent: AgentId) -> datetime | None:
         """When an agent's heart beats next; None where it does not."""
         settings = self._settings(agent).heartbeat
         last = self.book.last(agent)
         every = settings.every if settings.enabled else timedelta()
-        return next_heartbeat(last.at if last else self._began, every, self.runtime.home.clock.now())
+        return next_heartbeat(last.at if last else self._began, every, self.sessions.home.clock.now())
 
     async def _beat_if_due(self, agent: AgentId) -> float:
         due = self.due(agent)
-        now = self.runtime.home.clock.now()
+        now = self.sessions.home.clock.now()
         if due is None:
             return LONGEST_SLEEP
         if due > now:
@@ -130,7 +122,7 @@ class Heart:
         """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
         plan = self._plan(agent)
         skip = find_skip(self._situation(plan, wake))
-        beat = WakeRecord(agent, self.runtime.home.clock.now(), wake, "failed", "it broke off; the log has the details")
+        beat = WakeRecord(agent, self.sessions.home.clock.now(), wake, "failed", "it broke off; the log has the details")
         if skip is not None:
             beat = replace(beat, outcome="skipped", detail=skip, skip=skip)
             if skip is SkipReason.NO_ROUTE:
@@ -158,23 +150,23 @@ class Heart:
             model=heartbeat.model,
             foreign=foreign,
         )
-        run = await self.submit(inbound)
+        run = (await self.dispatcher.submit(inbound)).run
         self.agenda.read(plan.notes)
         limit = heartbeat.timeout_seconds or min(int(heartbeat.every.total_seconds()) or LONGEST_BEAT, LONGEST_BEAT)
-        answer = await self.outcome(run, limit)
+        answer = await self.dispatcher.wait(run, limit)
         if answer is None:
-            self.runtime.conversation(plan.session).ask_to_stop()
+            self.dispatcher.stop(plan.session)
             return replace(beat, detail=f"it took longer than {limit} s and was stopped")
         beat = replace(beat, tokens=answer.usage.total)
         if answer.status is not TurnStatus.OK:
-            await self.runtime.confirm(run)
+            self.sessions.services.inbox.delivered(run)
             return replace(beat, detail=answer.error or "the turn did not end well")
         return await self._tell(beat, plan, answer)
 
     async def _start_afresh(self, session: SessionKey) -> None:
-        before = self.runtime.agent(session.agent).store.peek(session)
+        before = self.sessions.agent(session.agent).store.peek(session)
         if before is not None and before.messages:
-            await self.runtime.conversation(session).restart(FRESH)
+            await self.sessions.runner(session).restart(FRESH)
 
     async def _tell(self, beat: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
         beat = self._judge(beat, plan, answer)
@@ -182,10 +174,10 @@ class Heart:
         stays = plan.chat == OwnerChat(answer.session) and not reasoning
         if beat.outcome == "delivered" and stays:
             return beat
-        await self.runtime.confirm(answer.run)
+        self.sessions.services.inbox.delivered(answer.run)
         if beat.outcome == "delivered" and plan.chat is not None:
             text = "\n\n".join(filter(None, (reasoning, answer.text)))
-            tell(self.runtime, plan.chat, replace(answer, text=text), "[Heartbeat]", Source.HEARTBEAT)
+            tell(self.sessions, plan.chat, replace(answer, text=text), "[Heartbeat]", Source.HEARTBEAT)
         return beat
 
     def _judge(self, beat: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
@@ -202,14 +194,14 @@ class Heart:
 
     def _reasoning(self, answer: Outbound) -> str:
         """What the model thought in a turn, as people read it."""
-        store = self.runtime.agent(answer.session.agent).store
+        store = self.sessions.agent(answer.session.agent).store
         thoughts = [
             part.text.strip()
-            for said in recollect(store, answer.session, answer.run).answers
+            for said in find_run(store, answer.session, answer.run).answers
             for part in said.content
             if isinstance(part, Thinking) and not part.redacted and part.text.strip()
         ]
-        return self.runtime.home.redactor.redact("\n\n".join(("Reasoning:", *thoughts))) if thoughts else ""
+        return self.sessions.home.redactor.redact("\n\n".join(("Reasoning:", *thoughts))) if thoughts else ""
 
     def _plan(self, agent: AgentId) -> _Plan:
         settings = self._settings(agent)
@@ -226,21 +218,21 @@ class Heart:
             case "none":
                 return None
             case "last":
-                return find_chat(self.runtime, agent, account=heartbeat.account_id)
+                return find_chat(self.sessions, agent, account=heartbeat.account_id)
             case channel:
-                return find_chat(self.runtime, agent, channel, heartbeat.to, heartbeat.account_id)
+                return find_chat(self.sessions, agent, channel, heartbeat.to, heartbeat.account_id)
 
     def _situation(self, plan: _Plan, wake: WakeReason) -> HeartbeatSituation:
-        heartbeat, now = plan.heartbeat, self.runtime.home.clock.now()
+        heartbeat, now = plan.heartbeat, self.sessions.home.clock.now()
         hours = heartbeat.active_hours
         last = self.book.last(plan.agent)
-        spent = SessionRunner(self.runtime.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
+        spent = SessionRunner(self.sessions.agent(plan.agent), plan.session).exceeded(Source.HEARTBEAT)
         return HeartbeatSituation(
             local=now.astimezone(self._zone(hours.timezone)),
             every=heartbeat.every if heartbeat.enabled else timedelta(),
             window=read_window(hours.start, hours.end),
             checklist=plan.checklist,
-            busy=heartbeat.skip_when_busy and self.busy(plan.session),
+            busy=heartbeat.skip_when_busy and self.dispatcher.is_active(plan.session),
             budget_left=spent is None,
             wake=wake,
             has_news=bool(plan.notes),
@@ -249,14 +241,14 @@ class Heart:
         )
 
     def _zone(self, name: str) -> ZoneInfo:
-        return find_zone(zone_of(self.runtime.home) if name in ("user", "local") else name)
+        return find_zone(zone_of(self.sessions.home) if name in ("user", "local") else name)
 
     def _settings(self, agent: AgentId) -> AgentSettings:
-        return self.runtime.home.config.agents.resolve(agent)
+        return self.sessions.home.config.agents.resolve(agent)
 
     def _checklist(self, agent: AgentId) -> str | None:
         try:
-            found = self.runtime.agent(agent).workspace.root.read("HEARTBEAT.md", max_bytes=MOST_CHECKLIST)
+            found = self.sessions.agent(agent).workspace.root.read("HEARTBEAT.md", max_bytes=MOST_CHECKLIST)
             return found.data.decode("utf-8", "replace")
         except NotThere:
             return None
@@ -275,19 +267,15 @@ def _question(heartbeat: HeartbeatSettings, notes: Sequence[PendingNote]) -> str
     return "\n\n".join(asked)
 
 
-def make_heart(runtime: Runtime, switchboard: Switchboard) -> Heart:
-    """What wakes the agents of a home through a switchboard."""
-
-    async def submit(inbound: Inbound) -> RunId:
-        return (await switchboard.submit(inbound)).run
-
-    clock = runtime.home.clock
-    book, agenda = WakeLog(runtime.database, clock), PendingNoteStore(runtime.database, clock)
-    return Heart(runtime, book, agenda, submit, switchboard.wait, switchboard.is_active)
+def make_heart(sessions: Sessions, dispatcher: Dispatcher) -> Heart:
+    """What wakes the agents of a home through a dispatcher."""
+    clock = sessions.home.clock
+    book, agenda = WakeLog(sessions.services.database, clock), PendingNoteStore(sessions.services.database, clock)
+    return Heart(sessions, book, agenda, dispatcher)
 
 
 @asynccontextmanager
-async def open_heart(runtime: Runtime) -> AsyncIterator[Heart]:
+async def open_heart(dispatcher: Dispatcher) -> AsyncIterator[Heart]:
     """A heart in a process that serves nobody else, for one beat by hand."""
-    async with open_private_switchboard(runtime) as switchboard:
-        yield make_heart(runtime, switchboard)
+    async with serve_unwatched(dispatcher):
+        yield make_heart(dispatcher.sessions, dispatcher)

@@ -16,7 +16,7 @@ from retinue.runtime.home import Home
 from retinue.workspace.points import BOOTSTRAP
 
 if TYPE_CHECKING:
-    from retinue.runtime.open import Runtime
+    from retinue.runtime.turns.sessions import Sessions
 
 log = logging.getLogger(__name__)
 
@@ -61,14 +61,14 @@ def open_bus(home: Home) -> HookBus:
     return bus
 
 
-def attach_bundled(runtime: Runtime) -> None:
-    """Let the bundled hooks that somebody switched on listen too; they know the runtime, so they come after it."""
-    names = [name for name in bundled_on(runtime.home) if name not in ON_BY_ITSELF]
+def attach_bundled(sessions: Sessions) -> None:
+    """Let the bundled hooks that somebody switched on listen too; they know the sessions, so they come after it."""
+    names = [name for name in bundled_on(sessions.home) if name not in ON_BY_ITSELF]
     if names:
         from retinue.runtime.automation.bundled_hooks import BUNDLED_HOOKS
 
         for name in names:
-            BUNDLED_HOOKS[name](runtime)
+            BUNDLED_HOOKS[name](sessions)
 
 
 def _subscriber(spec: HookSpec, entry: PluginEntry | None) -> Subscriber:

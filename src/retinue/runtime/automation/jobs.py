@@ -22,10 +22,10 @@ from retinue.core.errors import RetinueError
 from retinue.core.keys import RunId, SessionKind
 from retinue.runtime.automation.agent_jobs import require_heartbeat
 from retinue.runtime.channels.notify_owner import find_chat, tell
-from retinue.runtime.dispatcher.household import open_private_switchboard
-from retinue.runtime.dispatcher.switchboard import Switchboard
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
-from retinue.runtime.open import Runtime
+from retinue.runtime.subagents.on_demand import serve_unwatched
+from retinue.runtime.turns.sessions import Sessions
 from retinue.security.fetch import Outgoing, fetch
 from retinue.security.network import OPERATOR
 from retinue.sessions.upkeep.maintenance import MaintenancePlan, apply_plan
@@ -48,34 +48,36 @@ def open_job_book(home: Home) -> Iterator[JobStore]:
         database.close()
 
 
-def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
-    """What runs the jobs of a home through a switchboard."""
-    home = runtime.home
+def make_job_runner(sessions: Sessions, dispatcher: Dispatcher) -> JobRunner:
+    """What runs the jobs of a home through a dispatcher."""
+    home = sessions.home
 
     async def submit(inbound: Inbound, key: str) -> RunId:
-        return (await switchboard.submit(inbound, key)).run
+        return (await dispatcher.submit(inbound, key)).run
 
     async def outcome(run: RunId, seconds: float) -> Outbound | None:
-        answer = await switchboard.wait(run, seconds)
+        answer = await dispatcher.wait(run, seconds)
         if answer is not None:
-            await runtime.confirm(run)  # the job says where it goes; a session that it spoke in has it already
+            sessions.services.inbox.delivered(
+                run
+            )  # the job says where it goes; a session that it spoke in has it already
         return answer
 
     async def stop(inbound: Inbound) -> None:
-        runtime.conversation(inbound.session).ask_to_stop()
+        dispatcher.stop(inbound.session)
 
     def note(inbound: Inbound, token: str) -> None:
         agent = inbound.session.agent
         require_heartbeat(home, agent)
         # A heartbeat has the owner's rights, which a job that an agent planned has not.
-        PendingNoteStore(runtime.database, home.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
+        PendingNoteStore(sessions.services.database, home.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
 
     return JobRunner(
-        JobStore(runtime.job_database, home.clock, random_id),
+        JobStore(sessions.services.job_database, home.clock, random_id),
         submit,
         outcome,
         stop,
-        Announcer(runtime).deliver,
+        Announcer(sessions).deliver,
         note,
         home.clock,
         home.config.cron.max_concurrent_runs,
@@ -83,22 +85,22 @@ def make_job_runner(runtime: Runtime, switchboard: Switchboard) -> JobRunner:
 
 
 @asynccontextmanager
-async def open_job_runner(runtime: Runtime) -> AsyncIterator[JobRunner]:
+async def open_job_runner(dispatcher: Dispatcher) -> AsyncIterator[JobRunner]:
     """A runner in a process that serves nobody else, for one run by hand."""
-    async with open_private_switchboard(runtime) as switchboard:
-        yield make_job_runner(runtime, switchboard)
+    async with serve_unwatched(dispatcher):
+        yield make_job_runner(dispatcher.sessions, dispatcher)
 
 
-def put_away_runs(runtime: Runtime, book: JobStore) -> None:
+def put_away_runs(sessions: Sessions, book: JobStore) -> None:
     """Forget runs that are long over, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
     book.forget_old_runs()
-    retention = runtime.home.config.cron.session_retention
+    retention = sessions.home.config.cron.session_retention
     if retention is False:
         return
-    now = runtime.home.clock.now()
+    now = sessions.home.clock.now()
     running = {run.run for run in book.unfinished()}
-    for agent in runtime.home.config.agents.ids:
-        store = runtime.agent(agent).store
+    for agent in sessions.home.config.agents.ids:
+        store = sessions.agent(agent).store
         old = tuple(
             session
             for session in store.list()
@@ -106,7 +108,7 @@ def put_away_runs(runtime: Runtime, book: JobStore) -> None:
             and now - session.updated_at > retention
             and session.key.text.partition(":run:")[2] not in ("", *running)
         )
-        done = apply_plan(MaintenancePlan(old), store, partial(SessionLease, runtime.home.paths))
+        done = apply_plan(MaintenancePlan(old), store, partial(SessionLease, sessions.home.paths))
         for key, kept in done.archived.items():
             log.info("put away %s as %s", key, kept.name)
 
@@ -114,21 +116,23 @@ def put_away_runs(runtime: Runtime, book: JobStore) -> None:
 class Announcer(Struct, frozen=True):
     """Brings what a job came to where the job says."""
 
-    runtime: Runtime
+    sessions: Sessions
 
     async def deliver(self, job: Job, answer: Outbound) -> None:
         if job.delivery.mode is DeliveryMode.WEBHOOK:
             await self._report(job, answer)
             return
         text = answer.text or f"The job '{job.name}' failed: {answer.error}"
-        chat = find_chat(self.runtime, job.agent, job.delivery.channel, job.delivery.to)
-        tell(self.runtime, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
+        chat = find_chat(self.sessions, job.agent, job.delivery.channel, job.delivery.to)
+        tell(self.sessions, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
 
     async def _report(self, job: Job, answer: Outbound) -> None:
-        token = self.runtime.home.config.cron.webhook_token
+        token = self.sessions.home.config.cron.webhook_token
         headers = {"Content-Type": "application/json"}
         if token is not None:
-            headers["Authorization"] = f"Bearer {await anyio.to_thread.run_sync(self.runtime.secrets.resolve, token)}"
+            headers["Authorization"] = (
+                f"Bearer {await anyio.to_thread.run_sync(self.sessions.shared.secrets.resolve, token)}"
+            )
         body = {
             "job": job.id,
             "name": job.name,

@@ -36,9 +36,9 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.model import ReasoningEffort
 from retinue.runtime.channels.notify_owner import OwnerChat, find_chat, tell
-from retinue.runtime.dispatcher.switchboard import Switchboard
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
-from retinue.runtime.open import Runtime
+from retinue.runtime.turns.sessions import Sessions
 from retinue.toolkit.processes.environment import base_environment
 
 log = logging.getLogger(__name__)
@@ -116,13 +116,13 @@ async def _run_transform(home: Home, call: TransformCall, told: Mapping[str, Any
 class WebhookReceiver(Struct, frozen=True):
     """Hands the tasks of webhooks to agents, and sees to their answers."""
 
-    runtime: Runtime
-    switchboard: Switchboard
+    sessions: Sessions
+    dispatcher: Dispatcher
     tasks: TaskGroup
 
     @property
     def book(self) -> WebhookStore:
-        return WebhookStore(self.runtime.database, self.runtime.home.clock)
+        return WebhookStore(self.sessions.services.database, self.sessions.home.clock)
 
     def adopt(self) -> None:
         """Take up what a process before this one had accepted and not seen through."""
@@ -134,11 +134,11 @@ class WebhookReceiver(Struct, frozen=True):
 
         The same idempotency key again gives the same run.
         """
-        agent = self.runtime.home.agent_id(task.agent)
+        agent = self.sessions.home.agent_id(task.agent)
         token = f"hook:{task.key}" if task.key else None
         errand = self._errand(task, agent)
         if task.wake_mode == "next-heartbeat":
-            agenda = PendingNoteStore(self.runtime.database, self.runtime.home.clock)
+            agenda = PendingNoteStore(self.sessions.services.database, self.sessions.home.clock)
             agenda.put(agent, task.text, foreign=not task.trusted, token=token)
             return None
         inbound = Inbound(
@@ -151,7 +151,7 @@ class WebhookReceiver(Struct, frozen=True):
             thinking=task.thinking,
             foreign=not task.trusted,
         )
-        accepted = await self.switchboard.submit(inbound, token)
+        accepted = await self.dispatcher.submit(inbound, token)
         if not accepted.duplicate:
             kept = self.book.keep(accepted.run, errand)
             self.tasks.start_soon(run_logged, "a webhook", self._see_through, kept)
@@ -161,7 +161,7 @@ class WebhookReceiver(Struct, frozen=True):
         """What is to be done with the answer; a chat that is not there is refused before anything is done."""
         channel = None if task.channel == LAST else task.channel
         if task.deliver:
-            find_chat(self.runtime, agent, channel, task.to)
+            find_chat(self.sessions, agent, channel, task.to)
         session = self._session(task, agent)
         return WebhookDelivery(agent, session.text, task.deliver, channel, task.to, task.timeout_seconds)
 
@@ -189,23 +189,23 @@ class WebhookReceiver(Struct, frozen=True):
         """The answer, however long it takes, or what there is of it after the time that it may take."""
         limit = hook.errand.timeout_seconds
         if limit is not None:
-            left = hook.accepted_at + timedelta(seconds=limit) - self.runtime.home.clock.now()
-            answer = await self.switchboard.wait(hook.run, left.total_seconds())
+            left = hook.accepted_at + timedelta(seconds=limit) - self.sessions.home.clock.now()
+            answer = await self.dispatcher.wait(hook.run, left.total_seconds())
             if answer is not None:
                 return answer
-            self.runtime.conversation(session).ask_to_stop()
-            answer = await self.switchboard.wait(hook.run, STOP_SECONDS)
+            self.dispatcher.stop(session)
+            answer = await self.dispatcher.wait(hook.run, STOP_SECONDS)
             if answer is not None:
                 return replace(answer, error=f"A webhook took longer than {limit} s and was stopped.")
-        while (answer := await self.switchboard.wait(hook.run, ROUND_SECONDS)) is None:
+        while (answer := await self.dispatcher.wait(hook.run, ROUND_SECONDS)) is None:
             pass
         return answer
 
     async def _deliver(self, errand: WebhookDelivery, session: SessionKey, answer: Outbound) -> None:
         """Bring an answer to its chat; one that is at home in the session it was given in stays there."""
-        chat = find_chat(self.runtime, errand.agent, errand.channel, errand.to) if errand.deliver else None
+        chat = find_chat(self.sessions, errand.agent, errand.channel, errand.to) if errand.deliver else None
         if chat == OwnerChat(session):
             return
-        await self.runtime.confirm(answer.run)
+        self.sessions.services.inbox.delivered(answer.run)
         if chat is not None and not answer.silent:
-            tell(self.runtime, chat, answer, "[Webhook]", Source.HOOK)
+            tell(self.sessions, chat, answer, "[Webhook]", Source.HOOK)

@@ -34,7 +34,7 @@ from retinue.dispatch.split_text import split_text
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from retinue.runtime.open import Runtime
+    from retinue.runtime.turns.sessions import Sessions
     from retinue.storage.files import Root
 
 log = logging.getLogger(__name__)
@@ -50,25 +50,25 @@ NATURAL = HumanDelay(mode="custom")
 FAILED = "I could not answer that. Whoever runs me finds the reason in the log."
 
 
-def find_account(runtime: Runtime, channel: str, account: str) -> tuple[ChannelSettings, ChannelAccount] | None:
+def find_account(sessions: Sessions, channel: str, account: str) -> tuple[ChannelSettings, ChannelAccount] | None:
     """The settings of an account; None where it is not there or switched off."""
-    settings = runtime.home.config.channels.get(channel)
+    settings = sessions.home.config.channels.get(channel)
     found = settings.accounts.get(account) if settings else None
     if settings is None or found is None or not settings.enabled or not found.enabled:
         return None
     return settings, found
 
 
-def open_channel(runtime: Runtime, channel: str, account: str) -> Channel | None:
+def open_channel(sessions: Sessions, channel: str, account: str) -> Channel | None:
     """The way to the chats of an account; None where there is none."""
-    found = find_account(runtime, channel, account)
+    found = find_account(sessions, channel, account)
     if channel != HTTP or found is None or found[1].webhook_url is None:
         return None
     secret = found[1].webhook_secret
     return HttpChannel(
         found[1].webhook_url,
-        runtime.secrets.resolve(secret) if secret is not None else None,
-        runtime.home.clock,
+        sessions.shared.secrets.resolve(secret) if secret is not None else None,
+        sessions.home.clock,
         capabilities_of(*found),
     )
 
@@ -84,10 +84,10 @@ def capabilities_of(channel: ChannelSettings, account: ChannelAccount) -> Capabi
     )
 
 
-def outgoing_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
+def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tuple[OutgoingMessage, ...]:
     """An answer as the chat of its message gets it; nothing where it says nothing or may not leave."""
-    origin, config = inbound.origin, runtime.home.config
-    found = find_account(runtime, origin.channel, origin.account) if origin else None
+    origin, config = inbound.origin, sessions.home.config
+    found = find_account(sessions, origin.channel, origin.account) if origin else None
     if origin is None or found is None or outbound.silent:
         return ()
     if not may_send(config.session.send_policy, outbound.session, origin.channel, origin.kind):
@@ -95,7 +95,7 @@ def outgoing_of(runtime: Runtime, inbound: Inbound, outbound: Outbound) -> tuple
     able = capabilities_of(*found)
     text, attachments = _spell(inbound, outbound), list[Attachment]()
     if able.media:
-        root = runtime.agent(outbound.session.agent).workspace.root
+        root = sessions.agent(outbound.session.agent).workspace.root
         attachments, lost = attach_media(root, outbound.media, most_media_bytes(found[0], config.agents.defaults))
         text = "\n".join(filter(None, (text, *lost)))
     if text and config.messages.response_prefix:
@@ -115,12 +115,15 @@ def take_back(seen: OutgoingMessage) -> OutgoingMessage:
     return replace(seen, key=f"{seen.key}:over", removes=True)
 
 
-def withdraw_acks(runtime: Runtime, run: RunId) -> list[OutgoingMessage]:
+def withdraw_acks(sessions: Sessions, run: RunId) -> list[OutgoingMessage]:
     """What takes those reactions back from all messages of a turn, where the configuration wants them gone."""
-    messages = runtime.home.config.messages
+    messages = sessions.home.config.messages
     if not messages.remove_ack_after_reply or not messages.ack_reaction:
         return []
-    return [take_back(acknowledge(inbound, own, messages.ack_reaction)) for own, inbound in runtime.outbox.seen_in(run)]
+    return [
+        take_back(acknowledge(inbound, own, messages.ack_reaction))
+        for own, inbound in sessions.services.outbox.seen_in(run)
+    ]
 
 
 def make_outgoing(
@@ -198,8 +201,8 @@ def human_pauses(delay: HumanDelay, count: int, chance: random.Random) -> Iterat
 class DeliveryService:
     """Takes answers to their chats while it runs. One process of a home does that at a time: the gateway."""
 
-    def __init__(self, runtime: Runtime, chance: random.Random | None = None) -> None:
-        self._runtime = runtime
+    def __init__(self, sessions: Sessions, chance: random.Random | None = None) -> None:
+        self._sessions = sessions
         self._chance = chance or random.Random()  # noqa: S311 - pauses, not secrets
         self._busy: set[str] = set()
         self._news = anyio.Event()
@@ -234,30 +237,30 @@ class DeliveryService:
         return QUIET_SECONDS
 
     def _accounts(self) -> list[tuple[str, str]]:
-        channels = self._runtime.home.config.channels
+        channels = self._sessions.home.config.channels
         return [
             (name, account)
             for name, channel in channels.items()
             for account, settings in channel.accounts.items()
-            if settings.webhook_url is not None and find_account(self._runtime, name, account) is not None
+            if settings.webhook_url is not None and find_account(self._sessions, name, account) is not None
         ]
 
     def _collect(self, accounts: Sequence[tuple[str, str]]) -> None:
         """Put answers that were given into the outbox; what has nothing to say counts as delivered."""
-        runtime = self._runtime
+        sessions = self._sessions
         for channel, account in accounts:
-            for inbound, outbound in runtime.outbox.results(channel, account):
-                messages, ending = outgoing_of(runtime, inbound, outbound), withdraw_acks(runtime, outbound.run)
+            for inbound, outbound in sessions.services.outbox.results(channel, account):
+                messages, ending = outgoing_of(sessions, inbound, outbound), withdraw_acks(sessions, outbound.run)
                 if not messages:
-                    runtime.outbox.put(ending)
-                    runtime.inbox.delivered(outbound.run)
+                    sessions.services.outbox.put(ending)
+                    sessions.services.inbox.delivered(outbound.run)
                     continue
-                delay = runtime.home.config.agents.resolve(outbound.session.agent).human_delay
-                runtime.outbox.put([*messages, *ending], human_pauses(delay, len(messages), self._chance))
+                delay = sessions.home.config.agents.resolve(outbound.session.agent).human_delay
+                sessions.services.outbox.put([*messages, *ending], human_pauses(delay, len(messages), self._chance))
 
     def _start_due(self, tasks: TaskGroup) -> None:
-        now = self._runtime.home.clock.now()
-        for head in self._runtime.outbox.heads():
+        now = self._sessions.home.clock.now()
+        for head in self._sessions.services.outbox.heads():
             if head.due > now:
                 self._lively = max(self._lively, 1 if (head.due - now).total_seconds() < QUIET_SECONDS else 0)
             elif head.chat not in self._busy and len(self._busy) < MOST_AT_ONCE:
@@ -266,20 +269,20 @@ class DeliveryService:
 
     async def _bring(self, head: Head) -> None:
         """Try to send one message; what fails is tried again later."""
-        runtime, to = self._runtime, head.outgoing.to
+        sessions, to = self._sessions, head.outgoing.to
         try:
-            channel = open_channel(runtime, to.channel, to.account)
+            channel = open_channel(sessions, to.channel, to.account)
             if channel is None:
                 raise NotTaken(f"channels.{to.channel}.accounts.{to.account} has no webhookUrl or is off.")
             await channel.send(head.outgoing)
-            runtime.outbox.sent(head.outgoing)
+            sessions.services.outbox.sent(head.outgoing)
         except RetinueError as error:
             final = isinstance(error, NotTaken) and error.final
-            if not runtime.outbox.missed(head, str(error), final=final):
+            if not sessions.services.outbox.missed(head, str(error), final=final):
                 log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
         except Exception:  # border: a channel is foreign code; the message stays for the next try
             log.exception("the channel %s crashed", to.channel)
-            runtime.outbox.missed(head, "the channel crashed", final=False)
+            sessions.services.outbox.missed(head, "the channel crashed", final=False)
         finally:
             self._busy.discard(head.chat)
             self._news.set()

@@ -23,19 +23,19 @@ from retinue.runtime.channels.routing import find_destination, reachable
 from retinue.toolkit.message import Order
 
 if TYPE_CHECKING:
-    from retinue.runtime.open import Runtime
+    from retinue.runtime.turns.sessions import Sessions
 
 
 class MessageSender(Struct, frozen=True):
-    """The messenger of a runtime."""
+    """The messenger of a sessions."""
 
-    runtime: Runtime
+    sessions: Sessions
 
     def here(self, session: SessionKey, run: RunId) -> Origin | None:
-        return self.runtime.inbox.origin_of(session, run)
+        return self.sessions.services.inbox.origin_of(session, run)
 
     def address(self, channel: str | None, account: str | None) -> tuple[str, str]:
-        known = reachable(self.runtime.home.config)
+        known = reachable(self.sessions.home.config)
         for name, each in known:
             if channel in (None, name) and account in (None, each):
                 return name, each
@@ -43,26 +43,30 @@ class MessageSender(Struct, frozen=True):
         raise UsageError(f"There is no such channel and account to send through. There are: {names}.")
 
     def send(self, order: Order, session: SessionKey) -> str:
-        runtime, to = self.runtime, order.to
-        found = find_account(runtime, to.channel, to.account)
+        sessions, to = self.sessions, order.to
+        found = find_account(sessions, to.channel, to.account)
         if found is None or found[1].webhook_url is None:
             raise UsageError(f"Nothing can be sent through {to.channel}/{to.account}: it is off or has no webhookUrl.")
-        target = find_destination(runtime.home.config, to).session
-        policy = runtime.home.config.session.send_policy
+        target = find_destination(sessions.home.config, to).session
+        policy = sessions.home.config.session.send_policy
         if not may_send(policy, target, to.channel, to.kind):
             raise UsageError(f"`session.sendPolicy` does not let messages leave for {to.peer}.")
         able = capabilities_of(*found)
         if order.emoji is not None:
             if not able.reactions:
                 raise UsageError(f"{to.channel}/{to.account} cannot show reactions.")
-            runtime.outbox.put([OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)])
+            sessions.services.outbox.put(
+                [OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)]
+            )
             return "The reaction is on its way."
-        most = most_media_bytes(found[0], runtime.home.config.agents.defaults)
+        most = most_media_bytes(found[0], sessions.home.config.agents.defaults)
         attached, lost = (
-            ((), ()) if not able.media else attach_media(runtime.agent(session.agent).workspace.root, order.media, most)
+            ((), ())
+            if not able.media
+            else attach_media(sessions.agent(session.agent).workspace.root, order.media, most)
         )
         messages = make_outgoing(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
         if messages and able.buttons and order.buttons:
             messages = (*messages[:-1], replace(messages[-1], buttons=order.buttons))
-        runtime.outbox.put(messages)
+        sessions.services.outbox.put(messages)
         return " ".join(("The message is on its way.", *lost))

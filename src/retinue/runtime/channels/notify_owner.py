@@ -16,7 +16,7 @@ from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.admission import is_owner
 from retinue.runtime.channels.message_tool import MessageSender
 from retinue.runtime.channels.routing import find_destination
-from retinue.runtime.open import Runtime
+from retinue.runtime.turns.sessions import Sessions
 
 _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT})
 
@@ -36,7 +36,7 @@ class OwnerChat(Struct, frozen=True):
 
 
 def find_chat(
-    runtime: Runtime, agent: AgentId, channel: str | None = None, to: str | None = None, account: str | None = None
+    sessions: Sessions, agent: AgentId, channel: str | None = None, to: str | None = None, account: str | None = None
 ) -> OwnerChat:
     """The chat with that recipient, or where none is named, the private one in which the owner spoke last.
 
@@ -44,18 +44,18 @@ def find_chat(
     such chat.
     """
     if channel is not None and to is not None:
-        return _named_chat(runtime, agent, to, *MessageSender(runtime).address(channel, account))
-    chat = next(_owner_chats(runtime, agent, channel), None)
+        return _named_chat(sessions, agent, to, *MessageSender(sessions).address(channel, account))
+    chat = next(_owner_chats(sessions, agent, channel), None)
     if chat is None and channel is not None:
         raise UsageError(f"The owner has not written on {channel} yet, and no recipient (`to`) is set.")
     chat = chat or OwnerChat(SessionKey.main(agent))
     if chat.origin is None or account is None:
         return chat
-    _, known = MessageSender(runtime).address(chat.origin.channel, account)
+    _, known = MessageSender(sessions).address(chat.origin.channel, account)
     return replace(chat, origin=replace(chat.origin, account=known))
 
 
-def tell(runtime: Runtime, chat: OwnerChat, answer: Outbound, label: str, source: Source) -> None:
+def tell(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, source: Source) -> None:
     """Keep an answer for a chat that did not ask for it, until it is delivered there; `label` says what it is."""
     told = Inbound(label, chat.session, owner=False, channel=source.value, source=source, origin=chat.origin)
     news = replace(
@@ -66,35 +66,35 @@ def tell(runtime: Runtime, chat: OwnerChat, answer: Outbound, label: str, source
         text=answer.text or answer.error or "",
         error=None,
     )
-    runtime.inbox.post(told, news)
+    sessions.services.inbox.post(told, news)
 
 
-def _named_chat(runtime: Runtime, agent: AgentId, to: str, channel: str, account: str) -> OwnerChat:
+def _named_chat(sessions: Sessions, agent: AgentId, to: str, channel: str, account: str) -> OwnerChat:
     kind, _, peer = to.partition(":")
     if kind not in tuple(PeerKind) or not peer:
         kind, peer = PeerKind.DIRECT, to
     origin = Origin(channel, account, PeerKind(kind), peer)
-    found = find_destination(runtime.home.config, origin)
+    found = find_destination(sessions.home.config, origin)
     own = SessionKey.parse(f"agent:{agent}:{channel}:{kind}:{peer}")
     return OwnerChat(found.session if found.route.agent == agent else own, origin)
 
 
-def _owner_chats(runtime: Runtime, agent: AgentId, channel: str | None) -> Iterator[OwnerChat]:
+def _owner_chats(sessions: Sessions, agent: AgentId, channel: str | None) -> Iterator[OwnerChat]:
     """Private chats in which the owner spoke, the latest first; nobody else gets to read an agent's news."""
     spoken = [
         (session.last_interaction_at, session.key.text, session.key)
-        for session in runtime.agent(agent).store.list()
+        for session in sessions.agent(agent).store.list()
         if session.key.kind in _PRIVATE and session.last_interaction_at is not None
     ]
     for _, _, key in sorted(spoken, reverse=True):
-        last = runtime.inbox.last_spoken(key)
-        if last is None and key.kind is SessionKind.DIRECT and not _is_owners(runtime, key):
+        last = sessions.services.inbox.last_spoken(key)
+        if last is None and key.kind is SessionKind.DIRECT and not _is_owners(sessions, key):
             continue
         origin = replace(last.origin, message_id=None) if last is not None and last.origin is not None else None
         if channel in (None, origin.channel if origin else key.channel):
             yield OwnerChat(key, origin)
 
 
-def _is_owners(runtime: Runtime, key: SessionKey) -> bool:
+def _is_owners(sessions: Sessions, key: SessionKey) -> bool:
     origin = Origin(key.channel or "", key.account or "", PeerKind.DIRECT, key.peer or "")
-    return is_owner(origin, runtime.home.config.commands.owner_allow_from)
+    return is_owner(origin, sessions.home.config.commands.owner_allow_from)

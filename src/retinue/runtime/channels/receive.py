@@ -22,13 +22,14 @@ from retinue.dispatch.inbox import Accepted
 from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
+from retinue.runtime.commands.greeting import list_commands
 from retinue.runtime.home import Home
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import TextSource, sanitise, sanitise_line, wrap_untrusted
 
 if TYPE_CHECKING:
-    from retinue.runtime.dispatcher.switchboard import Switchboard
-    from retinue.runtime.open import Runtime
+    from retinue.runtime.dispatcher.dispatcher import Dispatcher
+    from retinue.runtime.turns.sessions import Sessions
 
 NOT_CALLED = "nobody called the agent"
 NO_COMMANDS = "the sender may not use commands"
@@ -56,20 +57,20 @@ class Taken(Struct, frozen=True):
     reason: str = ""
 
 
-async def take_in(runtime: Runtime, switchboard: Switchboard, arrival: Arrival) -> Taken:
+async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) -> Taken:
     """Let a message in, or say why not; what is accepted is answered to the chat it came from."""
-    home, origin = runtime.home, arrival.origin
+    home, origin = sessions.home, arrival.origin
     destination = find_destination(home.config, origin, vouched=arrival.vouched)
     if destination.refused is not None:
         return Taken(destination, reason=destination.refused)
     arrival = replace(arrival, text=as_command(arrival.text, home.config.session.reset_triggers))
-    is_command = await _is_command(runtime, destination, arrival.text)
+    is_command = _is_command(dispatcher, destination, arrival.text)
     if is_command and not destination.may_command:
         return Taken(destination, reason=NO_COMMANDS)
     called = arrival.mentioned or is_called(
-        home.config, destination, arrival.text, known_as=_name_of(runtime, destination)
+        home.config, destination, arrival.text, known_as=_name_of(sessions, destination)
     )
-    overheard, who = switchboard.overheard, _who(home, origin)
+    overheard, who = dispatcher.group_context, _who(home, origin)
     if destination.needs_mention and not called and not is_command:
         overheard.note(origin, who, _as_seen(arrival), destination.history_limit)
         return Taken(destination, reason=NOT_CALLED)
@@ -84,41 +85,41 @@ async def take_in(runtime: Runtime, switchboard: Switchboard, arrival: Arrival) 
         channel=origin.channel,
         origin=origin,
     )
-    accepted = await switchboard.submit(inbound, _idempotency(origin))
+    accepted = await dispatcher.submit(inbound, _idempotency(origin))
     if not accepted.duplicate:
         overheard.forget(origin)
-        await _answer_at_once(runtime, switchboard, inbound, accepted, called=called)
+        await _answer_at_once(sessions, dispatcher, inbound, accepted, called=called)
     return Taken(destination, accepted)
 
 
 async def _answer_at_once(
-    runtime: Runtime, switchboard: Switchboard, inbound: Inbound, accepted: Accepted, *, called: bool
+    sessions: Sessions, dispatcher: Dispatcher, inbound: Inbound, accepted: Accepted, *, called: bool
 ) -> None:
     """Send what need not wait for a turn: the sign that a message was seen, and the answer of a command."""
-    origin, messages = inbound.origin, runtime.home.config.messages
+    origin, messages = inbound.origin, sessions.home.config.messages
     assert origin is not None
     emoji = messages.ack_reaction
     wanted = origin.message_id and wants_ack(messages.ack_reaction_scope, origin, mentioned=called)
     seen = acknowledge(inbound, accepted.run, emoji) if emoji and wanted else None
     if seen is not None:
-        runtime.outbox.put([seen])
-    answer = await switchboard.wait(accepted.run, 0)
+        sessions.services.outbox.put([seen])
+    answer = await dispatcher.wait(accepted.run, 0)
     if answer is not None:
         ending = [take_back(seen)] if seen is not None and messages.remove_ack_after_reply else []
-        runtime.outbox.put([*outgoing_of(runtime, inbound, answer), *ending])
+        sessions.services.outbox.put([*outgoing_of(sessions, inbound, answer), *ending])
 
 
-async def _is_command(runtime: Runtime, destination: Destination, text: str) -> bool:
+def _is_command(dispatcher: Dispatcher, destination: Destination, text: str) -> bool:
     """Whether a message is a command of the session; other text that begins with a slash is just text."""
     typed = parse_command(text) if text.lstrip().startswith("/") else None
-    if typed is None or not runtime.home.config.commands.text:
+    if typed is None or not dispatcher.sessions.home.config.commands.text:
         return False
-    return typed.name in await runtime.commands(destination.session)
+    return typed.name in list_commands(dispatcher, destination.session)
 
 
-def _name_of(runtime: Runtime, destination: Destination) -> str | None:
+def _name_of(sessions: Sessions, destination: Destination) -> str | None:
     try:
-        return runtime.agent(destination.route.agent).workspace.identity().name
+        return sessions.agent(destination.route.agent).workspace.identity().name
     except WorkspaceError:
         return None
 

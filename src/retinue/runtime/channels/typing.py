@@ -16,7 +16,7 @@ from retinue.runtime.channels.delivery import find_account, open_channel
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from retinue.runtime.open import Runtime
+    from retinue.runtime.turns.sessions import Sessions
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ _SIGNS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
 class TypingIndicator:
     """Hears what happens in turns, and has their chats show it; one that cannot is left in peace."""
 
-    def __init__(self, runtime: Runtime, tasks: TaskGroup) -> None:
-        self._runtime = runtime
+    def __init__(self, sessions: Sessions, tasks: TaskGroup) -> None:
+        self._sessions = sessions
         self._tasks = tasks
         self._expected: dict[RunId, tuple[Origin, TypingMode]] = {}
         self._shown: dict[RunId, anyio.CancelScope] = {}
@@ -62,11 +62,11 @@ class TypingIndicator:
             self._tasks.start_soon(self._show, expected[0], self._shown[turn])
 
     def _expect(self, session: SessionKey, turn: RunId) -> None:
-        config = self._runtime.home.config
+        config = self._sessions.home.config
         if not any(account.typing for channel in config.channels.values() for account in channel.accounts.values()):
             return
-        origin = self._runtime.outbox.chat_of(turn)
-        found = find_account(self._runtime, origin.channel, origin.account) if origin else None
+        origin = self._sessions.services.outbox.chat_of(turn)
+        found = find_account(self._sessions, origin.channel, origin.account) if origin else None
         if origin is not None and found is not None and found[1].typing:
             mode = config.agents.resolve(session.agent).typing_mode or config.session.typing_mode
             self._expected[turn] = (origin, mode)
@@ -74,7 +74,7 @@ class TypingIndicator:
     async def _show(self, chat: Origin, scope: anyio.CancelScope) -> None:
         with scope, anyio.move_on_after(LONGEST_SECONDS):
             while True:
-                channel = open_channel(self._runtime, chat.channel, chat.account)
+                channel = open_channel(self._sessions, chat.channel, chat.account)
                 if channel is None:
                     return
                 try:
@@ -84,4 +84,4 @@ class TypingIndicator:
                 except Exception:  # border: a channel is foreign code; the answer comes without the sign
                     log.exception("the channel %s crashed", chat.channel)
                     return
-                await anyio.sleep(self._runtime.home.config.session.typing_interval_seconds)
+                await anyio.sleep(self._sessions.home.config.session.typing_interval_seconds)

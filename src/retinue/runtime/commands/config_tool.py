@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,15 +16,9 @@ from retinue.config.explain import effective_value, explain
 from retinue.core.errors import ConfigError, UsageError
 from retinue.core.keys import AgentId
 from retinue.runtime.home import Home
+from retinue.runtime.services import GatewayControl
 
 LATER = "No gateway runs in this process; the change holds from the next start on."
-
-
-class GatewayControl(Struct, frozen=True):
-    """What lets an agent make a running gateway read its configuration and start over."""
-
-    apply: Callable[[], Awaitable[Mapping[str, Any]]]
-    restart: Callable[[str], None]
 
 
 class ConfigTool(Struct, frozen=True):

@@ -8,7 +8,10 @@ from msgspec.structs import replace
 
 from retinue.core.api import Display, Greeting
 from retinue.core.envelope import Inbound
+from retinue.core.keys import SessionKey
 from retinue.runtime.agents.agent import NOT_OURS
+from retinue.runtime.commands.session_api import SessionApi
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.models.access import NO_MODEL
 from retinue.runtime.turns.runner import SessionRunner
 
@@ -46,9 +49,7 @@ def choose_display(conversation: SessionRunner) -> Display:
     return Display(reasoning != "off", (session.verbose if session else None) or settings.verbose_default)
 
 
-def list_commands(conversation: SessionRunner) -> Sequence[str]:
-    """The names of the slash commands, those of skills included."""
-    from retinue.runtime.commands.session_api import SessionApi
-
-    desk = SessionApi(conversation, Inbound("", conversation.key))
-    return (*(command.name for command in desk.commands()), *desk.skill_commands())
+def list_commands(dispatcher: Dispatcher, session: SessionKey) -> Sequence[str]:
+    """The names of the slash commands, including those of skills."""
+    api = SessionApi(dispatcher, dispatcher.sessions.runner(session), Inbound("", session))
+    return (*(command.name for command in api.commands()), *api.skill_commands())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,9 +24,10 @@ from retinue.dispatch.queue import USAGE as QUEUE_USAGE
 from retinue.runtime.agents.policy import is_sandboxed, wanted_elevation
 from retinue.runtime.approvals.approvals import Permissions
 from retinue.runtime.commands.chat_config import NOT_FROM_COMMANDS, answer_config, answer_plugins
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.turns.permissions import change_elevation, format_sender
 from retinue.runtime.turns.plan import local_time
-from retinue.runtime.turns.runner import QUEUE
+from retinue.runtime.turns.runner import QUEUE, SessionRunner
 from retinue.sessions.entries import ModelChanged, SettingChanged, ThinkingChanged
 from retinue.sessions.export import export_json, export_markdown
 from retinue.sessions.jsonl.tail import read_whole
@@ -38,27 +38,25 @@ from retinue.storage.files import make_private_dir, write_atomic
 from retinue.tools.approvals.store import Approval
 from retinue.tools.elevated import Elevation
 
-if TYPE_CHECKING:
-    from retinue.runtime.turns.runner import SessionRunner
-
-
 BASH_IS_OFF = "Shell commands cannot be run from a chat here. `retinue config set commands.bash true` allows it."
 
 
-async def carry_out(conversation: SessionRunner, inbound: Inbound) -> Answer | None:
-    """Run the slash command in a message and tell those who listen; None where the message is none."""
-    answer = await run_command(inbound.text, SessionApi(conversation, inbound))
+async def carry_out(dispatcher: Dispatcher, inbound: Inbound) -> Answer | None:
+    """Run the slash command in a message and fire its hook; None if the message is not a command."""
+    conversation = dispatcher.sessions.runner(inbound.session)
+    answer = await run_command(inbound.text, SessionApi(dispatcher, conversation, inbound))
     typed = parse_command(inbound.text)
     if answer is None or typed is None:
         return None
     given = CommandGiven(conversation.key, typed.name, typed.rest, format_sender(inbound))
-    heard, _ = await conversation.parts.bus.fire(COMMAND, given)
+    heard, _ = await conversation.parts.shared.bus.fire(COMMAND, given)
     return replace(answer, text="\n\n".join(filter(None, (answer.text, *heard.messages))))
 
 
 class SessionApi(Struct, frozen=True):
     """Lets the sender of one message command the conversation it was sent in."""
 
+    dispatcher: Dispatcher
     conversation: SessionRunner
     inbound: Inbound
 
@@ -125,13 +123,13 @@ class SessionApi(Struct, frozen=True):
         return await self.conversation.compact(focus)
 
     def stop(self) -> bool:
-        return self.conversation.ask_to_stop()
+        return self.dispatcher.stop(self.session)
 
     def export(self, form: str) -> Path:
         parts = self.conversation.parts
         header, tree = read_whole(parts.store.open(self.session).path)
         write = export_json if form == "json" else export_markdown
-        text = write(header, tree.path, redact=parts.tools.redact)
+        text = write(header, tree.path, redact=parts.shared.tools.redact)
         folder = parts.home.paths.path / "exports"
         make_private_dir(folder)
         path = folder / f"{header.id if header else self.session}.{form}"
@@ -226,8 +224,10 @@ class SessionApi(Struct, frozen=True):
             return NOT_FROM_COMMANDS
         if not parts.home.config.commands.restart:
             return "The gateway cannot be restarted from a chat here: commands.restart is false."
-        if not parts.restart_gateway(f"{format_sender(self.inbound)} asked for it"):
+        gateway = self.dispatcher.sessions.gateway
+        if gateway is None:
             return "No gateway runs in this process, so there is nothing to restart."
+        gateway.restart(f"{format_sender(self.inbound)} asked for it")
         return "The gateway restarts; what runs comes to its end first."
 
     async def run_shell(self, command: str) -> str:
@@ -268,7 +268,7 @@ class SessionApi(Struct, frozen=True):
 
     @property
     def _permissions(self) -> Permissions:
-        return self.conversation.parts.permissions
+        return self.conversation.parts.shared.permissions
 
     def _skills(self) -> tuple[SkillCommand, ...]:
         eligible = [judged.skill for judged in self.conversation.parts.workspace.skills() if judged.gate.eligible]

@@ -23,9 +23,10 @@ from retinue.runtime.agents.policy import elevation_of, session_layers
 from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.agents.tools import make_tools
 from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
-from retinue.runtime.board import Board
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.models.probe import make_access
+from retinue.runtime.session_services import SessionServices, make_tool_parts
 from retinue.runtime.turns.permissions import make_context
 from retinue.sandbox.confinement import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
@@ -226,4 +227,10 @@ def every_tool(home: Home) -> Toolset:
     """All tools there are, made to be looked at and not to be run."""
     secrets = Secrets(home.environment, home.redactor)
     table = CommandTable(home.clock, random_id)
-    return make_tools(home, table, Board(), secrets, FixedCommandRules()).toolset
+
+    def find_dispatcher() -> Dispatcher:
+        raise AssertionError("tools that are only looked at are not run")
+
+    services = SessionServices(find_dispatcher)
+    parts = make_tool_parts(home, services, table, secrets, FixedCommandRules(), controls_gateway=False)
+    return make_tools(home, parts).toolset

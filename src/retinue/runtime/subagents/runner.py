@@ -42,12 +42,12 @@ from retinue.dispatch.subagents import (
     time_left,
 )
 from retinue.runtime.agents.policy import is_sandboxed
-from retinue.runtime.dispatcher.switchboard import Switchboard
-from retinue.runtime.open import Runtime
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
+from retinue.runtime.dispatcher.serving import POISONOUS
 from retinue.runtime.subagents.setup import SpawnRefused, prepare_child
+from retinue.runtime.turns.sessions import Sessions
 from retinue.sandbox.confinement import find_loosening
-from retinue.security.untrusted_text import TextSource as ContentSource
-from retinue.security.untrusted_text import wrap_untrusted
+from retinue.security.untrusted_text import TextSource as ContentSource, wrap_untrusted
 from retinue.sessions.tree import has_untrusted_content
 from retinue.storage.lease import SessionLease
 
@@ -82,8 +82,8 @@ class Spawned(Struct, frozen=True):
 class SubagentRunner(Struct, frozen=True):
     """The sub-agents of all sessions, in the process that serves them."""
 
-    runtime: Runtime
-    switchboard: Switchboard
+    sessions: Sessions
+    dispatcher: Dispatcher
     book: SubagentStore
     tasks: TaskGroup
     _followed: set[RunId] = field(default_factory=set)
@@ -97,9 +97,9 @@ class SubagentRunner(Struct, frozen=True):
         if refusal is not None:
             raise SpawnRefused(refusal)
         agent = order.agent or parent.agent
-        settings = self.runtime.home.config.agents.resolve(agent).subagents
+        settings = self.sessions.home.config.agents.resolve(agent).subagents
         session = key_for_child(parent, agent, random_uuid())
-        outfit = prepare_child(self.runtime, order, parent, session)
+        outfit = prepare_child(self.sessions, order, parent, session)
         default = timedelta(seconds=settings.run_timeout_seconds) if settings.run_timeout_seconds else None
         child = Child(
             run=RunId(random_uuid()),
@@ -109,13 +109,13 @@ class SubagentRunner(Struct, frozen=True):
             label=order.label,
             task_name=order.task_name,
             owner=owner,
-            asked_at=self.runtime.home.clock.now(),
+            asked_at=self.sessions.home.clock.now(),
             timeout=order.timeout or default,
             cleanup=order.cleanup,
             model=outfit.model,
             foreign=foreign,
         )
-        self.runtime.agent(agent).store.begin(child.session, outfit.bodies)
+        self.sessions.agent(agent).store.begin(child.session, outfit.bodies)
         self.book.add(child)
         self._follow(child)
         return Spawned(child, outfit.notes)
@@ -130,7 +130,7 @@ class SubagentRunner(Struct, frozen=True):
         for child in left:
             why = self._find_hindrance(child) if child.ended_at is None else None
             if why is not None:
-                self.runtime.inbox.abandon(child.session, why)
+                self.sessions.services.inbox.abandon(child.session, why)
                 child = self.book.end(child.run, ChildState.INTERRUPTED, replace(child, text=why))
             self._follow(child)
         return len(left)
@@ -142,7 +142,7 @@ class SubagentRunner(Struct, frozen=True):
             return False
         ended = replace(kept, text="It was cancelled.")
         self.book.end(kept.run, ChildState.CANCELLED, ended, told=told)
-        self.runtime.conversation(kept.session).ask_to_stop()
+        self.dispatcher.stop(kept.session)
         return True
 
     def cancel_children(self, parent: SessionKey) -> int:
@@ -152,7 +152,7 @@ class SubagentRunner(Struct, frozen=True):
     async def settle(self) -> None:
         """Wait until the children that this process follows have ended and their parents have answered to it."""
         parents: set[SessionKey] = set()
-        while self._followed or any(map(self.runtime.inbox.is_unfinished, parents)):
+        while self._followed or any(map(self.sessions.services.inbox.is_unfinished, parents)):
             parents |= {self.book.get(run).parent for run in self._followed}
             await anyio.sleep(WATCH_SECONDS)
 
@@ -161,14 +161,14 @@ class SubagentRunner(Struct, frozen=True):
         if child.state is not ChildState.RUNNING:
             raise UsageError(f"The sub-agent {child.run} has ended ({child.state}); it hears nothing any more.")
         told = Inbound(text, child.session, source=Source.SUBAGENT, owner=child.owner, foreign=foreign)
-        await self.switchboard.submit(replace(told, model=child.model))
+        await self.dispatcher.submit(replace(told, model=child.model))
 
     def archive(self) -> int:
         """Put away the sessions of children that ended a while ago; returns how many. Forget those of long ago."""
         for child in self.book.expire(UNTOLD_KEPT):
             log.warning("nobody took the result of the sub-agent %s for %s", child.run, child.parent)
         self.book.forget(CHILDREN_KEPT)
-        settings = self.runtime.home.config.agents.defaults.subagents
+        settings = self.sessions.home.config.agents.defaults.subagents
         if not settings.archive_after_minutes:
             return 0
         due = self.book.to_archive(timedelta(minutes=settings.archive_after_minutes))
@@ -178,12 +178,12 @@ class SubagentRunner(Struct, frozen=True):
 
     def transcript_of(self, child: Child) -> str:
         """Where the child's transcript is."""
-        store = self.runtime.agent(child.session.agent).store
+        store = self.sessions.agent(child.session.agent).store
         session = store.find(child.session)
         return str(store.path_of(session.id)) if session else "(put away)"
 
     def _facts(self, order: SpawnOrder, parent: SessionKey) -> SpawnFacts:
-        agents = self.runtime.home.config.agents
+        agents = self.sessions.home.config.agents
         settings = agents.resolve(parent.agent)
         target = order.agent or parent.agent
         theirs = agents.resolve(target) if target in agents.ids else settings
@@ -206,20 +206,20 @@ class SubagentRunner(Struct, frozen=True):
 
     def _drop_remains(self) -> None:
         """Let nobody go on with the turns of children that were ended when their process was too."""
-        for session in self.runtime.inbox.unfinished():
+        for session in self.sessions.services.inbox.unfinished():
             child = self.book.of_session(session) if session.kind is SessionKind.SUBAGENT else None
             if child is not None and child.ended_at is not None:
-                self.runtime.inbox.abandon(session, child.text)
+                self.sessions.services.inbox.abandon(session, child.text)
 
     def _find_hindrance(self, child: Child) -> str | None:
         """Why nobody goes on with a child that a process left; None where this one does."""
-        if child.session.agent not in self.runtime.home.config.agents.ids:
+        if child.session.agent not in self.sessions.home.config.agents.ids:
             return NO_AGENT
-        session = self.runtime.agent(child.session.agent).store.peek(child.session)
+        session = self.sessions.agent(child.session.agent).store.peek(child.session)
         last_sign = max(child.asked_at, session.updated_at) if session else child.asked_at
-        if not is_stale(last_sign, self.runtime.home.clock.now()):
+        if not is_stale(last_sign, self.sessions.home.clock.now()):
             return None
-        lease = SessionLease(self.runtime.home.paths, child.session)
+        lease = SessionLease(self.sessions.home.paths, child.session)
         is_alone = lease.try_acquire()
         lease.release()
         return LEFT_ALONE if is_alone else None
@@ -262,7 +262,7 @@ class SubagentRunner(Struct, frozen=True):
             model=child.model,
             foreign=child.foreign,
         )
-        accepted = await self.switchboard.submit(inbound, f"spawn:{child.run}")
+        accepted = await self.dispatcher.submit(inbound, f"spawn:{child.run}")
         timer = anyio.CancelScope()
         self.tasks.start_soon(run_logged, f"the clock of the sub-agent {child.run}", self._keep_time, child, timer)
         try:
@@ -272,7 +272,7 @@ class SubagentRunner(Struct, frozen=True):
 
     async def _await_end(self, child: Child, run: RunId) -> Child:
         while True:
-            answer = await self.switchboard.wait(run, WATCH_SECONDS)
+            answer = await self.dispatcher.wait(run, WATCH_SECONDS)
             kept = self.book.get(child.run)
             if kept.ended_at is not None:
                 return await self._stop(kept, run)
@@ -283,7 +283,7 @@ class SubagentRunner(Struct, frozen=True):
 
     def _has_more_to_do(self, child: Child) -> bool:
         """Whether a child has children of its own to wait for, or something else to answer."""
-        return bool(self.book.active(child.session)) or self.runtime.inbox.is_unfinished(child.session)
+        return bool(self.book.active(child.session)) or self.sessions.services.inbox.is_unfinished(child.session)
 
     async def _keep_time(self, child: Child, timer: anyio.CancelScope) -> None:
         with timer:
@@ -291,9 +291,9 @@ class SubagentRunner(Struct, frozen=True):
 
     async def _time_out(self, child: Child) -> None:
         """Note when a child's turn begins, and end it when its time is over."""
-        await self.runtime.lanes.begun(child.session)
+        await self.sessions.services.lanes.begun(child.session)
         kept = self.book.started(child.run)
-        left = time_left(kept, self.runtime.home.clock.now())
+        left = time_left(kept, self.sessions.home.clock.now())
         if left is None:
             return
         await anyio.sleep(left.total_seconds())
@@ -307,9 +307,9 @@ class SubagentRunner(Struct, frozen=True):
     async def _stop(self, kept: Child, run: RunId) -> Child:
         """Make the turn of a child that was ended stop, and add what it had come to by then."""
         with anyio.move_on_after(STOP_SECONDS):
-            while await self.switchboard.wait(run, 0) is None:
-                self.runtime.conversation(kept.session).ask_to_stop()
-                await self.switchboard.wait(run, WATCH_SECONDS)
+            while await self.dispatcher.wait(run, 0) is None:
+                self.dispatcher.stop(kept.session)
+                await self.dispatcher.wait(run, WATCH_SECONDS)
         words, usage, foreign = self._findings(kept)
         return self.book.describe_end(kept.run, compose_result(words, kept.text), usage, foreign=foreign)
 
@@ -322,7 +322,7 @@ class SubagentRunner(Struct, frozen=True):
 
     def _findings(self, child: Child) -> tuple[str, Usage, bool]:
         """What a child said last, what it used in all, and whether it read anything from outside."""
-        store = self.runtime.agent(child.session.agent).store
+        store = self.sessions.agent(child.session.agent).store
         session = store.peek(child.session)
         if session is None:
             return "", child.usage, child.foreign
@@ -333,7 +333,7 @@ class SubagentRunner(Struct, frozen=True):
 
     async def _tell(self, child: Child) -> None:
         """Tell a parent what its child came to; nobody is told where there is nobody any more."""
-        if child.parent.agent not in self.runtime.home.config.agents.ids:
+        if child.parent.agent not in self.sessions.home.config.agents.ids:
             log.warning("the result of the sub-agent %s waits: there is no agent %s", child.run, child.parent.agent)
             return
         if not (skips_announcement(child) or self._parent_is_over(child)):
@@ -342,7 +342,7 @@ class SubagentRunner(Struct, frozen=True):
                 result = wrap_untrusted(result, ContentSource.SUBAGENT, new_id=random_id)
             text = announce(child, result, self.transcript_of(child))
             told = Inbound(text, child.parent, source=Source.SUBAGENT, owner=child.owner, foreign=child.foreign)
-            accepted = await self.switchboard.submit(told, f"announce:{child.run}")
+            accepted = await self.dispatcher.submit(told, f"announce:{child.run}")
             await self._await_reading(child, accepted.run)
         self.book.told(child.run)
         if child.cleanup == "delete":
@@ -355,35 +355,36 @@ class SubagentRunner(Struct, frozen=True):
 
     async def _await_reading(self, child: Child, run: RunId) -> None:
         """Wait until a turn of the parent has taken a result; people are told where that takes long."""
-        patience = self.runtime.home.config.agents.defaults.subagents.announce_timeout_ms / 1000
+        patience = self.sessions.home.config.agents.defaults.subagents.announce_timeout_ms / 1000
         with anyio.move_on_after(patience) as waited:
             await self._await_taking(run)
         if waited.cancelled_caught:
             told = f"The sub-agent {child.name} has ended ({child.state}); its result waits to be read."
             log.warning("the result of the sub-agent %s has waited for %g s in %s", child.run, patience, child.parent)
-            self.switchboard.publish(child.parent, (run,), Notice(told))
+            self.dispatcher.publish(child.parent, (run,), Notice(told))
             await self._await_taking(run)
 
     async def _await_taking(self, run: RunId) -> None:
-        while self.runtime.inbox.is_waiting(run):
-            await self.switchboard.wait(run, WATCH_SECONDS)
+        while self.sessions.services.inbox.is_waiting(run):
+            await self.dispatcher.wait(run, WATCH_SECONDS)
 
     def _put_away(self, child: Child) -> None:
-        store = self.runtime.agent(child.session.agent).store
+        store = self.sessions.agent(child.session.agent).store
         if store.find(child.session) is not None:
             store.delete(child.session)
         self.book.archived(child.run)
 
 
 @asynccontextmanager
-async def open_subagents(runtime: Runtime, switchboard: Switchboard) -> AsyncIterator[SubagentRunner]:
+async def open_subagents(dispatcher: Dispatcher) -> AsyncIterator[SubagentRunner]:
     """What starts sub-agents while the block runs; the children go on at the next start."""
     async with anyio.create_task_group() as tasks:
-        book = SubagentStore(runtime.database, runtime.home.clock)
-        spawner = SubagentRunner(runtime, switchboard, book, tasks)
-        runtime.spawner = spawner
+        sessions = dispatcher.sessions
+        book = SubagentStore(sessions.services.database, sessions.home.clock)
+        spawner = SubagentRunner(sessions, dispatcher, book, tasks)
+        dispatcher.subagents = spawner
         try:
             yield spawner
         finally:
-            runtime.spawner = None
+            dispatcher.subagents = None
             tasks.cancel_scope.cancel()

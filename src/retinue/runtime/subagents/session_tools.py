@@ -15,8 +15,9 @@ from retinue.core.messages import AssistantMessage, UserMessage, text_of
 from retinue.dispatch.silence import REPLY_SKIP
 from retinue.dispatch.subagent_store import SubagentStore, describe_child
 from retinue.dispatch.subagents import Child, SpawnOrder
-from retinue.runtime.open import Runtime
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.subagents.runner import SubagentRunner
+from retinue.runtime.turns.sessions import Sessions
 from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.tree import has_untrusted_content
@@ -27,9 +28,10 @@ LOG_CHARS = 4_000
 
 
 class HomeCompany(Struct, frozen=True):
-    """All agents and sessions of a runtime."""
+    """All agents and sessions of a sessions."""
 
-    runtime: Runtime
+    _sessions: Sessions
+    _dispatcher: Dispatcher
 
     async def spawn(self, asker: Asker, wish: SpawnArguments) -> Told:
         order = SpawnOrder(
@@ -75,7 +77,7 @@ class HomeCompany(Struct, frozen=True):
 
     async def sessions(self, asker: Asker, limit: int) -> Told:
         found: list[dict[str, Any]] = []
-        for agent in self.runtime.home.config.agents.ids:
+        for agent in self._sessions.home.config.agents.ids:
             found += [
                 {
                     "key": session.key.text,
@@ -83,7 +85,7 @@ class HomeCompany(Struct, frozen=True):
                     "updatedAt": session.updated_at.isoformat(),
                     "tokens": session.usage.total,
                 }
-                for session in self.runtime.agent(agent).store.list()
+                for session in self._sessions.agent(agent).store.list()
                 if self._objection(asker.session, session.key) is None
             ]
         return Told(sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit])
@@ -96,9 +98,9 @@ class HomeCompany(Struct, frozen=True):
         key = self._reachable(asker.session, wish.session)
         if key == asker.session:
             raise UsageError("That is this session. Say it in your answer.")
-        switchboard = (await self._spawner()).switchboard
+        dispatcher = (await self._spawner()).dispatcher
         number = self._exchanges(asker.session) + 1
-        most = self.runtime.home.config.session.agent_to_agent.max_ping_pong_turns
+        most = self._sessions.home.config.session.agent_to_agent.max_ping_pong_turns
         if number > most:
             raise UsageError(
                 f"Sessions have answered each other {most} times without a person's word "
@@ -113,8 +115,8 @@ class HomeCompany(Struct, frozen=True):
             foreign=asker.tainted,
             exchange=number,
         )
-        accepted = await switchboard.submit(said)
-        answer = await switchboard.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
+        accepted = await dispatcher.submit(said)
+        answer = await dispatcher.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
         if answer is None:
             return Told({"status": "accepted", "runId": accepted.run})
         status = "silent" if answer.silent else answer.status.value
@@ -122,7 +124,7 @@ class HomeCompany(Struct, frozen=True):
         return Told(facts, self._is_foreign(key))
 
     async def agents(self, asker: Asker) -> Told:
-        agents = self.runtime.home.config.agents
+        agents = self._sessions.home.config.agents
         allowed = set(agents.resolve(asker.session.agent).subagents.allow_agents)
         return Told(
             [
@@ -135,14 +137,14 @@ class HomeCompany(Struct, frozen=True):
     def _name_of(self, agent: AgentId) -> str:
         """What people call an agent; one that was never opened has only the name that is configured."""
         try:
-            known = self.runtime.agent(agent, seed=False).workspace.identity().name
+            known = self._sessions.agent(agent, seed=False).workspace.identity().name
         except WorkspaceError:
-            known = self.runtime.home.config.agents.resolve(agent).name
+            known = self._sessions.home.config.agents.resolve(agent).name
         return known or agent
 
     def _reachable(self, mine: SessionKey, text: str) -> SessionKey:
         key = SessionKey.parse(text, default_agent=mine.agent)
-        self.runtime.home.config.agents.resolve(key.agent)
+        self._sessions.home.config.agents.resolve(key.agent)
         objection = self._objection(mine, key)
         if objection is not None:
             raise UsageError(f"You may not reach the session {key}: {objection}.")
@@ -150,7 +152,7 @@ class HomeCompany(Struct, frozen=True):
 
     def _objection(self, mine: SessionKey, other: SessionKey) -> str | None:
         """Why a session may not see another, by `tools.sessions.visibility` and `tools.agentToAgent`."""
-        tools = self.runtime.home.config.tools
+        tools = self._sessions.home.config.tools
         visibility = tools.sessions.visibility
         if other == mine:
             return None
@@ -169,7 +171,7 @@ class HomeCompany(Struct, frozen=True):
 
     def _exchanges(self, mine: SessionKey) -> int:
         """How many messages between sessions led to the one that this session is answering; none for a person's."""
-        store = self.runtime.agent(mine.agent).store
+        store = self._sessions.agent(mine.agent).store
         if store.find(mine) is None:
             return 0
         path = store.open(mine).tree.path
@@ -188,7 +190,7 @@ class HomeCompany(Struct, frozen=True):
         return found
 
     def _messages(self, key: SessionKey, limit: int) -> list[dict[str, str]]:
-        store = self.runtime.agent(key.agent).store
+        store = self._sessions.agent(key.agent).store
         if store.find(key) is None:
             return []
         said = [entry.body.message for entry in store.open(key).tree.path if isinstance(entry.body, MessageAdded)]
@@ -197,23 +199,24 @@ class HomeCompany(Struct, frozen=True):
             for message in said
             if isinstance(message, UserMessage | AssistantMessage)
         ]
-        return [{**row, "text": self.runtime.tools.hide(row["text"][:LOG_CHARS])} for row in rows if row["text"]][
-            -limit:
-        ]
+        return [
+            {**row, "text": self._sessions.shared.tools.hide(row["text"][:LOG_CHARS])} for row in rows if row["text"]
+        ][-limit:]
 
     def _is_foreign(self, key: SessionKey) -> bool:
-        store = self.runtime.agent(key.agent).store
+        store = self._sessions.agent(key.agent).store
         return store.find(key) is not None and has_untrusted_content(store.open(key).tree)
 
     def _children(self) -> SubagentStore:
-        return SubagentStore(self.runtime.database, self.runtime.home.clock)
+        return SubagentStore(self._sessions.services.database, self._sessions.home.clock)
 
     async def _spawner(self) -> SubagentRunner:
-        if self.runtime.spawner is None and self.runtime.engage is not None:
-            await self.runtime.engage()
-        if self.runtime.spawner is None:
+        if self._dispatcher.subagents is None and self._dispatcher.open_subagents is not None:
+            await self._dispatcher.open_subagents()
+        found = self._dispatcher.subagents
+        if not isinstance(found, SubagentRunner):
             raise UsageError(NO_GATEWAY)
-        return self.runtime.spawner
+        return found
 
 
 def _brief(child: Child) -> dict[str, Any]:

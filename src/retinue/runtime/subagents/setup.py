@@ -12,7 +12,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.model import ReasoningEffort
 from retinue.dispatch.subagents import SpawnOrder
 from retinue.runtime.agents.confinement import working_root
-from retinue.runtime.open import Runtime
+from retinue.runtime.turns.sessions import Sessions
 from retinue.sandbox.confinement import SandboxUnavailable
 from retinue.security.escaping import literal
 from retinue.sessions.entries import Body, ModelChanged, SettingChanged, ThinkingChanged
@@ -36,32 +36,32 @@ class ChildSetup(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def prepare_child(runtime: Runtime, order: SpawnOrder, parent: SessionKey, child: SessionKey) -> ChildSetup:
+def prepare_child(sessions: Sessions, order: SpawnOrder, parent: SessionKey, child: SessionKey) -> ChildSetup:
     """Decide what a child begins with; raises `SpawnRefused` for what cannot be had."""
-    agent, session = child.agent, runtime.agent(parent.agent).store.peek(parent)
+    agent, session = child.agent, sessions.agent(parent.agent).store.peek(parent)
     notes: list[str] = []
     bodies: list[Body] = [SettingChanged(SPAWNED_BY, parent.text)]
-    folder = _folder(runtime, order, working_folder(session) if agent == parent.agent else "", child)
+    folder = _folder(sessions, order, working_folder(session) if agent == parent.agent else "", child)
     if folder:
         bodies.append(SettingChanged(WORKS_IN, folder))
     if order.context == "fork":
-        bodies += _conversation(runtime, parent, notes)
-    level = _reasoning(runtime, order, agent, session)
+        bodies += _conversation(sessions, parent, notes)
+    level = _reasoning(sessions, order, agent, session)
     if level is not None:
         bodies.append(ThinkingChanged(level))
-    model = _wanted_model(runtime, order, agent, notes)
-    has_own = runtime.home.config.agents.resolve(agent).subagents.model
+    model = _wanted_model(sessions, order, agent, notes)
+    has_own = sessions.home.config.agents.resolve(agent).subagents.model
     if model is None and not has_own and agent == parent.agent and session is not None and session.model is not None:
         bodies.append(ModelChanged(session.model))
     return ChildSetup(tuple(bodies), model, tuple(notes))
 
 
-def _folder(runtime: Runtime, order: SpawnOrder, inherited: str, child: SessionKey) -> str:
+def _folder(sessions: Sessions, order: SpawnOrder, inherited: str, child: SessionKey) -> str:
     """The folder of its workspace that a child is kept to: the one asked for, inside the one its parent is kept to."""
     if not order.workspace:
         return inherited
     try:
-        workspace = runtime.agent(child.agent).workspace
+        workspace = sessions.agent(child.agent).workspace
         with working_root(workspace, child).enter(inherited or ".") as root:
             inside = locate_in_workspace(root, order.workspace)
             root.enter(inside).close()
@@ -73,10 +73,10 @@ def _folder(runtime: Runtime, order: SpawnOrder, inherited: str, child: SessionK
     return "" if folder == "." else folder
 
 
-def _conversation(runtime: Runtime, parent: SessionKey, notes: list[str]) -> tuple[Body, ...]:
+def _conversation(sessions: Sessions, parent: SessionKey, notes: list[str]) -> tuple[Body, ...]:
     """The parent's conversation so far; nothing where it is too long to be handed over."""
-    copied = fork_entries(runtime.agent(parent.agent).store.open(parent).tree)
-    most, tokens = runtime.home.config.session.parent_fork_max_tokens, estimate(messages_in(copied))
+    copied = fork_entries(sessions.agent(parent.agent).store.open(parent).tree)
+    most, tokens = sessions.home.config.session.parent_fork_max_tokens, estimate(messages_in(copied))
     if not most or tokens <= most:
         return copied
     notes.append(
@@ -86,19 +86,19 @@ def _conversation(runtime: Runtime, parent: SessionKey, notes: list[str]) -> tup
     return ()
 
 
-def _reasoning(runtime: Runtime, order: SpawnOrder, agent: AgentId, parent: Session | None) -> ReasoningEffort | None:
-    configured = runtime.home.config.agents.resolve(agent).subagents.thinking
+def _reasoning(sessions: Sessions, order: SpawnOrder, agent: AgentId, parent: Session | None) -> ReasoningEffort | None:
+    configured = sessions.home.config.agents.resolve(agent).subagents.thinking
     level = order.thinking or configured or (parent.thinking if parent else None)
     if level is not None and level not in tuple(ReasoningEffort):
         raise SpawnRefused(f"'{literal(level, 40)}' is none of: {', '.join(ReasoningEffort)}.")
     return ReasoningEffort(level) if level else None
 
 
-def _wanted_model(runtime: Runtime, order: SpawnOrder, agent: AgentId, notes: list[str]) -> str | None:
+def _wanted_model(sessions: Sessions, order: SpawnOrder, agent: AgentId, notes: list[str]) -> str | None:
     """The model that was asked for, where it is one; another word is no reason not to start."""
     if order.model is None:
         return None
-    access = runtime.agent(agent).access
+    access = sessions.agent(agent).access
     try:
         ref = access.resolve(order.model)
         access.providers.endpoint(ref.provider)

@@ -10,26 +10,27 @@ from msgspec.structs import replace
 from retinue.core.envelope import Source
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.messages import Usage
-from retinue.runtime.turns.plan import AgentParts, local_time
+from retinue.runtime.agents.agents import Agent
+from retinue.runtime.turns.plan import local_time
 from retinue.sessions.budget import Spending, find_exceeded, find_subagent_exceeded, has_limits, since_midnight
 
 Overdrawn = Callable[[Usage], str | None]
 """Why a turn must not go on after having used so much; None where it may."""
 
 
-def find_refusal(parts: AgentParts, key: SessionKey, source: Source) -> str | None:
+def find_refusal(parts: Agent, key: SessionKey, source: Source) -> str | None:
     """Why a turn must not begin because of what was spent already; None where it may."""
     return _judge(parts, key, source)(Usage())
 
 
-def watch_spending(parts: AgentParts, key: SessionKey, source: Source) -> Overdrawn:
+def watch_spending(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
     """What stops a running turn once its budget is used up; one that a person set off goes to its end."""
     if source is Source.CHAT:
         return lambda used: None
     return _judge(parts, key, source)
 
 
-def _judge(parts: AgentParts, key: SessionKey, source: Source) -> Overdrawn:
+def _judge(parts: Agent, key: SessionKey, source: Source) -> Overdrawn:
     """A judge of what is used from now on; what was spent before is counted once, here."""
     settings = parts.workspace.settings
     limited = has_limits(settings.budget)

@@ -32,9 +32,10 @@ from retinue.dispatch.queue import (
     parse_queue_command,
     queue_rules,
 )
+from retinue.runtime.agents.agents import Agent
 from retinue.runtime.turns.ledger import TranscriptLedger
 from retinue.runtime.turns.permissions import TurnPermissions
-from retinue.runtime.turns.plan import AgentParts, TurnPlan
+from retinue.runtime.turns.plan import TurnPlan
 from retinue.runtime.turns.user_message import as_message
 from retinue.sessions.session import SPAWNED_BY
 from retinue.tools.tool import ToolContext
@@ -46,7 +47,7 @@ POLLING_TOOLS = frozenset({"process", "session_status", "subagents"})
 class JoiningMessages(Struct, frozen=True):
     """Messages that arrive in a session during a turn with certain rights."""
 
-    parts: AgentParts
+    parts: Agent
     key: SessionKey
     rights: TurnPermissions
     rules: Callable[[], QueueRules]
@@ -56,7 +57,7 @@ class JoiningMessages(Struct, frozen=True):
 
         Results of the turn's own sub-agents join it however the queue treats what people write.
         """
-        waiting = self.parts.inbox.waiting(self.key)
+        waiting = self.parts.services.inbox.waiting(self.key)
         if self.rules().mode is not QueueMode.STEER:
             waiting = tuple(filter(is_result, waiting))
         admit = self.rights.admit
@@ -66,14 +67,14 @@ class JoiningMessages(Struct, frozen=True):
         """Messages that arrived during the turn, taken into it; each is recorded under the run it came with."""
         taken = []
         for waiting in self.joining():
-            self.parts.inbox.claim(self.key, (waiting.run,), ledger.run)
+            self.parts.services.inbox.claim(self.key, (waiting.run,), ledger.run)
             message = as_message(waiting.inbound)
             ledger.merged[id(message)] = waiting.run
             taken.append(message)
         return taken
 
 
-def find_lane(parts: AgentParts, key: SessionKey) -> tuple[LaneKind, SessionKey | None]:
+def find_lane(parts: Agent, key: SessionKey) -> tuple[LaneKind, SessionKey | None]:
     """The lane of a session's turns, and in that of sub-agents, with whose they share the places."""
     if key.kind is not SessionKind.SUBAGENT:
         return LaneKind.MAIN, None
@@ -108,7 +109,7 @@ def watch_room(settings: CompactionSettings, plan: TurnPlan) -> Callable[[Sequen
     return lambda messages: estimate(messages) <= available
 
 
-def read_rules(parts: AgentParts, key: SessionKey, chosen: str) -> QueueRules:
+def read_rules(parts: Agent, key: SessionKey, chosen: str) -> QueueRules:
     """How messages that arrive during a turn are treated: as a person chose in the session, else as configured."""
     settings = parts.home.config.messages
     read = parse_queue_command(chosen)
@@ -135,11 +136,11 @@ def make_loop_parts(
             ledger,
             emit,
             parts.home.clock,
-            parts.tools.cap_for(parts.workspace, plan.info),
-            parts.bus,
+            parts.shared.tools.cap_for(parts.workspace, plan.info),
+            parts.shared.bus,
             rights.layers,
             rights.watch,
-            parts.tools.hide,
+            parts.shared.tools.hide,
         ),
         emit=emit,
         steering=lambda: steering.take(ledger),

@@ -17,9 +17,10 @@ from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import ToolCall, text_of
 from retinue.core.model import ModelRef
 from retinue.runtime.agents.agent import AgentWorkspace
+from retinue.runtime.agents.agents import Agent
 from retinue.runtime.agents.confinement import enter_folder, working_root
 from retinue.runtime.agents.policy import elevation_gates, elevation_of, is_sandboxed, session_layers, wanted_elevation
-from retinue.runtime.turns.plan import AgentParts, TurnPlan
+from retinue.runtime.turns.plan import TurnPlan
 from retinue.sessions.entries import SettingChanged
 from retinue.sessions.session import ELEVATED, working_folder
 from retinue.tools.elevated import Elevation, ElevationRule, MessageSender, elevation_objection
@@ -33,7 +34,7 @@ DENIED = "tool_denied"
 class TurnPermissions(Struct, frozen=True):
     """The rights of one message's turn in a session."""
 
-    parts: AgentParts
+    parts: Agent
     key: SessionKey
     inbound: Inbound
     elevated: Elevation
@@ -42,14 +43,14 @@ class TurnPermissions(Struct, frozen=True):
         """What tools get to know and use."""
         below = working_folder(self.parts.store.peek(self.key))
         context = make_context(self.parts.workspace, self.key, self.elevated, below)
-        variables = await self.parts.tools.variables(self.parts.workspace)
+        variables = await self.parts.shared.tools.variables(self.parts.workspace)
         return replace(
             context,
             run=run,
             environment=variables,
             owner=self.inbound.owner,
             tainted=plan.tainted,
-            writes=self.parts.memories.writes(self.parts.workspace),
+            writes=self.parts.shared.memories.writes(self.parts.workspace),
             ask=ask,
         )
 
@@ -71,9 +72,9 @@ class TurnPermissions(Struct, frozen=True):
             "because": decision.because,
         }
         if decision.denied:
-            self.parts.audit.record(DENIED, self.who, details)
+            self.parts.home.audit.record(DENIED, self.who, details)
         else:
-            self.parts.audit.record(ELEVATED, self.who, {**details, "level": self.elevated})
+            self.parts.home.audit.record(ELEVATED, self.who, {**details, "level": self.elevated})
 
     def admit(self, other: Inbound) -> bool:
         """Whether another message may join the turn: its sender must have exactly these rights, and want the same."""
@@ -112,7 +113,7 @@ def make_context(
     )
 
 
-def permissions_of(parts: AgentParts, key: SessionKey, inbound: Inbound) -> TurnPermissions:
+def permissions_of(parts: Agent, key: SessionKey, inbound: Inbound) -> TurnPermissions:
     """What the turn of a message may do."""
     session = parts.store.peek(key)
     elevated = elevation_of(parts.home.config, parts.workspace.settings, session, inbound)
@@ -139,17 +140,17 @@ async def run_past_model(
     try:
         output = await tool.run(tool.parse(arguments), context)
     except ToolFailed as failure:
-        return rights.parts.tools.hide(str(failure))
-    return rights.parts.tools.hide(text_of(output.content))
+        return rights.parts.shared.tools.hide(str(failure))
+    return rights.parts.shared.tools.hide(text_of(output.content))
 
 
-def change_elevation(parts: AgentParts, key: SessionKey, inbound: Inbound, level: Elevation | None) -> str:
+def change_elevation(parts: Agent, key: SessionKey, inbound: Inbound, level: Elevation | None) -> str:
     """Set a session's elevated mode where the sender may, and say what holds then; every attempt is kept."""
     config, settings = parts.home.config, parts.workspace.settings
     if level is not None:
         refusal = _refuse_change(inbound, elevation_gates(config, settings))
         details = {"session": str(key), "level": level, "refused": refusal}
-        parts.audit.record(ELEVATED, format_sender(inbound), details)
+        parts.home.audit.record(ELEVATED, format_sender(inbound), details)
         if refusal is not None:
             return f"You may not change elevated mode: {refusal}."
         parts.store.open(key).append(SettingChanged(ELEVATED, level))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import datetime
 from difflib import unified_diff
 from typing import Any
@@ -11,8 +10,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-from retinue.context.engine import ContextEngine
 from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
 from retinue.context.prompt.build import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
@@ -23,61 +20,21 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
-from retinue.dispatch.inbox import Inbox
-from retinue.dispatch.lanes import Lanes
 from retinue.hooks.bus import HookBus
 from retinue.providers.model_choice import ChosenModel
-from retinue.runtime.agents.agent import AgentWorkspace
+from retinue.runtime.agents.agents import Agent
 from retinue.runtime.agents.policy import session_layers
 from retinue.runtime.agents.prompting import AgentPrompt, PromptOrder, build_prompt, machine_timezone
-from retinue.runtime.agents.tools import SessionTools
-from retinue.runtime.approvals.approvals import Permissions
-from retinue.runtime.home import Home
-from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.memory.provenance import trust_of_files
-from retinue.runtime.models.access import ModelAccess
-from retinue.runtime.telemetry.tracing import UNTRACED, Tracer
 from retinue.sessions.entries import Compacted, Noted
 from retinue.sessions.session import working_folder
-from retinue.sessions.store import SessionStore
 from retinue.sessions.transcript import Transcript
-from retinue.storage.auditlog import AuditLog
 from retinue.tools.tool import Tool
 from retinue.workspace.bootstrap import COMPACTION, Injection, decide_injection
 
 log = logging.getLogger(__name__)
 
 TINY_OUTPUT = 256
-
-
-def _stop_none(session: SessionKey) -> int:
-    return 0
-
-
-def _restart_nothing(reason: str) -> bool:
-    return False
-
-
-class AgentParts(Struct, frozen=True):
-    """What all sessions of one agent share."""
-
-    home: Home
-    workspace: AgentWorkspace
-    access: ModelAccess
-    store: SessionStore
-    tools: SessionTools
-    bus: HookBus
-    engine: ContextEngine
-    inbox: Inbox
-    lanes: Lanes
-    audit: AuditLog
-    memories: MemoryPool
-    permissions: Permissions
-    stop_children: Callable[[SessionKey], int] = _stop_none
-    """Ends the sub-agents of a session; tells how many were at work."""
-    tracer: Tracer = UNTRACED
-    restart_gateway: Callable[[str], bool] = _restart_nothing
-    """Has the gateway of this process start over, for a reason; false where there is none."""
 
 
 class TurnPlan(Struct, frozen=True):
@@ -117,7 +74,7 @@ class TurnPlan(Struct, frozen=True):
 class Planner(Struct, frozen=True):
     """Plans the turns of one session."""
 
-    parts: AgentParts
+    parts: Agent
     key: SessionKey
 
     async def plan(
@@ -144,7 +101,7 @@ class Planner(Struct, frozen=True):
             choice = access.choose_for_pictures(choice)
         info = access.info(choice.ref)
         layers = session_layers(self.parts.home.config, workspace.settings, self.key, choice.ref)
-        tools = self.parts.tools.for_session(layers, info)
+        tools = self.parts.shared.tools.for_session(layers, info)
         chosen = inbound.thinking or (session.thinking if session else None)
         thinking = chosen or ReasoningEffort(workspace.settings.thinking_default or "off")
         # A model that can neither call tools nor hold much reads who it is and whom it talks to, and no more.
@@ -164,30 +121,34 @@ class Planner(Struct, frozen=True):
             below=working_folder(session),
             is_beat=is_beat,
             turn=TurnInputs(
-                recollections=recollections, background=self.parts.tools.background(workspace.id, self.key)
+                recollections=recollections, background=self.parts.shared.tools.background(workspace.id, self.key)
             ),
         )
-        prompt = await self._heed_prompt_hooks(await build_prompt(workspace, order, self.parts.bus), inbound.text)
-        trust = trust_of_files(workspace, self.parts.memories.writes(workspace), [file.name for file in prompt.files])
+        prompt = await self._heed_prompt_hooks(
+            await build_prompt(workspace, order, self.parts.shared.bus), inbound.text
+        )
+        trust = trust_of_files(
+            workspace, self.parts.shared.memories.writes(workspace), [file.name for file in prompt.files]
+        )
         tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
         return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
 
     async def _heed_model_hooks(self, choice: ChosenModel | None, message: str) -> ChosenModel | None:
         question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
-        for given in await self.parts.bus.ask(BEFORE_MODEL, question):
+        for given in await self.parts.shared.bus.ask(BEFORE_MODEL, question):
             try:
                 wish = self.parts.access.resolve(given.value.model)
             except UsageError as error:
                 log.warning("plugin %s wants a model that is none: %s", given.subscriber.plugin, error)
                 continue
             details = {"session": str(self.key), "before": question.model, "after": str(wish)}
-            self.parts.audit.record("model_change", f"plugin:{given.subscriber.plugin}", details)
+            self.parts.home.audit.record("model_change", f"plugin:{given.subscriber.plugin}", details)
             because = f"the plugin {given.subscriber.plugin} chose it"
             return ChosenModel(wish, because, how_to_change="/model default", pinned=True)
         return choice
 
     async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
-        given = await self.parts.bus.ask(BEFORE_PROMPT, PromptDraft(self.key, prompt.system.text, message))
+        given = await self.parts.shared.bus.ask(BEFORE_PROMPT, PromptDraft(self.key, prompt.system.text, message))
         if not given:
             return prompt
         change = merge_changes(given)
@@ -201,7 +162,7 @@ class Planner(Struct, frozen=True):
         who = ", ".join(f"plugin:{item.subscriber.plugin}" for item in given)
         diff = list(unified_diff(prompt.system.text.splitlines(), changed.system.text.splitlines(), lineterm="", n=0))
         details = {"session": str(self.key), "diff": diff, "turn": change.before_message or change.after_message}
-        self.parts.audit.record("prompt_change", who, details)
+        self.parts.home.audit.record("prompt_change", who, details)
         return changed
 
     async def preview(self, mode: PromptMode = PromptMode.FULL) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
@@ -209,7 +170,7 @@ class Planner(Struct, frozen=True):
         plan = await self.plan(self._transcript_if_any(), mode=mode)
         if plan is not None:
             return plan.prompt, plan.specs
-        return await build_prompt(self.parts.workspace, PromptOrder(self.key, mode), self.parts.bus), ()
+        return await build_prompt(self.parts.workspace, PromptOrder(self.key, mode), self.parts.shared.bus), ()
 
     async def report(self) -> PromptReport:
         """The sizes of what the next turn would send."""
@@ -237,7 +198,7 @@ def is_tiny(model: ModelInfo) -> bool:
     return not model.tools and model.window <= SMALL_WINDOW
 
 
-def local_time(parts: AgentParts) -> datetime:
+def local_time(parts: Agent) -> datetime:
     """Now, where the person is."""
     zone = parts.workspace.settings.user_timezone or machine_timezone(parts.home)
     now = parts.home.clock.now()

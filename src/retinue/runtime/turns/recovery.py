@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from pathlib import Path
 
 from msgspec import Struct
 
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import AssistantMessage, StopReason, ToolResult, UserMessage
-from retinue.dispatch.attend import Recalled
 from retinue.sessions.entries import BESIDE, MessageAdded, Noted, TranscriptEntry
 from retinue.sessions.jsonl.codec import decode_line
 from retinue.sessions.jsonl.lines import read_forward
@@ -21,14 +21,23 @@ _ANSWERS = frozenset({StopReason.END, StopReason.LENGTH, StopReason.REFUSED})
 """How a model stops that has said what it had to say; a turn that heard this was over."""
 
 
-class Recollection(Struct, frozen=True):
+class RunState(Enum):
+    """What a session's transcripts have of a run: nothing, its message, its answer too, or only in an archive."""
+
+    NOTHING = "nothing"
+    OPEN = "open"
+    ANSWERED = "answered"
+    ARCHIVED = "archived"
+
+
+class RecordedRun(Struct, frozen=True):
     """How far a run came, and what the model said in it."""
 
-    recalled: Recalled
+    state: RunState
     answers: tuple[AssistantMessage, ...] = ()
 
 
-def recollect(store: SessionStore, key: SessionKey, run: RunId) -> Recollection:
+def find_run(store: SessionStore, key: SessionKey, run: RunId) -> RecordedRun:
     """Look for a run in the session, as far back as it takes, and in the one that was archived before it.
 
     A turn can be so long that its own beginning was summed up, and a session can be archived between the death of a
@@ -37,20 +46,20 @@ def recollect(store: SessionStore, key: SessionKey, run: RunId) -> Recollection:
     transcript = store.open(key)
     path = transcript.tree.path
     found = _search(path, run)
-    if found.recalled is Recalled.NOTHING and path and path[0].parent is not None:
+    if found.state is RunState.NOTHING and path and path[0].parent is not None:
         found = _search(_read(transcript.path), run)
-    if found.recalled is not Recalled.NOTHING or transcript.header is None:
+    if found.state is not RunState.NOTHING or transcript.header is None:
         return found
     for archived in _archives(store.folder, transcript.header.parent):
         before = _search(_read(archived), run)
-        if before.recalled is Recalled.OPEN:
-            return Recollection(Recalled.ARCHIVED, before.answers)
-        if before.recalled is not Recalled.NOTHING:
+        if before.state is RunState.OPEN:
+            return RecordedRun(RunState.ARCHIVED, before.answers)
+        if before.state is not RunState.NOTHING:
             return before
     return found
 
 
-def _search(entries: Iterable[TranscriptEntry], run: RunId) -> Recollection:
+def _search(entries: Iterable[TranscriptEntry], run: RunId) -> RecordedRun:
     said = answered = False
     merged_into: RunId | None = None
     answers: list[AssistantMessage] = []
@@ -66,8 +75,8 @@ def _search(entries: Iterable[TranscriptEntry], run: RunId) -> Recollection:
             case MessageAdded(AssistantMessage() as answer, of, source) if of == run and source not in BESIDE:
                 answers.append(answer)
                 answered = answer.stop in _ANSWERS and not answer.calls
-    recalled = Recalled.ANSWERED if answered else Recalled.OPEN if said else Recalled.NOTHING
-    return Recollection(recalled, tuple(answers))
+    state = RunState.ANSWERED if answered else RunState.OPEN if said else RunState.NOTHING
+    return RecordedRun(state, tuple(answers))
 
 
 def _read(path: Path) -> Iterator[TranscriptEntry]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,16 +17,15 @@ from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
-from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage, UserMessage
 from retinue.core.run_context import enter_run
-from retinue.dispatch.attend import Attendant, Recalled
-from retinue.dispatch.commands.triggers import as_meant
 from retinue.dispatch.delivery import parse_reply
 from retinue.dispatch.points import MESSAGE_RECEIVED, MESSAGE_SENDING, SESSION_END, SESSION_START, SessionChange
 from retinue.dispatch.queue import QueueRules
 from retinue.dispatch.visible import VisibleEvents
+from retinue.runtime.agents.agents import Agent
 from retinue.runtime.models.access import NO_MODEL
 from retinue.runtime.turns.budget import find_refusal, watch_spending
 from retinue.runtime.turns.client_tools import NOTHING_WAITS, goes_on, left_to_sender, take_results
@@ -34,9 +33,9 @@ from retinue.runtime.turns.context_window import ContextWindow, Fixed
 from retinue.runtime.turns.ledger import TranscriptLedger
 from retinue.runtime.turns.loop_setup import JoiningMessages, find_lane, make_loop_parts, read_rules
 from retinue.runtime.turns.permissions import permissions_of, run_past_model
-from retinue.runtime.turns.plan import AgentParts, Planner, TurnPlan, local_time
+from retinue.runtime.turns.plan import Planner, TurnPlan, local_time
 from retinue.runtime.turns.prompt_history import PromptHistory
-from retinue.runtime.turns.recovery import MERGED, recollect
+from retinue.runtime.turns.recovery import MERGED, RunState, find_run
 from retinue.runtime.turns.user_message import FRESH_START, as_message, open_message
 from retinue.sessions.entries import UNANSWERED, MessageAdded, Noted
 from retinue.sessions.repair import close_interrupted_turn
@@ -44,9 +43,6 @@ from retinue.sessions.reset import policy_for, should_reset
 from retinue.sessions.transcript import Transcript
 from retinue.storage.lease import SessionLease
 from retinue.workspace.bootstrap import FULL_CONTEXT_MARKER, Injection
-
-if TYPE_CHECKING:
-    from retinue.dispatch.commands.command import Answer
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +63,7 @@ ARCHIVED = (
 class SessionRunner:
     """One session. Turns run one after the other; a message that comes meanwhile can steer the running one."""
 
-    parts: AgentParts
+    parts: Agent
     key: SessionKey
     _switch: StopSwitch | None = field(default=None, init=False)
     _working: int = field(default=0, init=False)
@@ -96,37 +92,6 @@ class SessionRunner:
         self._switch.stop()
         return True
 
-    def ask_to_stop(self) -> bool:
-        """End the running turn, whichever process runs it, and its sub-agents; false where nothing ran."""
-        children = self.parts.stop_children(self.key)
-        return self.stop() or SessionLease(self.parts.home.paths, self.key).ask_to_stop() or children > 0
-
-    async def say(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
-        """Answer a message: a command at once, anything else by a turn, after it was accepted for good."""
-        config = self.parts.home.config
-        inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
-        if inbound.text.lstrip().startswith("/"):
-            answer = await self.command(inbound)
-            if answer is not None and answer.ask is None:
-                return self._outbound(run, TurnStatus.OK, answer.text)
-            if answer is not None:
-                if answer.text:
-                    await show(Notice(answer.text))
-                inbound = replace(inbound, text=answer.ask or "")
-        accepted = self.parts.inbox.accept(inbound, run)
-        await show(Accepted(accepted.run, self.key, accepted.accepted_at))
-        return await self.see_through(accepted.run, show, ask)
-
-    async def see_through(self, run: RunId, show: Emit, ask: Ask) -> Outbound:
-        """Wait for the answer to a message that was accepted, and give it where nobody else does."""
-        lease = SessionLease(self.parts.home.paths, self.key)
-        return await self.attendant(lease).see_through(run, show, ask)
-
-    def attendant(self, lease: SessionLease) -> Attendant:
-        """Who answers what waits here, in order."""
-        parts = self.parts
-        return Attendant(self, parts.inbox, lease, parts.home.clock, parts.permissions.approvals)
-
     def rules(self) -> QueueRules:
         """How messages that arrive during a turn are treated here."""
         session = self.parts.store.peek(self.key)
@@ -134,12 +99,6 @@ class SessionRunner:
         if self._rules is None or self._rules[0] != chosen:
             self._rules = chosen, read_rules(self.parts, self.key, chosen)
         return self._rules[1]
-
-    async def command(self, inbound: Inbound) -> Answer | None:
-        """Run the slash command in a message; None where the message is none."""
-        from retinue.runtime.commands.session_api import carry_out
-
-        return await carry_out(self, inbound)
 
     async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
         """Answer a message by a turn; the caller holds the session's lease."""
@@ -163,9 +122,9 @@ class SessionRunner:
         spent = self.exceeded(inbound.source)
         if spent is not None:
             return self._unanswered(inbound, run, spent, transcript)
-        inbound, _ = await self.parts.bus.fire(MESSAGE_RECEIVED, inbound)
+        inbound, _ = await self.parts.shared.bus.fire(MESSAGE_RECEIVED, inbound)
         if not transcript.messages:
-            await self.parts.memories.begin_session(self.parts.workspace)
+            await self.parts.shared.memories.begin_session(self.parts.workspace)
         plan = await self.planner.plan(transcript, inbound, recollections=await self._recall(inbound))
         if plan is None:
             return self._unanswered(inbound, run, NO_MODEL, transcript)
@@ -180,7 +139,7 @@ class SessionRunner:
         """What memory knows about a message that the owner wrote in a direct chat."""
         if not inbound.owner or inbound.source is not Source.CHAT:
             return ()
-        return await self.parts.memories.recall(self.parts.workspace, self.key, inbound.text)
+        return await self.parts.shared.memories.recall(self.parts.workspace, self.key, inbound.text)
 
     def exceeded(self, source: Source) -> str | None:
         """Why a turn must not begin because of what was spent already."""
@@ -224,7 +183,7 @@ class SessionRunner:
         ledger = TranscriptLedger(transcript, run, inbound.source)
         turn = Turn(run, self.key, str(plan.choice.ref), self.parts.workspace.settings.timeout_seconds, message)
         rights = permissions_of(self.parts, self.key, inbound)
-        asking = self.parts.permissions.asking(ask, events.emit)
+        asking = self.parts.shared.permissions.asking(ask, events.emit)
         steering = JoiningMessages(self.parts, self.key, rights, self.rules)
         parts = replace(
             make_loop_parts(steering, plan, ledger, events.emit, await rights.context(run, asking, plan)),
@@ -234,14 +193,14 @@ class SessionRunner:
         self._switch = StopSwitch()
         try:
             name = self.parts.workspace.settings.name or self.key.agent
-            async with self.parts.lanes.enter(self.key, *find_lane(self.parts, self.key)):
-                with self.parts.tracer.turn(turn, name) as trace:
+            async with self.parts.services.lanes.enter(self.key, *find_lane(self.parts, self.key)):
+                with self.parts.services.tracer.turn(turn, name) as trace:
                     finished = await run_turn(turn, keeper, trace.watch(parts), self._switch)
                     trace.end(finished)
         finally:
             self._switch = None
         self._after(transcript, plan, finished)
-        await self.parts.bus.fire(TURN_END, TurnEnded(self.key, finished))
+        await self.parts.shared.bus.fire(TURN_END, TurnEnded(self.key, finished))
         reply = events.reply
         outbound = replace(
             self._outbound(run, finished.status, reply.text, error=finished.error),
@@ -255,17 +214,17 @@ class SessionRunner:
             silent=reply.silent,
             handed=finished.handed,
         )
-        return (await self.parts.bus.fire(MESSAGE_SENDING, outbound))[0]
+        return (await self.parts.shared.bus.fire(MESSAGE_SENDING, outbound))[0]
 
-    def recall(self, run: RunId) -> Recalled:
+    def recall(self, run: RunId) -> RunState:
         """What the transcripts know of a run."""
-        return recollect(self.parts.store, self.key, run).recalled
+        return find_run(self.parts.store, self.key, run).state
 
     def reread(self, run: RunId) -> Outbound:
         """What the transcripts have for a run: its answer, or where it came to none, that it was archived."""
-        found = recollect(self.parts.store, self.key, run)
+        found = find_run(self.parts.store, self.key, run)
         usage = sum((answer.usage for answer in found.answers), Usage())
-        if found.recalled is not Recalled.ANSWERED:
+        if found.state is not RunState.ANSWERED:
             archived = self._outbound(run, TurnStatus.FAILED, "", error=ARCHIVED)
             return replace(archived, usage=usage, interrupted=True)
         reply = parse_reply(found.answers[-1].text)
@@ -308,9 +267,9 @@ class SessionRunner:
             fixed=fixed,
             emit=emit,
             local_time=lambda: local_time(self.parts),
-            redact=parts.tools.redact,
-            bus=parts.bus,
-            memories=parts.memories,
+            redact=parts.shared.tools.redact,
+            bus=parts.shared.bus,
+            memories=parts.shared.memories,
         )
 
     def _after(self, transcript: Transcript, plan: TurnPlan, finished: TurnFinished) -> None:
@@ -377,10 +336,10 @@ class SessionRunner:
         """Archive the session and begin another under its key; returns its id."""
         before = self.parts.store.peek(self.key)
         if before is not None:
-            await self.parts.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason))
+            await self.parts.shared.bus.fire(SESSION_END, SessionChange(self.key, str(before.id), reason))
         fresh = self.parts.store.reset(self.key)
         self._prompts = PromptHistory()
-        await self.parts.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason))
+        await self.parts.shared.bus.fire(SESSION_START, SessionChange(self.key, str(fresh.id), reason))
         return str(fresh.id)
 
 

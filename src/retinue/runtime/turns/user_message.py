@@ -10,8 +10,9 @@ from retinue.context.rules_reminder import agents_sections
 from retinue.core.envelope import Inbound, Source
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust, least
+from retinue.runtime.agents.agents import Agent
 from retinue.runtime.memory.provenance import trust_of_files
-from retinue.runtime.turns.plan import AgentParts, TurnPlan, local_time
+from retinue.runtime.turns.plan import TurnPlan, local_time
 from retinue.sessions.entries import Body, Compacted, MessageAdded, Noted
 from retinue.sessions.transcript import Transcript
 from retinue.workspace.daily_notes import daily_notes, note_paths, should_quote_notes
@@ -20,7 +21,7 @@ FRESH_START = "retinue:fresh-start"
 INSTRUCTIONS = "[Instructions of the program that sends this message, for this conversation:]"
 
 
-def open_message(inbound: Inbound, parts: AgentParts, transcript: Transcript, plan: TurnPlan) -> UserMessage:
+def open_message(inbound: Inbound, parts: Agent, transcript: Transcript, plan: TurnPlan) -> UserMessage:
     """A message as the model gets it, with everything that belongs in front of it."""
     notes, origin = _fresh_notes(parts, transcript)
     preface = [
@@ -46,7 +47,7 @@ def as_message(inbound: Inbound, preface: str = "") -> UserMessage:
     return UserMessage((Text(inbound.text), *inbound.images), inbound.sender, preface, trust, inbound.exchange)
 
 
-def _fresh_notes(parts: AgentParts, transcript: Transcript) -> tuple[str, Trust]:
+def _fresh_notes(parts: Agent, transcript: Transcript) -> tuple[str, Trust]:
     """The latest daily notes, in front of the first message after a bare `/new` or `/reset`, and their origin."""
     workspace = parts.workspace
     if transcript.messages:
@@ -58,13 +59,13 @@ def _fresh_notes(parts: AgentParts, transcript: Transcript) -> tuple[str, Trust]
                 if should_quote_notes(by, startup):
                     today = local_time(parts).date()
                     paths = list(note_paths(workspace.root, today, startup.daily_memory_days))
-                    origin = trust_of_files(workspace, parts.memories.writes(workspace), paths)
+                    origin = trust_of_files(workspace, parts.shared.memories.writes(workspace), paths)
                     is_foreign = origin is Trust.UNTRUSTED
                     return daily_notes(workspace.root, today, startup), origin if is_foreign else Trust.OWNER
     return "", Trust.OWNER
 
 
-def _truncation_notice(parts: AgentParts, transcript: Transcript, plan: TurnPlan) -> Sequence[str]:
+def _truncation_notice(parts: Agent, transcript: Transcript, plan: TurnPlan) -> Sequence[str]:
     """With the mode `once`, shortened files are told with the first message and not in the system prompt."""
     if parts.workspace.settings.bootstrap_prompt_truncation_warning != "once" or transcript.messages:
         return ()
@@ -72,7 +73,7 @@ def _truncation_notice(parts: AgentParts, transcript: Transcript, plan: TurnPlan
     return (f"[Shortened in your prompt: {', '.join(cut)}. Read a file before you rely on the rest.]",) if cut else ()
 
 
-def _rules_after_summary(parts: AgentParts, transcript: Transcript) -> Sequence[str]:
+def _rules_after_summary(parts: Agent, transcript: Transcript) -> Sequence[str]:
     """The chosen sections of AGENTS.md, with the first message after a summary."""
     settings = parts.workspace.settings
     bodies = [entry.body for entry in transcript.tree.path]

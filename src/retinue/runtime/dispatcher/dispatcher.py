@@ -1,0 +1,515 @@
+"""The dispatcher: messages are accepted for good, and one task per session answers them in order.
+
+The command line and the gateway use the same one. Its tasks belong to it and not to the sender of a message: a client
+that disconnects stops nothing. One process at a time holds the lease of a session and answers what waits there,
+whichever process accepted it. A process that does not get the lease waits for the answer of the holder, and takes over
+if the holder dies. What is unanswered when the process ends is in the inbox, and the next process finds it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from retinue.automation.heartbeat import Wake
+from retinue.automation.wake_log import WOKEN, Beat, WakeLog
+from retinue.core.approval import Ask, nobody_to_ask
+from retinue.core.clock import random_uuid
+from retinue.core.envelope import Inbound, Outbound, Source
+from retinue.core.errors import RetinueError, first_cause
+from retinue.core.events import Accepted as AcceptedEvent
+from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
+from retinue.core.messages import Usage
+from retinue.dispatch.commands.command import Answer
+from retinue.dispatch.commands.triggers import as_meant
+from retinue.dispatch.group_context import GroupContext
+from retinue.dispatch.inbox import Accepted, UnknownRun, Waiting
+from retinue.runtime.dispatcher.serving import Audience, SessionServer
+from retinue.runtime.memory.pool import has_notes
+from retinue.runtime.turns.sessions import Sessions
+from retinue.storage.lease import SessionLease
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.05
+MAX_PAUSE = 30.0
+MAX_SESSIONS = 5_000
+"""How many sessions may have something to answer at one time; the inbox limits what waits in each."""
+MAX_COMMAND_ANSWERS = 1_000
+SPARE_PLACES = 16
+"""How many turns may be prepared besides those that run, so that a free lane never waits for a plan."""
+MAX_WAKE_CHARS = 200
+
+Publish = Callable[[SessionKey, tuple[RunId, ...], TurnEvent], None]
+"""Receives the events of a session, with the messages that the turn answers."""
+RunCommand = Callable[[Inbound], Awaitable[Answer | None]]
+"""Runs the slash command in a message; returns None if the message is not a command."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_WAKES: Mapping[Source, Wake] = {
+    Source.BACKGROUND: Wake.COMMAND,
+    Source.CRON: Wake.CRON,
+    Source.HOOK: Wake.HOOK,
+    Source.BOOT: Wake.BOOT,
+    Source.SUBAGENT: Wake.SUBAGENT,
+}
+
+
+class DispatcherClosed(RetinueError):
+    """The process is about to end and accepts nothing more."""
+
+
+class TooBusy(RetinueError):
+    """Too many sessions wait; the message was not accepted."""
+
+
+class SubagentControl(Protocol):
+    """What the dispatcher needs to know of sub-agents, which are a layer above it."""
+
+    def cancel_children(self, parent: SessionKey) -> int:
+        """Cancel the sub-agents of a session; returns how many were at work."""
+        ...
+
+
+class _Command:
+    """A slash command that runs: in the end it was accepted, or left a message to continue with, or failed."""
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.accepted: Accepted | None = None
+        self.message: Inbound | None = None
+        self.error: Exception | None = None
+
+
+class _Pending:
+    """A message whose outcome callers of this process wait for; `audience` is set if one of them shows the turn."""
+
+    def __init__(self, session: SessionKey) -> None:
+        self.session = session
+        self.audience: Audience | None = None
+        self.waiters = 0
+        self.changed = anyio.Event()
+        self.outcome: Outbound | None = None
+        self.error: Exception | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.outcome is None and self.error is None
+
+    def notify(self) -> None:
+        changed, self.changed = self.changed, anyio.Event()
+        changed.set()
+
+
+def _publish_nothing(session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
+    """The `Publish` of a process that no client watches."""
+
+
+class Dispatcher:
+    """Accepts messages and answers each exactly once.
+
+    A process answers only the sessions that its own callers wait for. While it is `serving` it answers everything.
+    """
+
+    subagents: SubagentControl | None = None
+    """Starts and stops sub-agents, once they are open in this process."""
+    open_subagents: Callable[[], Awaitable[object]] | None = None
+    """Opens sub-agents in a process that does so only when the first one is started."""
+
+    def __init__(self, sessions: Sessions, run_command: RunCommand, tasks: TaskGroup) -> None:
+        self.sessions = sessions
+        self.group_context = GroupContext()
+        self._wake_sender, self.wakes = anyio.create_memory_object_stream[Waiting](math.inf)
+        self._run_command = run_command
+        self._tasks = tasks
+        self._places = anyio.CapacityLimiter(sessions.services.lanes.most + SPARE_PLACES)
+        self._publish: Publish = _publish_nothing
+        self._ask: Ask = nobody_to_ask
+        self._is_serving = False
+        self._is_closing = False
+        self._driving: dict[SessionKey, anyio.CancelScope] = {}
+        self._pending: dict[RunId, _Pending] = {}
+        self._answers: OrderedDict[RunId, Outbound] = OrderedDict()
+        self._accepted_commands: OrderedDict[str, Accepted] = OrderedDict()
+        self._commands: dict[str, _Command] = {}
+        self._followed: set[AgentId] = set()
+
+    # Accepting
+
+    async def submit(self, inbound: Inbound, idempotency: str | None = None) -> Accepted:
+        """Accept a message and have it answered; a slash command is run before this returns.
+
+        The same idempotency key again gives the first acknowledgement and does nothing.
+        """
+        accepted = await self._accept(inbound, RunId(random_uuid()), idempotency)
+        if not accepted.duplicate and accepted.run not in self._answers:
+            self.wake(inbound.session)
+        return accepted
+
+    async def say(self, inbound: Inbound, show: Emit, ask: Ask = nobody_to_ask) -> Outbound:
+        """Accept a message and wait for its answer; `show` gets the events of its turn, and `ask` its questions.
+
+        Raises the error that keeps this process from answering; the message waits in the inbox then.
+        """
+        run = RunId(random_uuid())
+        with self._awaiting(run, inbound.session, Audience(show, ask)) as pending:
+            accepted = await self._accept(inbound, run, None)
+            if run in self._answers:
+                return self._answers[run]
+            await show(AcceptedEvent(run, inbound.session, accepted.accepted_at))
+            return await self._await_outcome(run, pending)
+
+    async def answer(self, waiting: Waiting, show: Emit, ask: Ask = nobody_to_ask) -> Outbound | None:
+        """Wait for the answer to a message that was accepted before; None if it was delivered with another one."""
+        inbox = self.sessions.services.inbox
+        outcome = inbox.outcome(waiting.run)
+        if outcome is not None:
+            return outcome if inbox.delivered(waiting.run) else None
+        with self._awaiting(waiting.run, waiting.inbound.session, Audience(show, ask)) as pending:
+            return await self._await_outcome(waiting.run, pending)
+
+    async def wait(self, run: RunId, seconds: float) -> Outbound | None:
+        """The outcome of a message; None if it has none in time. Raises `UnknownRun` if there is no such message."""
+        if run in self._answers:
+            return self._answers[run]
+        outcome: Outbound | None = self.sessions.services.inbox.outcome(run)
+        if outcome is not None or seconds <= 0:
+            return outcome
+        with self._awaiting(run, self.sessions.services.inbox.session_of(run)) as pending, anyio.move_on_after(seconds):
+            return await self._await_outcome(run, pending)
+        return None
+
+    async def _accept(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Accepted:
+        if self._is_closing:
+            raise DispatcherClosed("The gateway is shutting down and accepts no messages. Try again in a moment.")
+        if idempotency is not None and idempotency in self._accepted_commands:
+            return replace(self._accepted_commands[idempotency], duplicate=True)
+        if len(self._driving) >= MAX_SESSIONS and inbound.session not in self._driving:
+            raise TooBusy(f"{MAX_SESSIONS} sessions wait for answers already. Try again later.")
+        config = self.sessions.home.config
+        inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
+        if inbound.text.lstrip().startswith("/"):
+            done = await self._command(inbound, run, idempotency)
+            if isinstance(done, Accepted):
+                return done
+            inbound = done
+        accepted = self.sessions.services.inbox.accept(inbound, run, idempotency)
+        if not accepted.duplicate:
+            self._record_wake(inbound)
+        return accepted
+
+    async def _command(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Accepted | Inbound:
+        """Run a slash command; returns the message that goes to the agent instead, if there is one.
+
+        It runs in a task of the dispatcher: its sender may disconnect, or send it again meanwhile.
+        """
+        name = idempotency or run
+        command = self._commands.get(name)
+        if command is None:
+            command = self._commands[name] = _Command()
+            self._tasks.start_soon(self._carry_out, command, inbound, run, idempotency)
+        await command.ended.wait()
+        if command.error is not None:
+            raise command.error
+        done = command.accepted or command.message
+        if done is None:
+            raise DispatcherClosed("The gateway stopped while running the command. Check whether it took effect.")
+        return done
+
+    async def _carry_out(self, command: _Command, inbound: Inbound, run: RunId, idempotency: str | None) -> None:
+        try:
+            answer = await self._run_command(inbound)
+            if answer is None:
+                command.message = inbound
+            elif answer.ask is None:
+                command.accepted = self._keep_command(inbound, run, answer.text, idempotency)
+            else:
+                if answer.text:
+                    audience = await self._find_audience(inbound.session, (run,), "")
+                    await audience.show(Notice(answer.text))
+                command.message = replace(inbound, text=answer.ask)
+        except Exception as error:  # noqa: BLE001 - border: raised to the sender, which may be gone
+            log.warning("a command in %s failed: %s", inbound.session, error)
+            command.error = error
+        finally:
+            self._commands.pop(idempotency or run, None)
+            command.ended.set()
+
+    def _keep_command(self, inbound: Inbound, run: RunId, text: str, idempotency: str | None) -> Accepted:
+        session = self.sessions.runner(inbound.session).parts.store.peek(inbound.session)
+        answer = Outbound(run, inbound.session, str(session.id) if session else "", TurnStatus.OK, text)
+        _keep(self._answers, run, answer)
+        accepted = Accepted(run, self.sessions.home.clock.now())
+        if idempotency is not None:
+            _keep(self._accepted_commands, idempotency, accepted)
+        self._publish(inbound.session, (run,), TurnFinished(run, TurnStatus.OK, text, Usage(), ""))
+        return accepted
+
+    # Waiting
+
+    @contextmanager
+    def _awaiting(self, run: RunId, session: SessionKey, audience: Audience | None = None) -> Iterator[_Pending]:
+        pending = self._pending.setdefault(run, _Pending(session))
+        pending.audience = audience or pending.audience
+        pending.waiters += 1
+        try:
+            yield pending
+        finally:
+            pending.waiters -= 1
+            if not pending.waiters:
+                del self._pending[run]
+            scope = self._driving.get(session)
+            if pending.is_open and scope is not None and not self._is_serving and not self._open_runs(session):
+                scope.cancel()  # the only caller was cancelled, and with it the turn: the next process resumes it
+
+    async def _await_outcome(self, run: RunId, pending: _Pending) -> Outbound:
+        """Wait until a message is settled; the task of its session hands the outcome over in memory."""
+        while pending.is_open:
+            changed = pending.changed
+            self.wake(pending.session)
+            await changed.wait()
+            if pending.is_open:
+                pending.outcome = self.sessions.services.inbox.outcome(run)
+        if pending.outcome is not None:
+            return pending.outcome
+        assert pending.error is not None
+        raise pending.error
+
+    def _settle(self, outcomes: Mapping[RunId, Outbound]) -> None:
+        for run, outbound in outcomes.items():
+            pending = self._pending.get(run)
+            if pending is not None:
+                pending.outcome = outbound
+                pending.notify()
+
+    def _open_runs(self, session: SessionKey) -> list[tuple[RunId, _Pending]]:
+        return [(run, each) for run, each in self._pending.items() if each.session == session and each.is_open]
+
+    def _callers(self, session: SessionKey) -> list[_Pending]:
+        return [pending for _, pending in self._open_runs(session) if pending.audience is not None]
+
+    # Serving
+
+    @property
+    def ask(self) -> Ask:
+        """Answers the questions of turns that no caller waits for."""
+        return self._ask
+
+    @property
+    def active(self) -> int:
+        """How many sessions have something to answer."""
+        return len(self._driving)
+
+    def is_active(self, session: SessionKey) -> bool:
+        """Whether this process answers something in a session."""
+        return session in self._driving and self.sessions.services.inbox.is_unfinished(session)
+
+    def publish(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
+        """Publish an event of a session to the clients that watch it."""
+        self._publish(session, runs, event)
+
+    @asynccontextmanager
+    async def serving(self, publish: Publish, ask: Ask, *, attends_wakes: bool = True) -> AsyncIterator[Dispatcher]:
+        """Answer everything that is accepted in any session while the block runs.
+
+        What runs at the end of the block is cut off, and the next process finds it. `attends_wakes` is false if the
+        caller handles `wakes`.
+        """
+        before = self._tasks, self._publish, self._ask, self._is_serving
+        async with anyio.create_task_group() as tasks:
+            self._tasks, self._publish, self._ask, self._is_serving = tasks, publish, ask, True
+            if attends_wakes:
+                tasks.start_soon(self._attend_wakes)
+            try:
+                yield self
+            finally:
+                self._tasks, self._publish, self._ask, self._is_serving = before
+                tasks.cancel_scope.cancel()
+
+    def resume(self) -> int:
+        """Serve what previous processes left unanswered; returns in how many sessions."""
+        left = self.sessions.services.inbox.unfinished()
+        for session in left:
+            self.wake(session)
+        return len(left)
+
+    async def drain(self, seconds: float) -> bool:
+        """Start nothing more and wait for running turns and commands; false if some still run after that time."""
+        self._is_closing = True
+        with anyio.move_on_after(seconds):
+            while self._driving or self._commands:  # noqa: ASYNC110 - sessions end one by one
+                await anyio.sleep(POLL_SECONDS / 5)
+        return not self._driving and not self._commands
+
+    def stop(self, session: SessionKey) -> bool:
+        """Stop the running turn of a session, in whichever process, and its sub-agents; false if nothing ran."""
+        children = self.subagents.cancel_children(session) if self.subagents is not None else 0
+        runner = self.sessions.runner(session)
+        return runner.stop() or SessionLease(self.sessions.home.paths, session).ask_to_stop() or children > 0
+
+    def announce(self, inbound: Inbound) -> None:
+        """Accept a message that no person sent, such as the end of a background command.
+
+        A running turn takes it in if the queue mode allows it. Otherwise the reader of `wakes` has it answered.
+        """
+        accepted = self.sessions.services.inbox.accept(inbound, RunId(random_uuid()))
+        self._wake_sender.send_nowait(Waiting(accepted.run, inbound, accepted.accepted_at))
+
+    async def _attend_wakes(self) -> None:
+        async for waiting in self.wakes:
+            session = waiting.inbound.session
+            if not self.is_active(session):
+                self._record_wake(waiting.inbound)
+            self.wake(session)
+
+    def _record_wake(self, inbound: Inbound) -> None:
+        """Record the reason for a turn that no person asked for, next to the heartbeats."""
+        wake = _WAKES.get(inbound.source)
+        if wake is None:
+            return
+        home = self.sessions.home
+        first_line = inbound.text.lstrip().partition("\n")[0][:MAX_WAKE_CHARS]
+        detail = home.redactor.redact(f"{inbound.session}: {first_line}")
+        beat = Beat(inbound.session.agent, home.clock.now(), wake, WOKEN, detail)
+        WakeLog(self.sessions.services.database, home.clock).record(beat)
+
+    def wake(self, session: SessionKey) -> None:
+        """Have a task serve a session, unless one does."""
+        if self._is_closing or session in self._driving:
+            return
+        self._driving[session] = anyio.CancelScope()
+        self._tasks.start_soon(self._serve_session, session, self._driving[session])
+
+    async def _serve_session(self, session: SessionKey, scope: anyio.CancelScope) -> None:
+        """Answer what waits in a session; an error that no caller takes is logged, and tried again after a pause."""
+        services, home = self.sessions.services, self.sessions.home
+        lease = SessionLease(home.paths, session)
+        idle, more, pause = True, True, 1.0
+        try:
+            with scope:
+                while more and self._is_wanted(session):
+                    try:
+                        if not lease.try_acquire():
+                            await self._stand_by(session, lease)
+                            more = lease.held or services.inbox.is_unfinished(session)
+                            continue
+                        async with self._place(session):
+                            runner = self.sessions.runner(session)
+                            server = SessionServer(runner, services.inbox, lease, home.clock, self._settle)
+                            more = await server.serve_next(partial(self._find_audience, session), idle=idle)
+                        idle = False
+                        self._look_up(session)
+                        self._follow(session.agent)
+                    except Exception as error:  # border: plugins, tools and disks fail here; the message waits
+                        lease.release()
+                        if not self._fail_callers(session, first_cause(error)):
+                            log.exception("a turn in %s failed; trying again in %g s", session, pause)
+                            await anyio.sleep(pause)
+                            pause = min(pause * 2, MAX_PAUSE)
+                    finally:
+                        lease.release()
+        finally:
+            del self._driving[session]
+            for _, pending in self._open_runs(session):
+                pending.notify()
+
+    def _is_wanted(self, session: SessionKey) -> bool:
+        """Whether this process answers what waits in a session: for its clients, or for a caller that waits."""
+        return not self._is_closing and (self._is_serving or bool(self._open_runs(session)))
+
+    async def _stand_by(self, session: SessionKey, lease: SessionLease) -> None:
+        """Wait until the lease is free or nothing is left; questions of the other process are asked here meanwhile."""
+        callers = self._callers(session)
+        asker = next(
+            (each.audience for each in callers if each.audience and each.audience.ask is not nobody_to_ask), None
+        )
+        async with anyio.create_task_group() as tasks:
+            if asker is not None:
+                tasks.start_soon(self.sessions.services.approvals.attend, session, asker.ask, asker.show)
+            while self._is_wanted(session) and self._callers(session) == callers and not lease.try_acquire():
+                self._look_up(session)
+                if not self.sessions.services.inbox.is_unfinished(session):
+                    break
+                await anyio.sleep(POLL_SECONDS)
+            tasks.cancel_scope.cancel()
+        self._look_up(session)
+
+    def _look_up(self, session: SessionKey) -> None:
+        """Read the outcomes that other processes gave to messages that callers wait for."""
+        for run, pending in self._open_runs(session):
+            try:
+                outcome = self.sessions.services.inbox.outcome(run)
+            except UnknownRun as error:
+                pending.error = error
+                pending.notify()
+                continue
+            if outcome is not None:
+                self._settle({run: outcome})
+
+    def _fail_callers(self, session: SessionKey, error: Exception) -> bool:
+        """Raise an error in the callers that wait for a session; false if there are none."""
+        callers = self._callers(session)
+        for pending in callers:
+            pending.error = error
+            pending.notify()
+        return bool(callers)
+
+    async def _find_audience(self, session: SessionKey, runs: tuple[RunId, ...], notice: str) -> Audience:
+        """The callers that wait for these messages and the clients; callers for other messages read the notice."""
+        callers = self._callers(session)
+        mine = [each.audience for run in runs if (each := self._pending.get(run)) is not None and each.audience]
+        others = [each.audience for each in callers if each.audience and each.audience not in mine]
+        if not mine and notice:
+            for audience in others:
+                await audience.show(Notice(notice))
+
+        async def show(event: TurnEvent) -> None:
+            self._publish(session, runs, event)
+            for audience in mine:
+                await audience.show(event)
+
+        return Audience(show, (*others, *mine)[-1].ask if mine or others else self._ask)
+
+    @asynccontextmanager
+    async def _place(self, session: SessionKey) -> AsyncIterator[None]:
+        """A place among the turns; a sub-agent needs none, or the turn that waits for it could keep it out."""
+        if session.kind is SessionKind.SUBAGENT:
+            yield
+            return
+        async with self._places:
+            yield
+
+    def _follow(self, agent: AgentId) -> None:
+        """Keep the memory of an agent up to date from its first turn on."""
+        if self._is_serving and agent not in self._followed and has_notes(self.sessions.agent(agent).workspace):
+            self._followed.add(agent)
+            self._tasks.start_soon(self._follow_memory, agent)
+
+    async def _follow_memory(self, agent: AgentId) -> None:
+        try:
+            await self.sessions.follow_memory(agent)
+        except Exception:  # border: watching files is foreign code; search goes on without it
+            log.exception("the notes of %s are not watched any more", agent)
+
+    def close(self) -> None:
+        """Close the stream of wakes."""
+        self._wake_sender.close()
+        self.wakes.close()
+
+
+def _keep(kept: OrderedDict[K, V], name: K, value: V) -> None:
+    kept[name] = value
+    while len(kept) > MAX_COMMAND_ANSWERS:
+        kept.popitem(last=False)

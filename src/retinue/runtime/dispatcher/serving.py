@@ -1,0 +1,171 @@
+"""Answering the messages of one session, in order, while its lease is held.
+
+What a process that died had begun is finished first. Each message gets exactly one outcome: the outcome is stored by
+the database change that ends the message, and only a stored outcome is handed to callers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import anyio
+import msgspec
+
+from retinue.core.approval import Ask
+from retinue.core.clock import Clock
+from retinue.core.envelope import Outbound
+from retinue.core.errors import RetinueError, StorageError, first_cause
+from retinue.core.events import Emit, TurnStatus
+from retinue.core.keys import RunId
+from retinue.dispatch.inbox import Claimed, Inbox, Waiting
+from retinue.dispatch.queue import QueueMode, Wait, is_result, merge, next_batch, refusal
+from retinue.runtime.turns.recovery import RunState
+from retinue.runtime.turns.runner import SessionRunner
+from retinue.security.literals import literal
+from retinue.storage.lease import SessionLease
+
+log = logging.getLogger(__name__)
+
+LINGER_SECONDS = 0.1
+INTERRUPT_POLL_SECONDS = 0.2
+MAX_ATTEMPTS = 10
+"""How many processes may die over a message before one of them recorded anything of it."""
+POISONOUS = (
+    f"{MAX_ATTEMPTS} processes ended while they began to answer this message, so it is given up. Look in the log for "
+    "the reason, and send it in another form."
+)
+CRASHED = "An unexpected error of Retinue's own ended this message; the log has the details. Send it again."
+
+
+class Audience(msgspec.Struct, frozen=True):
+    """What receives the events of a turn, and what answers its questions."""
+
+    show: Emit
+    ask: Ask
+
+
+FindAudience = Callable[[tuple[RunId, ...], str], Awaitable[Audience]]
+"""Finds the audience of the turn that answers these messages; callers that wait for others read the text first."""
+
+
+class SessionServer:
+    """Answers what waits in one session. Its methods may be called only while the session's lease is held."""
+
+    def __init__(
+        self,
+        runner: SessionRunner,
+        inbox: Inbox,
+        lease: SessionLease,
+        clock: Clock,
+        settled: Callable[[Mapping[RunId, Outbound]], None],
+    ) -> None:
+        """`settled` receives outcomes as soon as they are stored."""
+        self._runner = runner
+        self._inbox = inbox
+        self._lease = lease
+        self._clock = clock
+        self._settled = settled
+
+    async def serve_next(self, find_audience: FindAudience, *, idle: bool) -> bool:
+        """Answer the next messages of the session; false if nothing waits.
+
+        `idle` says that no turn ran just before, so a message need not wait for others to join it.
+        """
+        for item, state in self._sort_out_abandoned():
+            await self._finish_abandoned(item, state, find_audience)
+        rules = self._runner.rules()
+        batch = next_batch(self._inbox.waiting(self._runner.key), rules, self._clock.now(), idle=idle)
+        if batch is None:
+            return False
+        if isinstance(batch, Wait):
+            # Not to the end: what arrives meanwhile, from any process, can end the waiting.
+            left = (batch.until - self._clock.now()).total_seconds()
+            await anyio.sleep(min(max(0.0, left), LINGER_SECONDS))
+            return True
+        self._drop(batch.refused, refusal(rules))
+        if not batch.runs:
+            return True
+        inbound = merge(batch)
+        audience = await find_audience(
+            batch.runs, f"First, a message that was left waiting: {literal(inbound.text, 80)}"
+        )
+        self._inbox.claim(self._runner.key, batch.runs, batch.into)
+        with self._ending_on_failure(batch.into):
+            self._lease.was_asked_to_stop()  # a request from before this turn was meant for the previous one
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._stop_when_asked)
+                if rules.mode is QueueMode.INTERRUPT:
+                    tasks.start_soon(self._stop_for_newer)
+                outbound = await self._runner.answer(inbound, batch.into, batch.runs[:-1], audience.show, audience.ask)
+                tasks.cancel_scope.cancel()
+            self._finish(batch.into, outbound)
+        return True
+
+    def _sort_out_abandoned(self) -> list[tuple[Claimed, RunState]]:
+        """Requeue what dead processes had not begun; returns the turns that they had begun and must be finished."""
+        left = self._inbox.abandoned(self._runner.key)
+        states = {item.message.run: self._runner.recall(item.message.run) for item in left}
+        unbegun = [item.message for item in left if states[item.message.run] is RunState.NOTHING]
+        if unbegun:
+            self._inbox.requeue(message.run for message in unbegun)
+            self._drop((message for message in unbegun if message.attempts >= MAX_ATTEMPTS), POISONOUS)
+        return [
+            (item, states[item.message.run])
+            for item in left
+            if item.message.run == item.into and states[item.message.run] is not RunState.NOTHING
+        ]
+
+    async def _finish_abandoned(self, item: Claimed, state: RunState, find_audience: FindAudience) -> None:
+        inbound = item.message.inbound
+        notice = f"Finishing a turn that was interrupted: {literal(inbound.text, 80)}"
+        audience = await find_audience((item.into,), notice)
+        with self._ending_on_failure(item.into):
+            if state is RunState.OPEN:
+                outbound = await self._runner.resume(inbound, item.into, audience.show, audience.ask)
+            else:
+                outbound = self._runner.reread(item.into)
+            self._finish(item.into, outbound)
+
+    def _finish(self, run: RunId, outbound: Outbound) -> None:
+        """Store the outcome of a turn and hand it over; if the message had ended before, its stored outcome counts."""
+        ended = self._inbox.finish(run, outbound)
+        outcomes = {each: replace(outbound, run=each) for each in ended}
+        if run not in outcomes:
+            stored = self._inbox.outcome(run)
+            outcomes.update({run: stored} if stored is not None else {})
+        self._settled(outcomes)
+
+    def _drop(self, messages: Iterable[Waiting], why: str) -> None:
+        self._settled({message.run: self._failure(message.run, why) for message in self._inbox.drop(messages, why)})
+
+    def _failure(self, run: RunId, why: str) -> Outbound:
+        return Outbound(run, self._runner.key, "", TurnStatus.FAILED, "", error=why)
+
+    @contextmanager
+    def _ending_on_failure(self, run: RunId) -> Iterator[None]:
+        """End a message that cannot be answered, so that it does not block those after it.
+
+        If the disk is full or a file cannot be used, the message is not the cause: it waits, and the error propagates.
+        """
+        try:
+            yield
+        except Exception as error:  # border: hooks, engines and providers of plugins run in there
+            cause = first_cause(error)
+            if isinstance(cause, StorageError):
+                raise cause from (error if error is not cause else None)
+            if not isinstance(cause, RetinueError):
+                log.exception("the message %s in %s could not be answered", run, self._runner.key)
+            self._finish(run, self._failure(run, str(cause) if isinstance(cause, RetinueError) else CRASHED))
+
+    async def _stop_when_asked(self) -> None:
+        """Stop the running turn when any process asks for it; a turn in preparation is stopped once it runs."""
+        while not (self._lease.was_asked_to_stop() and self._runner.stop()):  # noqa: ASYNC110 - from any process
+            await anyio.sleep(INTERRUPT_POLL_SECONDS)
+
+    async def _stop_for_newer(self) -> None:
+        """Stop the running turn when a newer message arrives; a turn in preparation is stopped once it runs."""
+        while all(map(is_result, self._inbox.waiting(self._runner.key))) or not self._runner.stop():  # noqa: ASYNC110
+            await anyio.sleep(INTERRUPT_POLL_SECONDS)

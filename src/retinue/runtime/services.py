@@ -1,0 +1,37 @@
+"""What lives as long as the process: databases, queues and running commands, which no new configuration replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from retinue.dispatch.inbox import Inbox
+from retinue.dispatch.lanes import Lanes
+from retinue.dispatch.outbox import Outbox
+from retinue.runtime.telemetry.tracing import Tracer
+from retinue.storage.database import Database
+from retinue.toolkit.running import CommandTable
+from retinue.tools.approvals import Approvals
+
+
+class Services(msgspec.Struct, frozen=True, eq=False):
+    """The services of one process."""
+
+    database: Database
+    job_database: Database
+    """The database with the jobs: the home's own, unless `cron.store` names another one."""
+    inbox: Inbox
+    outbox: Outbox
+    lanes: Lanes
+    commands: CommandTable
+    approvals: Approvals
+    tracer: Tracer
+
+
+class GatewayControl(msgspec.Struct, frozen=True):
+    """What lets an agent make the gateway of its process reload the configuration or restart."""
+
+    apply: Callable[[], Awaitable[Mapping[str, Any]]]
+    restart: Callable[[str], None]

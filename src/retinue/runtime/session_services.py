@@ -1,0 +1,131 @@
+"""What tools use of a running home: session facts, memory, jobs, other sessions, channels and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from retinue.core.clock import clock_style, random_id
+from retinue.core.keys import AgentId, SessionKey
+from retinue.core.messages import Usage
+from retinue.runtime.agents.confinement import make_sandboxes
+from retinue.runtime.agents.prompting import machine_timezone
+from retinue.runtime.channels.routing import reachable
+from retinue.runtime.dispatcher.dispatcher import Dispatcher
+from retinue.runtime.home import Home
+from retinue.runtime.turns.sessions import Sessions
+from retinue.security.secrets import Secrets
+from retinue.sessions.entries import ModelChanged
+from retinue.toolkit.board import SessionStatus
+from retinue.toolkit.delegation import Company
+from retinue.toolkit.jobdesk import JobDesk
+from retinue.toolkit.memory import Notebook
+from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.running import CommandTable
+from retinue.tools.allowlist import AllowRules
+
+if TYPE_CHECKING:
+    from retinue.toolkit.gateway import Steward
+    from retinue.toolkit.message import Messenger
+
+
+class SessionServices:
+    """The services of a running home as the tools of its sessions use them."""
+
+    def __init__(self, find_dispatcher: Callable[[], Dispatcher]) -> None:
+        """`find_dispatcher` is called when a tool runs; tools can be made and listed without one."""
+        self._find_dispatcher = find_dispatcher
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._find_dispatcher().sessions
+
+    @property
+    def timezone(self) -> str:
+        sessions = self._sessions
+        settings = sessions.home.config.agents.defaults
+        return settings.user_timezone or machine_timezone(sessions.home) or "UTC"
+
+    @property
+    def clock_style(self) -> str:
+        home = self._sessions.home
+        return clock_style(home.config.agents.defaults.time_format, home.environment)
+
+    async def status(self, session: SessionKey) -> SessionStatus:
+        parts = self._sessions.agent(session.agent)
+        found = parts.store.peek(session)
+        choice = await parts.access.choose(found.model if found else None)
+        return SessionStatus(
+            model=str(choice.ref) if choice else "none",
+            usage=found.usage if found else Usage(),
+            window=parts.access.info(choice.ref).window if choice else 0,
+            context=found.context_tokens if found else 0,
+        )
+
+    async def set_model(self, session: SessionKey, model: str | None) -> str:
+        parts = self._sessions.agent(session.agent)
+        ref = parts.access.resolve(model) if model else None
+        if ref is not None:
+            parts.access.providers.endpoint(ref.provider)
+        parts.store.open(session).append(ModelChanged(ref))
+        choice = await parts.access.choose(ref)
+        return str(choice.ref) if choice else "none"
+
+    async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
+        """An agent's memory as one of its sessions may use it."""
+        sessions = self._sessions
+        return await sessions.shared.memories.notebook(sessions.agent(agent).workspace, session)
+
+    def jobs(self) -> JobDesk:
+        """The jobs that agents may plan."""
+        from retinue.automation.job_store import JobStore
+        from retinue.runtime.automation.agent_jobs import AgentJobs
+
+        sessions = self._sessions
+        return AgentJobs(sessions.home, JobStore(sessions.services.job_database, sessions.home.clock, random_id))
+
+    def company(self) -> Company:
+        """The other sessions and agents of the home."""
+        from retinue.runtime.subagents.session_tools import HomeCompany
+
+        return HomeCompany(self._sessions, self._find_dispatcher())
+
+    def messenger(self) -> Messenger:
+        """The way to the chats of channels."""
+        from retinue.runtime.channels.message_tool import MessageSender
+
+        return MessageSender(self._sessions)
+
+    def steward(self) -> Steward:
+        """The configuration as agents may change it."""
+        from retinue.runtime.commands.config_tool import ConfigTool
+
+        return ConfigTool(self._sessions.home, self._sessions.gateway)
+
+
+def make_tool_parts(
+    home: Home,
+    services: SessionServices,
+    commands: CommandTable,
+    secrets: Secrets,
+    rulebook: AllowRules,
+    *,
+    controls_gateway: bool,
+) -> ToolParts:
+    """The parts that tools of a home are made from."""
+    return ToolParts(
+        settings=home.config.tools,
+        clock=home.clock,
+        new_id=random_id,
+        commands=commands,
+        board=services,
+        environment=home.environment,
+        secrets=secrets,
+        notebooks=services.notebook,
+        jobs=services.jobs,
+        company=services.company,
+        messenger=services.messenger if reachable(home.config) else None,
+        steward=services.steward if controls_gateway else None,
+        rulebook=rulebook,
+        sandboxes=make_sandboxes(home),
+    )

@@ -1,0 +1,132 @@
+"""The open agents of a home and the runners of their sessions."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import anyio
+
+from retinue.context.engine import ContextEngine, DefaultEngine
+from retinue.context.fallback import FallbackEngine
+from retinue.core.keys import AgentId, SessionKey
+from retinue.runtime.agents.agent import AgentWorkspace, open_workspace, seed_agent
+from retinue.runtime.agents.agents import Agent, HomeServices
+from retinue.runtime.home import Home
+from retinue.runtime.models.access import ModelAccess, open_model_access
+from retinue.runtime.services import GatewayControl, Services
+from retinue.runtime.turns.runner import SessionRunner
+from retinue.sessions.store import SessionStore
+
+log = logging.getLogger(__name__)
+
+MAX_RUNNERS = 500
+"""How many session runners are kept; a session that was dropped is opened again when it continues."""
+
+
+class Sessions:
+    """Opens agents and sessions when they are first used, under the current configuration.
+
+    `shared` is replaced by a reload. A turn that runs keeps the agent it began with.
+    """
+
+    shared: HomeServices
+    gateway: GatewayControl | None = None
+    """Controls the gateway of this process, if there is one."""
+
+    def __init__(self, services: Services, *, extra_skills: tuple[Path, ...] = ()) -> None:
+        self.services = services
+        self.extra_skills = extra_skills
+        self._agents: dict[AgentId, Agent] = {}
+        self._runners: dict[SessionKey, SessionRunner] = {}
+        self._replaced = anyio.Event()
+
+    @property
+    def home(self) -> Home:
+        """The home under the current configuration."""
+        return self.shared.home
+
+    def agent(self, agent: AgentId, *, seed: bool = True) -> Agent:
+        """An agent with its workspace open; with `seed`, files that the workspace lacks are created first."""
+        found = self._agents.get(agent)
+        if found is None:
+            if seed:
+                seed_agent(self.home, agent)
+            workspace = open_workspace(self.home, agent, extra_skills=self.extra_skills)
+            found = self._agents[agent] = Agent(
+                services=self.services,
+                shared=self.shared,
+                workspace=workspace,
+                access=self.model_access(agent),
+                store=SessionStore(
+                    self.home.paths.sessions(agent),
+                    self.home.clock,
+                    durable=self.home.durable,
+                    cwd=str(workspace.root.path),
+                ),
+                engine=self._make_engine(workspace),
+            )
+        return found
+
+    def _make_engine(self, workspace: AgentWorkspace) -> ContextEngine:
+        """The context engine of the plugin slot, with the default engine as its fallback."""
+        settings = workspace.settings
+        default = DefaultEngine(settings.compaction, settings.context_pruning, redact=self.shared.secrets.redactor)
+        wanted = self.home.config.plugins.slots.context_engine
+        factory = self.home.registry.engines.get(wanted) if wanted else None
+        if factory is None:
+            if wanted not in (None, "default", "legacy"):
+                log.warning("there is no context engine '%s'; the default one is used", wanted)
+            return default
+
+        async def on_failure(text: str) -> None:
+            log.warning("%s", text)
+
+        return FallbackEngine(factory.make.load()(), default, on_failure)
+
+    def model_access(self, agent: AgentId) -> ModelAccess:
+        """The models of an agent; this does not open its workspace."""
+        if agent in self._agents:
+            return self._agents[agent].access
+        return open_model_access(self.home, agent, self.shared.providers, self.shared.secrets)
+
+    def skill_programs(self, agent: AgentId) -> frozenset[str]:
+        """The programs that the skills of an agent require."""
+        return self.agent(agent).workspace.skill_programs()
+
+    def runner(self, key: SessionKey, *, seed: bool = True) -> SessionRunner:
+        """The runner of a session. It moves to a new configuration when no turn runs."""
+        agent = self.agent(key.agent, seed=seed)
+        found = self._runners.pop(key, None)
+        if found is None or (found.parts is not agent and not found.running):
+            found = SessionRunner(agent, key)
+        self._runners[key] = found
+        if len(self._runners) > MAX_RUNNERS:
+            idle = next((key for key, each in self._runners.items() if not (each.busy or each.running)), None)
+            if idle is not None:
+                del self._runners[idle]
+        return found
+
+    def replace(self, shared: HomeServices) -> tuple[tuple[Agent, ...], tuple[SessionRunner, ...]]:
+        """Use the services of a new configuration; returns the agents and runners of the previous one."""
+        before = tuple(self._agents.values()), tuple(self._runners.values())
+        self.shared = shared
+        self._agents = {}
+        replaced, self._replaced = self._replaced, anyio.Event()
+        replaced.set()
+        return before
+
+    async def follow_memory(self, agent: AgentId) -> None:
+        """Keep the memory index of an agent up to date until cancelled, also across reloads."""
+        while True:
+            replaced = self._replaced
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.shared.memories.follow, self.agent(agent).workspace)
+                await replaced.wait()
+                tasks.cancel_scope.cancel()
+
+    def close_agents(self) -> None:
+        """Write what sessions have not written yet, and close the workspaces."""
+        for agent in self._agents.values():
+            agent.store.settle_all()
+            agent.workspace.close()
