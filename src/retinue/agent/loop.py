@@ -1,21 +1,23 @@
-"""The agent loop: call the model and run the tools it calls, until it answers.
+"""The agent loop: call the model and run the tools it calls, until it answers; and the turn around it.
 
 The loop does not depend on prompts, files or channels. Failures of the model are values, not exceptions. Every message
-is recorded before anything else happens, so that a turn can end at any point without losing it.
+is recorded before anything else happens, so that a turn can end at any point without losing it. `run_turn` compacts a
+history that is too long before the loop runs, and again if the provider rejects the request as too long.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS, CallEnvironment, run_calls
 from retinue.agent.repetition import LoopLimits, LoopProgress, RepetitionGuard
-from retinue.core.events import Emit, MessageFinished, Notice, ReasoningDelta, TextDelta, TurnStatus
+from retinue.core.events import Emit, MessageFinished, Notice, ReasoningDelta, TextDelta, TurnFinished, TurnStarted, TurnStatus
+from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import (
     AssistantMessage,
     Message,
@@ -41,6 +43,8 @@ from retinue.tools.toolset import unwrap_call
 
 Stream = Callable[[ModelRequest], AsyncIterator[ModelEvent]]
 
+MAX_OVERFLOWS = 3
+TIMED_OUT = "The turn took longer than its limit of {seconds:g} s and was stopped."
 REPETITION_WARNING = (
     "The same call gave the same result many times. Change your approach, or tell the user what blocks you."
 )
@@ -141,10 +145,29 @@ async def _record(message: UserMessage, parts: LoopParts) -> UserMessage:
 
 
 async def _ask_model(request: ModelRequest, parts: LoopParts) -> ModelFinished | ModelFailed:
-    """Make one model call; the partial text of a cancelled call is recorded as an aborted answer."""
+    """Make one model call; the partial text of a cancelled call is recorded as an aborted answer.
+
+    The stream is read up to its end, because one that is abandoned earlier would leak its connection.
+    """
     spoken: list[str] = []
+    ending: ModelFinished | ModelFailed | None = None
     try:
-        ending = await _stream_events(request, parts, spoken)
+        async for event in parts.stream(request):
+            match event:
+                case ModelTextDelta(text):
+                    spoken.append(text)
+                    await parts.emit(TextDelta(text))
+                case ModelReasoningDelta(text):
+                    await parts.emit(ReasoningDelta(text))
+                case ModelCallDelta():
+                    pass
+                case ModelFinished() | ModelFailed():
+                    ending = event
+                case _:
+                    assert_never(event)
+        if ending is None:
+            await parts.emit(Notice("The model's stream ended without a final event."))
+            return ModelFailed(Failure.EMPTY, "the stream ended without a final event")
     except anyio.get_cancelled_exc_class():
         text = parts.calls.cap("".join(spoken))
         aborted = AssistantMessage((Text(text),) if text else (), str(request.model), stop=StopReason.ABORTED)
@@ -164,23 +187,80 @@ async def _ask_model(request: ModelRequest, parts: LoopParts) -> ModelFinished |
     return ending
 
 
-async def _stream_events(request: ModelRequest, parts: LoopParts, spoken: list[str]) -> ModelFinished | ModelFailed:
-    """Emit the events of a stream up to its end; a stream that is abandoned earlier would leak its connection."""
-    ending: ModelFinished | ModelFailed | None = None
-    async for event in parts.stream(request):
-        match event:
-            case ModelTextDelta(text):
-                spoken.append(text)
-                await parts.emit(TextDelta(text))
-            case ModelReasoningDelta(text):
-                await parts.emit(ReasoningDelta(text))
-            case ModelCallDelta():
-                pass
-            case ModelFinished() | ModelFailed():
-                ending = event
-            case _:
-                assert_never(event)
-    if ending is not None:
-        return ending
-    await parts.emit(Notice("The model's stream ended without a final event."))
-    return ModelFailed(Failure.EMPTY, "the stream ended without a final event")
+class StopSwitch(Struct):
+    """Stops a running turn."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    def stop(self) -> None:
+        self.scope.cancel()
+
+
+class Turn(Struct, frozen=True):
+    """What to answer and the time limit; without a message, continue from the end of the transcript."""
+
+    run: RunId
+    session: SessionKey
+    model: str
+    seconds: float
+    message: UserMessage | None = None
+
+
+class ContextKeeper(Protocol):
+    """Builds requests from a session's transcript, and compacts it."""
+
+    async def prepare(self) -> ModelRequest:
+        """Return the request for the current transcript, compacted if it is too long."""
+        ...
+
+    async def relieve(self) -> ModelRequest | None:
+        """Return the request after a forced compaction, or None if it cannot be made smaller."""
+        ...
+
+
+async def run_turn(turn: Turn, keeper: ContextKeeper, parts: LoopParts, switch: StopSwitch) -> TurnFinished:
+    """Record the message, answer it, and emit how the turn ended.
+
+    A stopped turn ends normally; a cancellation of the surrounding scope is propagated.
+    """
+    if turn.message is not None:
+        await parts.calls.transcript.record(turn.message)
+    await parts.emit(TurnStarted(turn.run, turn.session, turn.model))
+    end: LoopEnd | None = None
+    timed_out = False
+    with switch.scope:
+        with anyio.move_on_after(turn.seconds) as limit:
+            end = await run_loop(await keeper.prepare(), parts)
+            for _ in range(MAX_OVERFLOWS):
+                if end.failure is None or end.failure.reason is not Failure.OVERFLOW:
+                    break
+                request = await keeper.relieve()
+                if request is None:
+                    break
+                end = _combine(end, await run_loop(request, parts))
+            if end.out_of_room:
+                # Compaction cannot make more room. The size is an estimate, so let the provider decide.
+                end = _combine(end, await run_loop(await keeper.prepare(), replace(parts, has_room=unlimited_room)))
+        timed_out = limit.cancelled_caught
+    finished = _finish(turn, end, timed_out=timed_out)
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + SAVE_GRACE_SECONDS):
+        await parts.emit(finished)
+    return finished
+
+
+def _combine(before: LoopEnd, after: LoopEnd) -> LoopEnd:
+    """Combine the ends of two runs of the loop in one turn."""
+    return replace(after, usage=before.usage + after.usage, rounds=before.rounds + after.rounds)
+
+
+def _finish(turn: Turn, end: LoopEnd | None, *, timed_out: bool) -> TurnFinished:
+    if end is None:
+        error = TIMED_OUT.format(seconds=turn.seconds) if timed_out else None
+        status = TurnStatus.FAILED if timed_out else TurnStatus.ABORTED
+        reason = Failure.TIMEOUT if timed_out else None
+        return TurnFinished(turn.run, status, "", Usage(), turn.model, error, reason)
+    answer = end.answer or AssistantMessage(())
+    error = f"No answer: {end.failure.detail}" if end.failure else None
+    reason = end.failure.reason if end.failure else None
+    model = answer.model or turn.model
+    return TurnFinished(turn.run, end.status, answer.text, end.usage, model, error, reason, end.handed)

@@ -118,14 +118,16 @@ class Failover:
         *,
         patience: Sequence[float] = PATIENT_RETRIES,
         tuning: Callable[[ModelRef], RequestOptions] = lambda ref: NO_OPTIONS,
+        redact: Callable[[str], str] = str,
     ) -> None:
-        """`tuning` says how the operator wants each model asked."""
+        """`tuning` says how the operator wants each model asked; `redact` removes secrets from error messages."""
         self._providers = providers
         self._credentials = credentials
         self._describe = describe
         self._sleep = sleep
         self._patience = patience
         self._tuning = tuning
+        self._redact = redact
 
     async def stream(
         self,
@@ -147,7 +149,7 @@ class Failover:
             if attempt.ref in blocked:
                 continue
             if on_fallback and attempt.ref != (asked or models[0]):
-                await on_fallback(_fallback_notice(asked or models[0], attempt.ref, story))
+                await on_fallback(self._redact(_fallback_notice(asked or models[0], attempt.ref, story)))
             asked = attempt.ref
             ending: ModelFailed | None = None
             is_last = not any(later.ref not in blocked | {attempt.ref} for later in attempts[position + 1 :])
@@ -162,11 +164,15 @@ class Failover:
             if ending is None:
                 return
             if story.words_shown or ending.reason in _FINAL:
-                yield ending
+                yield self._without_secrets(ending)
                 return
             if ending.reason not in _ROTATES:
                 blocked.add(attempt.ref)
-        yield _sum_up(story)
+        yield self._without_secrets(_sum_up(story))
+
+    def _without_secrets(self, failure: ModelFailed) -> ModelFailed:
+        """The failure as it may be shown; an endpoint can repeat a secret in its error message."""
+        return replace(failure, detail=self._redact(failure.detail))
 
     def _plan(self, models: Sequence[ModelRef], story: _Story) -> list[Attempt]:
         """What to try, in order. Resting credentials are left out, but never all of them: the soonest is asked."""
@@ -206,7 +212,7 @@ class Failover:
         for delay in (*patience.delays, None):
             failure: ModelFailed | None = None
             room = info.window * CHARS_PER_TOKEN
-            async with aclosing(self._ask(attempt, fitted)) as events:
+            async with _closing(await self._open(attempt, fitted)) as events:
                 async for event in events:
                     match event:
                         case ModelFailed():
@@ -232,16 +238,13 @@ class Failover:
                 return
             await self._sleep(pause)
 
-    async def _ask(self, attempt: Attempt, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def _open(self, attempt: Attempt, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """The stream of one attempt; nothing is sent before it is read."""
         try:
             credential = await self._credentials.open(attempt.profile) if attempt.profile else None
-            provider = self._providers[attempt.ref.provider]
+            return self._providers[attempt.ref.provider].stream(request, credential)
         except ConfigError as error:
-            yield ModelFailed(Failure.AUTH, str(error))
-            return
-        async with _closing(provider.stream(request, credential)) as events:
-            async for event in events:
-                yield event
+            return _failed_stream(ModelFailed(Failure.AUTH, str(error)))
 
     def _note_success(self, attempt: Attempt) -> None:
         if attempt.profile:
@@ -255,6 +258,10 @@ class Failover:
 
 def _length(event: ModelTextDelta | ModelReasoningDelta | ModelCallDelta) -> int:
     return len(event.arguments if isinstance(event, ModelCallDelta) else event.text)
+
+
+async def _failed_stream(failure: ModelFailed) -> AsyncGenerator[ModelEvent, None]:
+    yield failure
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 from retinue.core.messages import AssistantMessage, Image, Message, StopReason, Text, ToolResult, Usage, UserMessage
 from retinue.core.model import ModelRequest, ReasoningEffort, ToolSpec
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
-from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, open_stream
+from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, post_stream, read_pieces
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import failure_from_response
 from retinue.providers.stream import Delta, Draft, to_json, whole_number
@@ -173,8 +173,8 @@ class OpenAIChat(HttpAdapter):
         self, request: ModelRequest, credential: Credential | None, draft: Draft
     ) -> AsyncGenerator[Delta, None]:
         body = chat_body(request, self._endpoint)
-        async with open_stream(self._endpoint, credential, self._connect(), "/chat/completions", body) as chunks:
-            async for chunk in chunks:
+        async with post_stream(self._endpoint, credential, self._connect(), "/chat/completions", body) as response:
+            async for chunk in read_pieces(response, credential):
                 for piece in read_chunk(chunk, draft):
                     yield piece
 

@@ -6,8 +6,8 @@ Spoken directly over HTTP, as every adapter here does but one: `docs/decisions/0
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -47,31 +47,28 @@ def cache_fields(request: ModelRequest, compat: CompatSettings, *, own: bool) ->
     return fields | ({"prompt_cache_retention": "24h"} if own and request.cache is CacheRetention.LONG else {})
 
 
-@asynccontextmanager
-async def open_stream(
+def post_stream(
     endpoint: Endpoint, credential: Credential | None, client: httpx2.AsyncClient, path: str, body: dict[str, Any]
-) -> AsyncGenerator[AsyncIterator[object], None]:
-    """Send a request and get the pieces of its answer. One that is not streamed, wanted or not, is one piece."""
+) -> AbstractAsyncContextManager[httpx2.Response]:
+    """Send a request while the block runs; `read_pieces` reads its answer."""
     headers = {"content-type": "application/json"}
     if credential is not None:
         headers["authorization"] = f"Bearer {credential.secret}"
     wait = endpoint.timeouts.idle if body["stream"] else endpoint.timeouts.total
+    url = f"{endpoint.base_url}{path}"
+    return client.stream("POST", url, content=to_body(body), headers=headers, timeout=wait)
+
+
+async def read_pieces(response: httpx2.Response, credential: Credential | None) -> AsyncGenerator[object, None]:
+    """The pieces of an answer. One that is not streamed, whether or not that was asked for, is one piece."""
+    await check_status(response, credential)
     secret = credential.secret if credential else None
-    async with client.stream(
-        "POST", f"{endpoint.base_url}{path}", content=to_body(body), headers=headers, timeout=wait
-    ) as response:
-        await check_status(response, credential)
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind in UNSAID:
-            response.headers["content-type"] = "text/event-stream"
-        yield _whole(response, secret) if kind == "application/json" else _pieces(response, secret)
-
-
-async def _whole(response: httpx2.Response, secret: str | None) -> AsyncGenerator[object, None]:
-    yield _read(await response.aread(), secret)
-
-
-async def _pieces(response: httpx2.Response, secret: str | None) -> AsyncGenerator[object, None]:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in UNSAID:
+        response.headers["content-type"] = "text/event-stream"
+    if kind == "application/json":
+        yield _read(await response.aread(), secret)
+        return
     from httpx2 import EventSource
 
     # A last event repeats the whole answer; how long it may be is decided where all bodies are measured.

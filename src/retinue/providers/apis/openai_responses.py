@@ -20,7 +20,7 @@ from retinue.core.messages import (
 )
 from retinue.core.model import ModelRequest, ReasoningEffort
 from retinue.providers.apis.http_adapter import NO_TEXT, HttpAdapter, sampling
-from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, open_stream
+from retinue.providers.apis.openai_http import EFFORTS, cache_fields, is_openai, post_stream, read_pieces
 from retinue.providers.base import Credential, Endpoint
 from retinue.providers.failures import failure_from_response
 from retinue.providers.stream import Delta, Draft, to_json, whole_number
@@ -33,8 +33,8 @@ class OpenAIResponses(HttpAdapter):
         self, request: ModelRequest, credential: Credential | None, draft: Draft
     ) -> AsyncGenerator[Delta, None]:
         body = responses_body(request, self._endpoint)
-        async with open_stream(self._endpoint, credential, self._connect(), "/responses", body) as events:
-            async for event in events:
+        async with post_stream(self._endpoint, credential, self._connect(), "/responses", body) as response:
+            async for event in read_pieces(response, credential):
                 if (piece := read_event(event, draft)) is not None:
                     yield piece
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
 
 import anyio
 from msgspec import Struct, field
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from retinue.config.sections.agents import AgentSettings
 from retinue.core.errors import ConfigError
 from retinue.core.keys import DEFAULT_AGENT, AgentId
-from retinue.core.model import CacheRetention, ModelEvent, ModelFailed, ModelInfo, ModelRef, ModelRequest
+from retinue.core.model import CacheRetention, ModelEvent, ModelInfo, ModelRef, ModelRequest
 from retinue.providers.adapt_request import RequestOptions
 from retinue.providers.credentials.pool import AuthRules, CredentialPool
 from retinue.providers.failover import Failover, OnFallback, Sleep
@@ -21,7 +20,6 @@ from retinue.providers.registry import Providers
 from retinue.providers.vendors import find_vendor
 from retinue.runtime.home import Home
 from retinue.runtime.known_secrets import without_secrets
-from retinue.security.redaction import Redactor
 from retinue.security.secrets import Secrets
 
 NO_MODEL = """\
@@ -113,13 +111,11 @@ class ModelAccess(Struct, eq=False):
         self, request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
     ) -> AsyncGenerator[ModelEvent, None]:
         """Answer with the first model of the chain that can."""
-        failover = Failover(self.providers, self.credentials, self.info, self.sleep, tuning=self.tuning)
         redactor = self.home.redactor
-
-        async def tell(text: str) -> None:
-            await on_fallback(redactor.redact(text))
-
-        return _redacted(failover.stream(without_secrets(request, redactor), chain, tell), redactor)
+        failover = Failover(
+            self.providers, self.credentials, self.info, self.sleep, tuning=self.tuning, redact=redactor.redact
+        )
+        return failover.stream(without_secrets(request, redactor), chain, on_fallback)
 
     def tuning(self, ref: ModelRef) -> RequestOptions:
         """How the configuration wants a model asked."""
@@ -152,13 +148,6 @@ class ModelAccess(Struct, eq=False):
     def _providers_at_hand(self) -> Iterable[str]:
         stored = [row.provider for row in self.credentials.listed() if row.origin != "environment"]
         return dict.fromkeys((*stored, *(r.provider for r in self.credentials.listed())))
-
-
-async def _redacted(events: AsyncGenerator[ModelEvent, None], redactor: Redactor) -> AsyncGenerator[ModelEvent, None]:
-    """The same events; an endpoint that repeats a secret in its complaint does not get it any further."""
-    async with aclosing(events) as stream:
-        async for event in stream:
-            yield replace(event, detail=redactor.redact(event.detail)) if isinstance(event, ModelFailed) else event
 
 
 def open_model_access(home: Home, agent: AgentId, providers: Providers, secrets: Secrets) -> ModelAccess:

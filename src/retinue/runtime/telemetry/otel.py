@@ -22,8 +22,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace import Tracer as SpanMaker
 
 from retinue import __version__
-from retinue.agent.loop import LoopParts
-from retinue.agent.turn import Turn
+from retinue.agent.loop import LoopParts, Turn
 from retinue.config.sections.diagnostics import OtelSettings
 from retinue.core.events import Emit, ToolFinished, ToolStarted, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.model import ModelEvent, ModelFailed, ModelFinished, ModelRequest

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from retinue.agent.turn import Turn
+from retinue.agent.loop import Turn
 from retinue.core.events import TurnFinished
 from retinue.core.messages import AssistantMessage, StopReason, ToolCall, Usage
 from retinue.core.model import ModelRef, ModelRequest

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Protocol
 
-from retinue.agent.loop import LoopParts
-from retinue.agent.turn import Turn
+from retinue.agent.loop import LoopParts, Turn
 from retinue.config.sections.diagnostics import OtelSettings
 from retinue.core.errors import RetinueError
 from retinue.core.events import TurnFinished

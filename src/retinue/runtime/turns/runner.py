@@ -10,9 +10,8 @@ from datetime import UTC
 from typing import Any
 
 from msgspec.structs import replace
-
 from retinue.agent.hook_points import TURN_END, TurnEnded
-from retinue.agent.turn import StopSwitch, Turn, run_turn
+from retinue.agent.loop import StopSwitch, Turn, run_turn
 from retinue.context.prompt.inputs import RecalledPassage
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
@@ -103,7 +102,26 @@ class SessionRunner:
     async def answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
         """Answer a message by a turn; the caller holds the session's lease."""
         with self._at_work(), enter_run(self.key, run):
-            return await self._answer(inbound, run, merged, show, ask)
+            await self._start_over_if_due(show)
+            transcript = self.parts.store.open(self.key)
+            if not take_results(transcript, inbound, run) and goes_on(inbound):
+                return self._unanswered(inbound, run, NOTHING_WAITS, transcript)
+            close_interrupted_turn(transcript, CUT_SHORT)
+            spent = self.exceeded(inbound.source)
+            if spent is not None:
+                return self._unanswered(inbound, run, spent, transcript)
+            inbound, _ = await self.parts.shared.bus.fire(MESSAGE_RECEIVED, inbound)
+            if not transcript.messages:
+                await self.parts.shared.memories.begin_session(self.parts.workspace)
+            plan = await self.planner.plan(transcript, inbound, recollections=await self._recall(inbound))
+            if plan is None:
+                return self._unanswered(inbound, run, NO_MODEL, transcript)
+            plan = plan.offering(inbound.tools)
+            self._prompts.note(self.key, transcript, plan)
+            if merged:
+                transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
+            message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
+            return await self._turn(inbound, run, message, plan, transcript, show, ask)
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -112,28 +130,6 @@ class SessionRunner:
             yield
         finally:
             self._working -= 1
-
-    async def _answer(self, inbound: Inbound, run: RunId, merged: tuple[RunId, ...], show: Emit, ask: Ask) -> Outbound:
-        await self._start_over_if_due(show)
-        transcript = self.parts.store.open(self.key)
-        if not take_results(transcript, inbound, run) and goes_on(inbound):
-            return self._unanswered(inbound, run, NOTHING_WAITS, transcript)
-        close_interrupted_turn(transcript, CUT_SHORT)
-        spent = self.exceeded(inbound.source)
-        if spent is not None:
-            return self._unanswered(inbound, run, spent, transcript)
-        inbound, _ = await self.parts.shared.bus.fire(MESSAGE_RECEIVED, inbound)
-        if not transcript.messages:
-            await self.parts.shared.memories.begin_session(self.parts.workspace)
-        plan = await self.planner.plan(transcript, inbound, recollections=await self._recall(inbound))
-        if plan is None:
-            return self._unanswered(inbound, run, NO_MODEL, transcript)
-        plan = plan.offering(inbound.tools)
-        self._prompts.note(self.key, transcript, plan)
-        if merged:
-            transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
-        message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
-        return await self._turn(inbound, run, message, plan, transcript, show, ask)
 
     async def _recall(self, inbound: Inbound) -> tuple[RecalledPassage, ...]:
         """What memory knows about a message that the owner wrote in a direct chat."""
@@ -148,22 +144,21 @@ class SessionRunner:
     async def resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
         """Finish a turn that another process began and did not end."""
         with self._at_work(), enter_run(self.key, run):
-            return await self._resume(inbound, run, show, ask)
-
-    async def _resume(self, inbound: Inbound, run: RunId, show: Emit, ask: Ask) -> Outbound:
-        transcript = self.parts.store.open(self.key)
-        handed = left_to_sender(transcript, inbound)
-        if handed:
-            return replace(self._outbound(run, TurnStatus.OK, ""), handed=handed)
-        close_interrupted_turn(transcript, CUT_SHORT)
-        attempts = sum(isinstance(entry.body, Noted) and entry.body == _resumed(run) for entry in transcript.tree.path)
-        if attempts >= MAX_RESUMES:
-            return replace(self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP), interrupted=True)
-        transcript.append(_resumed(run))
-        plan = await self.planner.plan(transcript, inbound)
-        if plan is None:
-            return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
-        return await self._turn(inbound, run, None, plan.offering(inbound.tools), transcript, show, ask)
+            transcript = self.parts.store.open(self.key)
+            handed = left_to_sender(transcript, inbound)
+            if handed:
+                return replace(self._outbound(run, TurnStatus.OK, ""), handed=handed)
+            close_interrupted_turn(transcript, CUT_SHORT)
+            attempts = sum(
+                isinstance(entry.body, Noted) and entry.body == _resumed(run) for entry in transcript.tree.path
+            )
+            if attempts >= MAX_RESUMES:
+                return replace(self._outbound(run, TurnStatus.FAILED, "", error=GAVE_UP), interrupted=True)
+            transcript.append(_resumed(run))
+            plan = await self.planner.plan(transcript, inbound)
+            if plan is None:
+                return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
+            return await self._turn(inbound, run, None, plan.offering(inbound.tools), transcript, show, ask)
 
     async def _turn(
         self,
