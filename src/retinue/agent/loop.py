@@ -16,7 +16,16 @@ from msgspec.structs import replace
 
 from retinue.agent.calls import SAVE_GRACE_SECONDS, CallEnvironment, run_calls
 from retinue.agent.repetition import LoopLimits, LoopProgress, RepetitionGuard
-from retinue.core.events import Emit, MessageFinished, Notice, ReasoningDelta, TextDelta, TurnFinished, TurnStarted, TurnStatus
+from retinue.core.events import (
+    Emit,
+    MessageFinished,
+    Notice,
+    ReasoningDelta,
+    TextDelta,
+    TurnFinished,
+    TurnStarted,
+    TurnStatus,
+)
 from retinue.core.keys import RunId, SessionKey
 from retinue.core.messages import (
     AssistantMessage,

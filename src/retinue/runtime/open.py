@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from retinue.context.prompt.inputs import Mode
+from retinue.context.prompt.inputs import PromptMode
 from retinue.core.api import Display, Greeting, Missed
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_id
@@ -26,7 +26,6 @@ from retinue.core.model import ToolSpec
 from retinue.dispatch.inbox import Inbox
 from retinue.dispatch.lanes import Lanes, default_concurrency
 from retinue.dispatch.outbox import Outbox
-from retinue.hooks.bus import HookBus
 from retinue.providers.registry import Providers
 from retinue.runtime.agents.agent import open_workspace
 from retinue.runtime.agents.agents import HomeServices
@@ -239,7 +238,7 @@ async def _open_tasks() -> AsyncIterator[TaskGroup]:
         raise
 
 
-async def preview_prompt(home: Home, session: SessionKey, mode: Mode) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
+async def preview_prompt(home: Home, session: SessionKey, mode: PromptMode) -> tuple[AgentPrompt, tuple[ToolSpec, ...]]:
     """Build the prompt and tool schemas of a session; raises `WorkspaceError` if there is no workspace yet."""
     with open_workspace(home, session.agent):
         pass

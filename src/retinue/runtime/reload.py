@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
 from retinue.runtime.agents.agents import Agent, HomeServices
 from retinue.runtime.automation.hooks import attach_bundled
 from retinue.runtime.home import Home

@@ -12,8 +12,8 @@ from retinue.dispatch.lanes import Lanes
 from retinue.dispatch.outbox import Outbox
 from retinue.runtime.telemetry.tracing import Tracer
 from retinue.storage.database import Database
-from retinue.toolkit.running import CommandTable
-from retinue.tools.approvals import Approvals
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.tools.approvals.broker import ApprovalBroker
 
 
 class Services(msgspec.Struct, frozen=True, eq=False):
@@ -26,7 +26,7 @@ class Services(msgspec.Struct, frozen=True, eq=False):
     outbox: Outbox
     lanes: Lanes
     commands: CommandTable
-    approvals: Approvals
+    approvals: ApprovalBroker
     tracer: Tracer
 
 

@@ -16,13 +16,13 @@ from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.sessions.entries import ModelChanged
-from retinue.toolkit.board import SessionStatus
-from retinue.toolkit.delegation import Company
 from retinue.toolkit.jobdesk import JobDesk
 from retinue.toolkit.memory import Notebook
 from retinue.toolkit.parts import ToolParts
-from retinue.toolkit.running import CommandTable
-from retinue.tools.allowlist import AllowRules
+from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.sessions.board import SessionStatus
+from retinue.toolkit.sessions.delegation import Company
+from retinue.tools.shell.allowlist import CommandRuleStore
 
 if TYPE_CHECKING:
     from retinue.toolkit.gateway import Steward
@@ -108,7 +108,7 @@ def make_tool_parts(
     services: SessionServices,
     commands: CommandTable,
     secrets: Secrets,
-    rulebook: AllowRules,
+    rulebook: CommandRuleStore,
     *,
     controls_gateway: bool,
 ) -> ToolParts:

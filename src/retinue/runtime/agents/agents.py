@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from retinue.context.engine import ContextEngine
-from retinue.hooks.bus import Bus
+from retinue.hooks.bus import HookBus
 from retinue.providers.registry import Providers
 from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.tools import SessionTools
@@ -24,7 +24,7 @@ class HomeServices(msgspec.Struct, frozen=True, eq=False):
     home: Home
     secrets: Secrets
     providers: Providers
-    bus: Bus
+    bus: HookBus
     memories: MemoryPool
     permissions: Permissions
     tools: SessionTools

@@ -16,7 +16,6 @@ from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.tool_search import search_tools
 from retinue.tools.policy import Layers, decide_tool
-from retinue.tools.shell.allowlist import CommandRuleStore
 from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
 

@@ -77,9 +77,7 @@ class _Plan(Struct, frozen=True):
 class Heart:
     """Beats for every agent that has a heartbeat."""
 
-    def __init__(
-        self, sessions: Sessions, book: WakeLog, agenda: PendingNoteStore, dispatcher: Dispatcher
-    ) -> None:
+    def __init__(self, sessions: Sessions, book: WakeLog, agenda: PendingNoteStore, dispatcher: Dispatcher) -> None:
         self.sessions = sessions
         self.book = book
         self.agenda = agenda
@@ -122,7 +120,9 @@ class Heart:
         """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
         plan = self._plan(agent)
         skip = find_skip(self._situation(plan, wake))
-        beat = WakeRecord(agent, self.sessions.home.clock.now(), wake, "failed", "it broke off; the log has the details")
+        beat = WakeRecord(
+            agent, self.sessions.home.clock.now(), wake, "failed", "it broke off; the log has the details"
+        )
         if skip is not None:
             beat = replace(beat, outcome="skipped", detail=skip, skip=skip)
             if skip is SkipReason.NO_ROUTE:

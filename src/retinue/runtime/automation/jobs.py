@@ -70,7 +70,9 @@ def make_job_runner(sessions: Sessions, dispatcher: Dispatcher) -> JobRunner:
         agent = inbound.session.agent
         require_heartbeat(home, agent)
         # A heartbeat has the owner's rights, which a job that an agent planned has not.
-        PendingNoteStore(sessions.services.database, home.clock).put(agent, inbound.text, foreign=not inbound.owner, token=token)
+        PendingNoteStore(sessions.services.database, home.clock).put(
+            agent, inbound.text, foreign=not inbound.owner, token=token
+        )
 
     return JobRunner(
         JobStore(sessions.services.job_database, home.clock, random_id),

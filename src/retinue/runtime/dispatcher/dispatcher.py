@@ -20,8 +20,8 @@ from typing import Protocol, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from retinue.automation.heartbeat import Wake
-from retinue.automation.wake_log import WOKEN, Beat, WakeLog
+from retinue.automation.heartbeat import WakeReason
+from retinue.automation.wake_log import WOKEN, WakeLog, WakeRecord
 from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
@@ -58,12 +58,12 @@ RunCommand = Callable[[Inbound], Awaitable[Answer | None]]
 K = TypeVar("K")
 V = TypeVar("V")
 
-_WAKES: Mapping[Source, Wake] = {
-    Source.BACKGROUND: Wake.COMMAND,
-    Source.CRON: Wake.CRON,
-    Source.HOOK: Wake.HOOK,
-    Source.BOOT: Wake.BOOT,
-    Source.SUBAGENT: Wake.SUBAGENT,
+_WAKES: Mapping[Source, WakeReason] = {
+    Source.BACKGROUND: WakeReason.COMMAND,
+    Source.CRON: WakeReason.CRON,
+    Source.HOOK: WakeReason.HOOK,
+    Source.BOOT: WakeReason.BOOT,
+    Source.SUBAGENT: WakeReason.SUBAGENT,
 }
 
 
@@ -382,7 +382,7 @@ class Dispatcher:
         home = self.sessions.home
         first_line = inbound.text.lstrip().partition("\n")[0][:MAX_WAKE_CHARS]
         detail = home.redactor.redact(f"{inbound.session}: {first_line}")
-        beat = Beat(inbound.session.agent, home.clock.now(), wake, WOKEN, detail)
+        beat = WakeRecord(inbound.session.agent, home.clock.now(), wake, WOKEN, detail)
         WakeLog(self.sessions.services.database, home.clock).record(beat)
 
     def wake(self, session: SessionKey) -> None:

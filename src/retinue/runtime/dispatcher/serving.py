@@ -24,7 +24,7 @@ from retinue.dispatch.inbox import Claimed, Inbox, Waiting
 from retinue.dispatch.queue import QueueMode, Wait, is_result, merge, next_batch, refusal
 from retinue.runtime.turns.recovery import RunState
 from retinue.runtime.turns.runner import SessionRunner
-from retinue.security.literals import literal
+from retinue.security.escaping import literal
 from retinue.storage.lease import SessionLease
 
 log = logging.getLogger(__name__)

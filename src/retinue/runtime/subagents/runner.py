@@ -43,11 +43,11 @@ from retinue.dispatch.subagents import (
 )
 from retinue.runtime.agents.policy import is_sandboxed
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
-from retinue.runtime.dispatcher.serving import POISONOUS
 from retinue.runtime.subagents.setup import SpawnRefused, prepare_child
 from retinue.runtime.turns.sessions import Sessions
 from retinue.sandbox.confinement import find_loosening
-from retinue.security.untrusted_text import TextSource as ContentSource, wrap_untrusted
+from retinue.security.untrusted_text import TextSource as ContentSource
+from retinue.security.untrusted_text import wrap_untrusted
 from retinue.sessions.tree import has_untrusted_content
 from retinue.storage.lease import SessionLease
 

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 from msgspec.structs import replace
+
 from retinue.context.points import BEFORE_MODEL, BEFORE_PROMPT, ModelQuestion, PromptDraft, merge_changes
 from retinue.context.prompt.build import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
@@ -20,7 +21,6 @@ from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey, SessionKind
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
-from retinue.hooks.bus import HookBus
 from retinue.providers.model_choice import ChosenModel
 from retinue.runtime.agents.agents import Agent
 from retinue.runtime.agents.policy import session_layers
