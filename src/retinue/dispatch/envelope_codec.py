@@ -16,12 +16,7 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import ToolResult, Usage
 from retinue.core.model import ReasoningEffort
 from retinue.core.origin import Origin
-from retinue.sessions.jsonl.message_codec import (
-    decode_message,
-    decode_usage,
-    encode_message,
-    parse_enum,
-)
+from retinue.sessions.jsonl.message_codec import decode_message, decode_usage, encode_message, parse_enum
 
 
 def encode_inbound(inbound: Inbound) -> str:

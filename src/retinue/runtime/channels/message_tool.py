@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MessageSender(Struct, frozen=True):
-    """The messenger of a sessions."""
+    """Sends messages of agents to the chats of channels."""
 
     sessions: Sessions
 

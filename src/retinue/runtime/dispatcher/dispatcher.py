@@ -13,12 +13,12 @@ import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from retinue.automation.heartbeat import WakeReason
 from retinue.automation.wake_log import WOKEN, WakeLog, WakeRecord

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from retinue.core.approval import Ask
 from retinue.core.clock import Clock
@@ -111,7 +111,8 @@ class SessionServer:
         unbegun = [item.message for item in left if states[item.message.run] is RunState.NOTHING]
         if unbegun:
             self._inbox.requeue(message.run for message in unbegun)
-            self._drop((message for message in unbegun if message.attempts >= MAX_ATTEMPTS), POISONOUS)
+            poisonous = [message for message in unbegun if message.attempts >= MAX_ATTEMPTS]
+            self._drop(poisonous, POISONOUS, interrupted=True)
         return [
             (item, states[item.message.run])
             for item in left
@@ -138,8 +139,9 @@ class SessionServer:
             outcomes.update({run: stored} if stored is not None else {})
         self._settled(outcomes)
 
-    def _drop(self, messages: Iterable[Waiting], why: str) -> None:
-        self._settled({message.run: self._failure(message.run, why) for message in self._inbox.drop(messages, why)})
+    def _drop(self, messages: Iterable[Waiting], why: str, *, interrupted: bool = False) -> None:
+        dropped = self._inbox.drop(messages, why, interrupted=interrupted)
+        self._settled({each.run: replace(self._failure(each.run, why), interrupted=interrupted) for each in dropped})
 
     def _failure(self, run: RunId, why: str) -> Outbound:
         return Outbound(run, self._runner.key, "", TurnStatus.FAILED, "", error=why)

@@ -28,7 +28,7 @@ LOG_CHARS = 4_000
 
 
 class HomeCompany(Struct, frozen=True):
-    """All agents and sessions of a sessions."""
+    """All agents and sessions of a home."""
 
     _sessions: Sessions
     _dispatcher: Dispatcher

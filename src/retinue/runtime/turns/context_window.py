@@ -9,7 +9,6 @@ from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
-
 from retinue.context.compaction import CompactionRefused, FlushState, should_compact, should_flush
 from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting

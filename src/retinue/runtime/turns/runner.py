@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
 
 from msgspec.structs import replace
-
 from retinue.agent.hook_points import TURN_END, TurnEnded
 from retinue.agent.loop import StopSwitch, Turn, run_turn
 from retinue.context.prompt.inputs import RecalledPassage
@@ -59,17 +57,17 @@ ARCHIVED = (
 )
 
 
-@dataclass
 class SessionRunner:
     """One session. Turns run one after the other; a message that comes meanwhile can steer the running one."""
 
-    parts: Agent
-    key: SessionKey
-    _switch: StopSwitch | None = field(default=None, init=False)
-    _working: int = field(default=0, init=False)
-    _prompts: PromptHistory = field(default_factory=PromptHistory, init=False)
-    _rules: tuple[str, QueueRules] | None = field(default=None, init=False)
-    """The rules of the queue, with the choice of the session that they follow."""
+    def __init__(self, parts: Agent, key: SessionKey) -> None:
+        self.parts = parts
+        self.key = key
+        self._switch: StopSwitch | None = None
+        self._working = 0
+        self._prompts = PromptHistory()
+        self._rules: tuple[str, QueueRules] | None = None
+        """The rules of the queue, with the choice of the session that they follow."""
 
     @property
     def planner(self) -> Planner:
