@@ -23,7 +23,6 @@ from retinue.dispatch.subagents import ChildState
 from retinue.runtime.automation.agent_jobs import AgentJobs
 from retinue.runtime.automation.jobs import open_job_book, open_job_runner, put_away_runs
 from retinue.runtime.open import Runtime
-from retinue.runtime.session_services import SessionServices
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import START
@@ -185,9 +184,7 @@ async def test_jobs_can_be_kept_in_another_place(tmp_path: Path, store: str, fil
     async with staged(tmp_path, config=config) as stage:
         async with stage.open() as runtime, open_job_runner(runtime.dispatcher) as runner:
             runner.book.add(job())
-            assert [row["name"] for row in SessionServices(lambda: runtime.dispatcher).jobs().list(DEFAULT_AGENT)] == [
-                "news"
-            ]
+            assert [row["name"] for row in AgentJobs(runtime.home, runner.book).list(DEFAULT_AGENT)] == ["news"]
             with open_job_book(runtime.home) as book:
                 assert [each.name for each in book.all()] == ["news"]
         assert (tmp_path / file).is_file()

@@ -17,9 +17,15 @@ from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.storage.files import Root
+from retinue.toolkit.delegation import Company
+from retinue.toolkit.gateway import Steward
+from retinue.toolkit.jobdesk import JobDesk
+from retinue.toolkit.memory import Notebook
+from retinue.toolkit.message import Messenger
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
+from retinue.toolkit.session_services import SessionStatus
 from retinue.toolkit.sessions.board import SessionStatus
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
@@ -112,6 +118,8 @@ class Board:
     model: str = "test/default"
     timezone: str = "Europe/Berlin"
     clock_style: str = "%H:%M"
+    reaches_channels: bool = False
+    controls_gateway: bool = False
 
     async def status(self, session: SessionKey) -> SessionStatus:
         return SessionStatus(self.model, Usage(100, 20, 900, 0, 0.0125), 200_000, 50_000, ("Queue: empty",))
@@ -121,6 +129,21 @@ class Board:
             raise UsageError("There is no model 'unknown'. Known: test/default, test/other.")
         self.model = model or "test/default"
         return self.model
+
+    async def notebook(self, agent: AgentId, session: SessionKey) -> Notebook | None:
+        return None
+
+    def jobs(self) -> JobDesk:
+        raise AssertionError("there are no jobs here")
+
+    def company(self) -> Company:
+        raise AssertionError("there are no other sessions here")
+
+    def messenger(self) -> Messenger:
+        raise AssertionError("there are no channels here")
+
+    def steward(self) -> Steward:
+        raise AssertionError("there is no configuration here")
 
 
 @pytest.fixture

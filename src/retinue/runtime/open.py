@@ -35,13 +35,14 @@ from retinue.runtime.agents.tools import SessionTools, make_tools
 from retinue.runtime.approvals.approvals import Permissions, open_permissions
 from retinue.runtime.automation.background import announce
 from retinue.runtime.automation.hooks import attach_bundled, open_bus
+from retinue.runtime.channels.routing import reachable
 from retinue.runtime.commands.greeting import choose_display, list_commands, make_greeting
 from retinue.runtime.commands.session_api import carry_out
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import MemoryPool
 from retinue.runtime.services import GatewayControl, Services
-from retinue.runtime.session_services import SessionServices, make_tool_parts
+from retinue.runtime.session_services import HomeSessionServices, make_tool_parts
 from retinue.runtime.telemetry.tracing import open_tracer
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
@@ -158,9 +159,12 @@ def make_home_services(runtime: Runtime, home: Home, permissions: Permissions) -
 
 
 def _make_tools(runtime: Runtime, home: Home, secrets: Secrets, permissions: Permissions) -> SessionTools:
-    services = SessionServices(lambda: runtime.dispatcher)
-    commands, controls_gateway = runtime.services.commands, runtime.gateway is not None
-    parts = make_tool_parts(home, services, commands, secrets, permissions.rulebook, controls_gateway=controls_gateway)
+    services = HomeSessionServices(
+        lambda: runtime.dispatcher,
+        reaches_channels=bool(reachable(home.config)),
+        controls_gateway=runtime.gateway is not None,
+    )
+    parts = make_tool_parts(home, services, runtime.services.commands, secrets, permissions.rulebook)
     return make_tools(home, parts)
 
 

@@ -10,7 +10,6 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import machine_timezone
-from retinue.runtime.channels.routing import reachable
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
@@ -20,6 +19,7 @@ from retinue.toolkit.jobdesk import JobDesk
 from retinue.toolkit.memory import Notebook
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.session_services import SessionServices, SessionStatus
 from retinue.toolkit.sessions.board import SessionStatus
 from retinue.toolkit.sessions.delegation import Company
 from retinue.tools.shell.allowlist import CommandRuleStore
@@ -29,11 +29,15 @@ if TYPE_CHECKING:
     from retinue.toolkit.message import Messenger
 
 
-class SessionServices:
+class HomeSessionServices:
     """The services of a running home as the tools of its sessions use them."""
 
-    def __init__(self, find_dispatcher: Callable[[], Dispatcher]) -> None:
+    def __init__(
+        self, find_dispatcher: Callable[[], Dispatcher], *, reaches_channels: bool, controls_gateway: bool
+    ) -> None:
         """`find_dispatcher` is called when a tool runs; tools can be made and listed without one."""
+        self.reaches_channels = reaches_channels
+        self.controls_gateway = controls_gateway
         self._find_dispatcher = find_dispatcher
 
     @property
@@ -104,28 +108,17 @@ class SessionServices:
 
 
 def make_tool_parts(
-    home: Home,
-    services: SessionServices,
-    commands: CommandTable,
-    secrets: Secrets,
-    rulebook: CommandRuleStore,
-    *,
-    controls_gateway: bool,
+    home: Home, services: SessionServices, commands: CommandTable, secrets: Secrets, rulebook: CommandRuleStore
 ) -> ToolParts:
-    """The parts that tools of a home are made from."""
+    """The parts that the tools of a home are made from."""
     return ToolParts(
         settings=home.config.tools,
         clock=home.clock,
         new_id=random_id,
         commands=commands,
-        board=services,
+        services=services,
         environment=home.environment,
         secrets=secrets,
-        notebooks=services.notebook,
-        jobs=services.jobs,
-        company=services.company,
-        messenger=services.messenger if reachable(home.config) else None,
-        steward=services.steward if controls_gateway else None,
         rulebook=rulebook,
         sandboxes=make_sandboxes(home),
     )

@@ -33,7 +33,7 @@ _SENDS_LATER = frozenset({"add", "update", "resume", "run", "wake"})
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the cron tool if jobs are available."""
-    return (cron_tool(parts.jobs),) if parts.jobs is not None else ()
+    return (cron_tool(parts.services.jobs),)
 
 
 def cron_tool(desk: OpenJobs) -> Tool[CronArguments]:

@@ -47,7 +47,7 @@ OpenSteward = Callable[[], Steward]
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the gateway tool if a configuration service is available."""
-    return (gateway_tool(parts.steward),) if parts.steward is not None else ()
+    return (gateway_tool(parts.services.steward),) if parts.services.controls_gateway else ()
 
 
 def gateway_tool(steward: OpenSteward) -> Tool[GatewayArguments]:

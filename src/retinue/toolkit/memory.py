@@ -66,7 +66,7 @@ class MemoryWriteArguments(Arguments):
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the memory tools if memory is available."""
-    return memory_tools(parts.notebooks, parts.clock, parts.new_id) if parts.notebooks else ()
+    return memory_tools(parts.services.notebook, parts.clock, parts.new_id)
 
 
 def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -> tuple[Tool[Any], ...]:

@@ -63,7 +63,7 @@ OpenMessenger = Callable[[], Messenger]
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the message tool if channels are available."""
-    return (message_tool(parts.messenger),) if parts.messenger is not None else ()
+    return (message_tool(parts.services.messenger),) if parts.services.reaches_channels else ()
 
 
 def message_tool(messenger: OpenMessenger) -> Tool[MessageArguments]:

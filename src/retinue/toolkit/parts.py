@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from retinue.core.clock import Clock, IdFactory
 from retinue.sandbox.sandboxes import Sandboxes
 from retinue.security.secrets import Secrets
-from retinue.toolkit.jobdesk import OpenJobs
-from retinue.toolkit.memory import OpenNotebook
 from retinue.toolkit.processes.command_table import CommandTable
+from retinue.toolkit.session_services import SessionServices
 from retinue.toolkit.sessions.board import SessionBoard
 from retinue.toolkit.sessions.delegation import OpenCompany
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
-
-if TYPE_CHECKING:
-    from retinue.toolkit.gateway import OpenSteward
-    from retinue.toolkit.message import OpenMessenger
 
 
 class ToolParts(Struct, frozen=True):
@@ -34,13 +28,8 @@ class ToolParts(Struct, frozen=True):
     clock: Clock
     new_id: IdFactory
     commands: CommandTable
-    board: SessionBoard
+    services: SessionServices
     environment: Mapping[str, str] = field(default_factory=dict)
-    notebooks: OpenNotebook | None = None
-    jobs: OpenJobs | None = None
-    company: OpenCompany | None = None
-    messenger: OpenMessenger | None = None
-    steward: OpenSteward | None = None
     secrets: Secrets = field(default_factory=Secrets)
     rulebook: CommandRuleStore = field(default_factory=FixedCommandRules)
     sandboxes: Sandboxes | None = None

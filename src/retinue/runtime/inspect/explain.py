@@ -23,10 +23,11 @@ from retinue.runtime.agents.policy import elevation_of, session_layers
 from retinue.runtime.agents.records import open_sessions
 from retinue.runtime.agents.tools import make_tools
 from retinue.runtime.approvals.allow_rules import ConfiguredAllowRules
+from retinue.runtime.channels.routing import reachable
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.models.probe import make_access
-from retinue.runtime.session_services import SessionServices, make_tool_parts
+from retinue.runtime.session_services import HomeSessionServices, make_tool_parts
 from retinue.runtime.turns.permissions import make_context
 from retinue.sandbox.confinement import Confinement
 from retinue.security.network import MODEL_CHOSEN, NetworkFailed, check_url
@@ -231,6 +232,8 @@ def every_tool(home: Home) -> Toolset:
     def find_dispatcher() -> Dispatcher:
         raise AssertionError("tools that are only looked at are not run")
 
-    services = SessionServices(find_dispatcher)
-    parts = make_tool_parts(home, services, table, secrets, FixedCommandRules(), controls_gateway=False)
+    services = HomeSessionServices(
+        find_dispatcher, reaches_channels=bool(reachable(home.config)), controls_gateway=False
+    )
+    parts = make_tool_parts(home, services, table, secrets, FixedCommandRules())
     return make_tools(home, parts).toolset

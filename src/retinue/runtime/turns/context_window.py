@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 from retinue.context.compaction import CompactionRefused, FlushState, should_compact, should_flush
-from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, ContextEngine, History
+from retinue.context.engine import AssembleRequest, Assembled, CompactRequest, History
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
 from retinue.context.prompt.report import PromptReport
 from retinue.context.settings import CompactionSettings
 from retinue.core.envelope import Source
 from retinue.core.errors import ModelError, StorageError
-from retinue.core.events import Emit, Notice
-from retinue.core.keys import RunId, SessionKey
+from retinue.core.events import Notice
 from retinue.core.messages import AssistantMessage, Message, is_tainted, said
 from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.silence import is_silent
 from retinue.hooks.bus import HookBus
-from retinue.runtime.agents.agent import AgentWorkspace
 from retinue.runtime.agents.confinement import may_write_notes
-from retinue.runtime.memory.pool import MemoryPool
-from retinue.runtime.models.access import ModelAccess
-from retinue.security.redaction import Redact
+from retinue.runtime.turns.plan import TurnContext, local_time
 from retinue.sessions.entries import MessageAdded, Noted
-from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import Transcript
 from retinue.storage.provenance import lines_of
 
 log = logging.getLogger(__name__)
@@ -66,25 +60,14 @@ class Fixed(Struct, frozen=True):
 class ContextWindow(Struct, frozen=True):
     """Makes the requests of one turn from its session's transcript, and room in it."""
 
-    key: SessionKey
-    run: RunId
-    workspace: AgentWorkspace
-    access: ModelAccess
-    store: SessionStore
-    transcript: Transcript
-    engine: ContextEngine
+    turn: TurnContext
     fixed: Fixed
-    emit: Emit
-    local_time: Callable[[], datetime]
-    redact: Redact
-    bus: HookBus
-    memories: MemoryPool
 
     async def prepare(self) -> ModelRequest:
         assembled = await self._assemble()
         used = assembled.estimated_tokens
         due = should_flush(used, self.fixed.window, self._settings, self._flush_state())
-        if due and may_write_notes(self.workspace, self.key):
+        if due and may_write_notes(self.turn.agent.workspace, self.turn.key):
             await self._flush(assembled.messages)
         if should_compact(used, self.fixed.window, self._settings, transcript_bytes=self._bytes()):
             await self.compact()
@@ -100,58 +83,62 @@ class ContextWindow(Struct, frozen=True):
     async def compact(self, focus: str = "", *, force: bool = False) -> str:
         """Sum up the older part, after its notes were written; tells what came of it."""
         state = self._flush_state()
-        wanted = self._settings.memory_flush.enabled and may_write_notes(self.workspace, self.key)
+        wanted = self._settings.memory_flush.enabled and may_write_notes(self.turn.agent.workspace, self.turn.key)
         if wanted and state.flushed_in != state.compactions:
             await self._flush((await self._assemble()).messages)
-        tree = self.transcript.tree
-        window = min(self.fixed.window, self.access.info(self._summariser()[0]).window)
+        tree = self.turn.transcript.tree
+        window = min(self.fixed.window, self.turn.agent.access.info(self._summariser()[0]).window)
         request = CompactRequest(
-            self.key, tree.kept, window, self._ask, previous=tree.summary, focus=focus, force=force
+            self.turn.key, tree.kept, window, self._ask, previous=tree.summary, focus=focus, force=force
         )
         before = request.tokens
-        ahead, _ = await self.bus.fire(BEFORE_COMPACTION, Compacting(self.key, before))
+        ahead, _ = await self.turn.agent.shared.bus.fire(BEFORE_COMPACTION, Compacting(self.turn.key, before))
         await self._pass_on(ahead.messages)
-        outcome = await self.engine.compact(request)
+        outcome = await self.turn.agent.engine.compact(request)
         if isinstance(outcome, CompactionRefused):
-            await self.emit(Notice(outcome.reason))
+            await self.turn.emit(Notice(outcome.reason))
             return outcome.reason
-        self.transcript.append(outcome.entry)
-        self.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
-        await self.memories.take_in(self.workspace, self._session_id, self._settings.post_index_sync)
-        done, _ = await self.bus.fire(AFTER_COMPACTION, Compacting(self.key, before, outcome.tokens_after))
+        self.turn.transcript.append(outcome.entry)
+        self.turn.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
+        await self.turn.agent.shared.memories.take_in(
+            self.turn.agent.workspace, self._session_id, self._settings.post_index_sync
+        )
+        done, _ = await self.turn.agent.shared.bus.fire(
+            AFTER_COMPACTION, Compacting(self.turn.key, before, outcome.tokens_after)
+        )
         await self._pass_on(done.messages)
         told = f"The conversation was summed up: {before:,} tokens became {outcome.tokens_after:,}."
         if self._settings.notify_user:
-            await self.emit(Notice(told))
-        log.info("compacted session=%s tokens=%d->%d", self.key, before, outcome.tokens_after)
+            await self.turn.emit(Notice(told))
+        log.info("compacted session=%s tokens=%d->%d", self.turn.key, before, outcome.tokens_after)
         return "\n\n".join((told, *ahead.messages, *done.messages))
 
     async def _pass_on(self, messages: Iterable[str]) -> None:
         for text in messages:
-            await self.emit(Notice(text))
+            await self.turn.emit(Notice(text))
 
     @property
     def _settings(self) -> CompactionSettings:
-        return self.workspace.settings.compaction
+        return self.turn.agent.workspace.settings.compaction
 
     async def _assemble(self) -> Assembled:
-        tree = self.transcript.tree
+        tree = self.turn.transcript.tree
         request = AssembleRequest(
-            self.key,
+            self.turn.key,
             History(tree.messages, tree.summary, tree.started_calls),
             self.fixed.window,
-            self.workspace.home.clock.now(),
+            self.turn.agent.workspace.home.clock.now(),
             self._last_call(),
             self.fixed.overhead,
         )
-        assembled = await self.engine.assemble(request)
+        assembled = await self.turn.agent.engine.assemble(request)
         if assembled.notes:
-            log.info("repaired history of %s: %s", self.key, "; ".join(assembled.notes))
+            log.info("repaired history of %s: %s", self.turn.key, "; ".join(assembled.notes))
         return assembled
 
     def _last_call(self) -> datetime | None:
         """When this session last called a model, and so last touched the provider's cache."""
-        for entry in reversed(self.transcript.tree.kept):
+        for entry in reversed(self.turn.transcript.tree.kept):
             if isinstance(entry.body, MessageAdded) and isinstance(entry.body.message, AssistantMessage):
                 return entry.timestamp
         return None
@@ -170,24 +157,26 @@ class ContextWindow(Struct, frozen=True):
 
     @property
     def _session_id(self) -> str:
-        header = self.transcript.header
+        header = self.turn.transcript.header
         return str(header.id) if header else ""
 
     async def _flush(self, messages: tuple[Message, ...]) -> None:
         """Write notes to the diary: the model's, or where it gives none, an extract made without it."""
         notes, foreign = await self._take_notes(messages)
-        now = self.local_time()
+        now = local_time(self.turn.agent)
         if notes:
             path = f"memory/{now:%Y-%m-%d}.md"
             entry = f"\n## {now:%H:%M} Notes before a summary\n\n{notes}\n"
             try:
-                self.memories.writes(self.workspace).record(path, foreign, str(self.key))
-                self.workspace.root.append(path, entry.encode())
+                self.turn.agent.shared.memories.writes(self.turn.agent.workspace).record(
+                    path, foreign, str(self.turn.key)
+                )
+                self.turn.agent.workspace.root.append(path, entry.encode())
             except StorageError as error:
-                await self.emit(Notice(f"Notes could not be written to the diary: {error}"))
+                await self.turn.emit(Notice(f"Notes could not be written to the diary: {error}"))
                 return
-            self.memories.note_change(self.workspace)
-        self.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
+            self.turn.agent.shared.memories.note_change(self.turn.agent.workspace)
+        self.turn.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
 
     async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, list[str]]:
         """Notes on the conversation, and those of their lines that go back to text from outside."""
@@ -199,13 +188,13 @@ class ContextWindow(Struct, frozen=True):
             answer = await self._complete(request, Source.MEMORY, self._flusher())
             notes = "" if is_silent(answer.text) else answer.text.strip()
         except ModelError as error:
-            log.warning("the memory flush of %s got no answer: %s", self.key, error)
+            log.warning("the memory flush of %s got no answer: %s", self.turn.key, error)
             notes = ""
         if notes:
             return notes, lines_of(notes) if self.fixed.tainted or is_tainted(messages) else []
         from retinue.context.extract import extract_notes
 
-        extract = extract_notes(self.transcript.tree.messages, redact=self.redact)
+        extract = extract_notes(self.turn.transcript.tree.messages, redact=self.turn.agent.shared.tools.redact)
         return extract.markdown, [f"- {line.text}" for line in extract.lines if line.trust is Trust.UNTRUSTED]
 
     async def _ask(self, system: str, user: str) -> str:
@@ -217,10 +206,10 @@ class ContextWindow(Struct, frozen=True):
         return (await self._complete(request, Source.COMPACTION, chain)).text
 
     def _flusher(self) -> tuple[ModelRef, ...]:
-        return self.access.chain_beside(self._settings.memory_flush.model) or self.fixed.chain
+        return self.turn.agent.access.chain_beside(self._settings.memory_flush.model) or self.fixed.chain
 
     def _summariser(self) -> tuple[ModelRef, ...]:
-        return self.access.chain_beside(self._settings.model) or self.fixed.chain
+        return self.turn.agent.access.chain_beside(self._settings.model) or self.fixed.chain
 
     async def _complete(
         self, request: ModelRequest, source: Source, chain: tuple[ModelRef, ...] | None = None
@@ -230,18 +219,18 @@ class ContextWindow(Struct, frozen=True):
         async def unnoticed(text: str) -> None:
             log.info("%s", text)
 
-        async with aclosing(self.access.stream(request, chain or self.fixed.chain, unnoticed)) as events:
+        async with aclosing(self.turn.agent.access.stream(request, chain or self.fixed.chain, unnoticed)) as events:
             async for event in events:
                 match event:
                     case ModelFinished(message):
-                        self.transcript.append(MessageAdded(message, self.run, source))
+                        self.turn.transcript.append(MessageAdded(message, self.turn.run, source))
                         return message
                     case ModelFailed(reason, detail):
                         raise ModelError(f"{reason}: {detail}")
         raise ModelError("The model's stream ended without an ending.")
 
     def _compactions(self) -> int:
-        session = self.store.peek(self.key)
+        session = self.turn.agent.store.peek(self.turn.key)
         return session.compactions if session else 0
 
     def _flush_state(self) -> FlushState:
@@ -252,7 +241,7 @@ class ContextWindow(Struct, frozen=True):
         return self._size() - (self._last_noted(COMPACTED_AT, "bytes") or 0)
 
     def _last_noted(self, kind: str, name: str) -> int | None:
-        for entry in reversed(self.transcript.tree.path):
+        for entry in reversed(self.turn.transcript.tree.path):
             body = entry.body
             if isinstance(body, Noted) and body.kind == kind:
                 value = body.data.get(name)
@@ -261,6 +250,6 @@ class ContextWindow(Struct, frozen=True):
 
     def _size(self) -> int:
         try:
-            return self.transcript.path.stat().st_size
+            return self.turn.transcript.path.stat().st_size
         except OSError:
             return 0

@@ -16,9 +16,11 @@ from retinue.context.prompt.build import change_system, change_turn
 from retinue.context.prompt.contributions import SMALL_WINDOW
 from retinue.context.prompt.inputs import PromptMode, RecalledPassage, TurnInputs
 from retinue.context.prompt.report import PromptReport, report_prompt
+from retinue.core.approval import Ask
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import UsageError
-from retinue.core.keys import SessionKey, SessionKind
+from retinue.core.events import Emit
+from retinue.core.keys import RunId, SessionKey, SessionKind
 from retinue.core.model import ModelInfo, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.providers.model_choice import ChosenModel
@@ -69,6 +71,19 @@ class TurnPlan(Struct, frozen=True):
     def report(self) -> PromptReport:
         """The sizes of what is sent."""
         return report_prompt(self.prompt.system, turn=self.prompt.turn, tools=self.specs)
+
+
+class TurnContext(Struct, frozen=True, eq=False):
+    """What lives as long as one turn: the message it answers, its plan, and where its events and questions go."""
+
+    agent: Agent
+    key: SessionKey
+    run: RunId
+    inbound: Inbound
+    plan: TurnPlan
+    transcript: Transcript
+    emit: Emit
+    ask: Ask
 
 
 class Planner(Struct, frozen=True):

@@ -31,7 +31,7 @@ from retinue.runtime.turns.context_window import ContextWindow, Fixed
 from retinue.runtime.turns.ledger import TranscriptLedger
 from retinue.runtime.turns.loop_setup import JoiningMessages, find_lane, make_loop_parts, read_rules
 from retinue.runtime.turns.permissions import permissions_of, run_past_model
-from retinue.runtime.turns.plan import Planner, TurnPlan, local_time
+from retinue.runtime.turns.plan import Planner, TurnContext, TurnPlan, local_time
 from retinue.runtime.turns.prompt_history import PromptHistory
 from retinue.runtime.turns.recovery import MERGED, RunState, find_run
 from retinue.runtime.turns.user_message import FRESH_START, as_message, open_message
@@ -120,7 +120,8 @@ class SessionRunner:
             if merged:
                 transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
             message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
-            return await self._turn(inbound, run, message, plan, transcript, show, ask)
+            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, show, ask)
+            return await self._turn(turn, message)
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -157,47 +158,46 @@ class SessionRunner:
             plan = await self.planner.plan(transcript, inbound)
             if plan is None:
                 return self._outbound(run, TurnStatus.FAILED, "", error=NO_MODEL)
-            return await self._turn(inbound, run, None, plan.offering(inbound.tools), transcript, show, ask)
+            plan = plan.offering(inbound.tools)
+            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, show, ask)
+            return await self._turn(turn, None)
 
-    async def _turn(
-        self,
-        inbound: Inbound,
-        run: RunId,
-        message: UserMessage | None,
-        plan: TurnPlan,
-        transcript: Transcript,
-        show: Emit,
-        ask: Ask,
-    ) -> Outbound:
+    async def _turn(self, turn: TurnContext, message: UserMessage | None) -> Outbound:
+        """Run a turn to its end; without a message it continues where the transcript ends."""
+        agent, inbound, plan = turn.agent, turn.inbound, turn.plan
         events = VisibleEvents(
-            show,
+            turn.emit,
             heartbeat=Source.HEARTBEAT is inbound.source or self.key.kind is SessionKind.HEARTBEAT,
-            ack_max_chars=self.parts.workspace.settings.heartbeat.ack_max_chars,
+            ack_max_chars=agent.workspace.settings.heartbeat.ack_max_chars,
         )
-        ledger = TranscriptLedger(transcript, run, inbound.source)
-        turn = Turn(run, self.key, str(plan.choice.ref), self.parts.workspace.settings.timeout_seconds, message)
-        rights = permissions_of(self.parts, self.key, inbound)
-        asking = self.parts.shared.permissions.asking(ask, events.emit)
-        steering = JoiningMessages(self.parts, self.key, rights, self.rules)
+        turn = replace(turn, emit=events.emit, ask=agent.shared.permissions.asking(turn.ask, events.emit))
+        settings = agent.workspace.settings
+        order = Turn(turn.run, self.key, str(plan.choice.ref), settings.timeout_seconds, message)
+        rights = permissions_of(agent, self.key, inbound)
         parts = replace(
-            make_loop_parts(steering, plan, ledger, events.emit, await rights.context(run, asking, plan)),
-            exceeds_budget=watch_spending(self.parts, self.key, inbound.source),
+            make_loop_parts(
+                JoiningMessages(agent, self.key, rights, self.rules),
+                plan,
+                TranscriptLedger(turn.transcript, turn.run, inbound.source),
+                turn.emit,
+                await rights.context(turn.run, turn.ask, plan),
+            ),
+            exceeds_budget=watch_spending(agent, self.key, inbound.source),
         )
-        keeper = self._keeper(transcript, plan, run, events.emit)
+        window = self._context_window(turn)
         self._switch = StopSwitch()
         try:
-            name = self.parts.workspace.settings.name or self.key.agent
-            async with self.parts.services.lanes.enter(self.key, *find_lane(self.parts, self.key)):
-                with self.parts.services.tracer.turn(turn, name) as trace:
-                    finished = await run_turn(turn, keeper, trace.watch(parts), self._switch)
+            async with agent.services.lanes.enter(self.key, *find_lane(agent, self.key)):
+                with agent.services.tracer.turn(order, settings.name or self.key.agent) as trace:
+                    finished = await run_turn(order, window, trace.watch(parts), self._switch)
                     trace.end(finished)
         finally:
             self._switch = None
-        self._after(transcript, plan, finished)
-        await self.parts.shared.bus.fire(TURN_END, TurnEnded(self.key, finished))
+        self._after(turn.transcript, plan, finished)
+        await agent.shared.bus.fire(TURN_END, TurnEnded(self.key, finished))
         reply = events.reply
         outbound = replace(
-            self._outbound(run, finished.status, reply.text, error=finished.error),
+            self._outbound(turn.run, finished.status, reply.text, error=finished.error),
             model=finished.model,
             usage=finished.usage,
             calls=tuple(events.calls),
@@ -208,7 +208,7 @@ class SessionRunner:
             silent=reply.silent,
             handed=finished.handed,
         )
-        return (await self.parts.shared.bus.fire(MESSAGE_SENDING, outbound))[0]
+        return (await agent.shared.bus.fire(MESSAGE_SENDING, outbound))[0]
 
     def recall(self, run: RunId) -> RunState:
         """What the transcripts know of a run."""
@@ -237,10 +237,10 @@ class SessionRunner:
             await self._begin_anew(str(reason))
             await show(Notice(f"A new conversation begins ({reason} reset); the old one is archived."))
 
-    def _keeper(self, transcript: Transcript, plan: TurnPlan, run: RunId, emit: Emit) -> ContextWindow:
-        parts = self.parts
+    def _context_window(self, turn: TurnContext) -> ContextWindow:
+        plan = turn.plan
         fixed = Fixed(
-            parts.access.chain(plan.choice),
+            turn.agent.access.chain(plan.choice),
             plan.prompt.system.stable,
             plan.prompt.system.session,
             plan.specs,
@@ -250,21 +250,7 @@ class SessionRunner:
             plan.max_output,
             plan.tainted,
         )
-        return ContextWindow(
-            key=self.key,
-            run=run,
-            workspace=parts.workspace,
-            access=parts.access,
-            store=parts.store,
-            transcript=transcript,
-            engine=parts.engine,
-            fixed=fixed,
-            emit=emit,
-            local_time=lambda: local_time(self.parts),
-            redact=parts.shared.tools.redact,
-            bus=parts.shared.bus,
-            memories=parts.shared.memories,
-        )
+        return ContextWindow(turn, fixed)
 
     def _after(self, transcript: Transcript, plan: TurnPlan, finished: TurnFinished) -> None:
         skipping = self.parts.workspace.settings.context_injection == "continuation-skip"
@@ -305,8 +291,9 @@ class SessionRunner:
             plan = await self.planner.plan(transcript)
             if plan is None:
                 return NO_MODEL
-            keeper = self._keeper(transcript, plan, RunId(random_uuid()), _say_nothing)
-            told = await keeper.compact(focus, force=True)
+            run, inbound = RunId(random_uuid()), Inbound("", self.key)
+            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, _say_nothing, nobody_to_ask)
+            told = await self._context_window(turn).compact(focus, force=True)
             self.parts.store.settle(self.key)
             return told
 

@@ -11,4 +11,4 @@ from retinue.tools.tool import Tool
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """The tools, where there is anybody else at all."""
-    return make_company_tools(parts.company) if parts.company is not None else ()
+    return make_company_tools(parts.services.company)

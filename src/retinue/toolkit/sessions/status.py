@@ -10,6 +10,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.toolkit.parts import ToolParts
+from retinue.toolkit.session_services import SessionServices, SessionStatus
 from retinue.toolkit.sessions.board import SessionBoard, SessionStatus
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
@@ -20,19 +21,19 @@ class StatusArguments(Arguments):
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
     """Make the session_status tool."""
-    return (status_tool(parts.board, parts.clock),)
+    return (status_tool(parts.services, parts.clock),)
 
 
-def status_tool(board: SessionBoard, clock: Clock) -> Tool[StatusArguments]:
+def status_tool(services: SessionServices, clock: Clock) -> Tool[StatusArguments]:
     """Make the tool that shows the state of the session and sets its model."""
 
     async def run(arguments: StatusArguments, context: ToolContext) -> ToolOutput:
         lines: list[str] = []
         if arguments.model is not None:
-            lines.append(f"Model set to {await _set_model(board, context.session, arguments.model.strip())}.")
-        status = await board.status(context.session)
+            lines.append(f"Model set to {await _set_model(services, context.session, arguments.model.strip())}.")
+        status = await services.status(context.session)
         return ToolOutput.of(
-            "\n".join([*lines, *describe_status(status, context.session, _format_time(board, clock.now()))])
+            "\n".join([*lines, *describe_status(status, context.session, _format_time(services, clock.now()))])
         )
 
     return Tool(
@@ -45,9 +46,9 @@ def status_tool(board: SessionBoard, clock: Clock) -> Tool[StatusArguments]:
     )
 
 
-async def _set_model(board: SessionBoard, session: SessionKey, model: str) -> str:
+async def _set_model(services: SessionServices, session: SessionKey, model: str) -> str:
     try:
-        return await board.set_model(session, None if model.lower() in ("default", "") else model)
+        return await services.set_model(session, None if model.lower() in ("default", "") else model)
     except UsageError as error:
         raise ToolFailed(str(error)) from error
 
@@ -67,7 +68,7 @@ def describe_status(status: SessionStatus, session: SessionKey, time: str) -> li
     ]
 
 
-def _format_time(board: SessionBoard, now: datetime) -> str:
+def _format_time(services: SessionServices, now: datetime) -> str:
     try:
         local = now.astimezone(ZoneInfo(board.timezone))
     except (ZoneInfoNotFoundError, ValueError):
