@@ -14,7 +14,6 @@ from retinue.core.envelope import Inbound
 from retinue.core.events import Notice, TextDelta, TurnStatus
 from retinue.core.keys import SessionKey
 from retinue.providers.model_choice import LocalServers
-from retinue.providers.resolve import LocalServers
 from retinue.runtime.agents.agent import docs_folder
 from retinue.runtime.open import preview_prompt
 from retinue.skills.sources import BUNDLED

@@ -17,7 +17,6 @@ from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.storage.files import Root
-from retinue.toolkit.delegation import Company
 from retinue.toolkit.gateway import Steward
 from retinue.toolkit.jobdesk import JobDesk
 from retinue.toolkit.memory import Notebook
@@ -26,7 +25,7 @@ from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.launch import CommandEnd
 from retinue.toolkit.session_services import SessionStatus
-from retinue.toolkit.sessions.board import SessionStatus
+from retinue.toolkit.sessions.delegation import Company
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool import Tool, ToolContext, ToolOutput
 

@@ -20,7 +20,6 @@ from retinue.toolkit.memory import Notebook
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.session_services import SessionServices, SessionStatus
-from retinue.toolkit.sessions.board import SessionStatus
 from retinue.toolkit.sessions.delegation import Company
 from retinue.tools.shell.allowlist import CommandRuleStore
 

@@ -11,8 +11,6 @@ from retinue.sandbox.sandboxes import Sandboxes
 from retinue.security.secrets import Secrets
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.session_services import SessionServices
-from retinue.toolkit.sessions.board import SessionBoard
-from retinue.toolkit.sessions.delegation import OpenCompany
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.shell.allowlist import CommandRuleStore, FixedCommandRules
 

@@ -10,11 +10,11 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 
 if TYPE_CHECKING:
-    from retinue.toolkit.delegation import Company
     from retinue.toolkit.gateway import Steward
     from retinue.toolkit.jobdesk import JobDesk
     from retinue.toolkit.memory import Notebook
     from retinue.toolkit.message import Messenger
+    from retinue.toolkit.sessions.delegation import Company
 
 
 class SessionStatus(Struct, frozen=True):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
+
 from retinue.context.prompt.inputs import PromptSandbox
 from retinue.core.errors import StorageError, WorkspaceError
 from retinue.core.keys import SessionKey

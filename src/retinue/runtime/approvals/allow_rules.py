@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+
 from retinue.config.schema import Config
 from retinue.config.sections.tools import AgentExec, ExecSection
 from retinue.core.clock import Clock, format_moment

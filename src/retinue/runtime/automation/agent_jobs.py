@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+
 from retinue.automation.job_codec import describe_job, describe_run
 from retinue.automation.job_fields import JobFields, draft_job, read_job_fields, revise_job
 from retinue.automation.job_store import JobStore

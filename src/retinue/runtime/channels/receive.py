@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
+
 from retinue.context.prompt.inputs import tag_sender
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound

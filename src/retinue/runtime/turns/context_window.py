@@ -9,8 +9,9 @@ from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
+
 from retinue.context.compaction import CompactionRefused, FlushState, should_compact, should_flush
-from retinue.context.engine import AssembleRequest, Assembled, CompactRequest, History
+from retinue.context.engine import Assembled, AssembleRequest, CompactRequest, History
 from retinue.context.points import AFTER_COMPACTION, BEFORE_COMPACTION, Compacting
 from retinue.context.prompt.report import PromptReport
 from retinue.context.settings import CompactionSettings
@@ -21,7 +22,6 @@ from retinue.core.messages import AssistantMessage, Message, is_tainted, said
 from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest, ReasoningEffort, ToolSpec
 from retinue.core.trust import Trust
 from retinue.dispatch.silence import is_silent
-from retinue.hooks.bus import HookBus
 from retinue.runtime.agents.confinement import may_write_notes
 from retinue.runtime.turns.plan import TurnContext, local_time
 from retinue.sessions.entries import MessageAdded, Noted

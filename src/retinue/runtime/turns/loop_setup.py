@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
+
 from retinue.agent.calls import CallEnvironment
 from retinue.agent.loop import LoopParts, unlimited_room
 from retinue.agent.repetition import LoopLimits

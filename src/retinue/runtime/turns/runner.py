@@ -9,6 +9,7 @@ from datetime import UTC
 from typing import Any
 
 from msgspec.structs import replace
+
 from retinue.agent.hook_points import TURN_END, TurnEnded
 from retinue.agent.loop import StopSwitch, Turn, run_turn
 from retinue.context.prompt.inputs import RecalledPassage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from msgspec.structs import replace
 
 from msgspec.structs import replace
 

@@ -11,7 +11,6 @@ from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.session_services import SessionServices, SessionStatus
-from retinue.toolkit.sessions.board import SessionBoard, SessionStatus
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
@@ -70,7 +69,7 @@ def describe_status(status: SessionStatus, session: SessionKey, time: str) -> li
 
 def _format_time(services: SessionServices, now: datetime) -> str:
     try:
-        local = now.astimezone(ZoneInfo(board.timezone))
+        local = now.astimezone(ZoneInfo(services.timezone))
     except (ZoneInfoNotFoundError, ValueError):
         local = now
-    return f"{local:%A %Y-%m-%d} {local.strftime(board.clock_style)} {board.timezone}"
+    return f"{local:%A %Y-%m-%d} {local.strftime(services.clock_style)} {services.timezone}"
