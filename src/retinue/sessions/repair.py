@@ -132,7 +132,8 @@ def close_interrupted_turn(transcript: Transcript, reason: str) -> TranscriptEnt
     or None if the last turn was complete.
     """
     tree = transcript.tree
-    if tree.messages and _is_answer(tree.messages[-1]):
+    last_message = tree.messages[-1] if tree.messages else None
+    if isinstance(last_message, AssistantMessage) and not last_message.calls:
         return None  # the last turn ended with an answer; searching for open calls costs time with every message
     missing = find_unanswered(tree.messages, tree.started_calls)
     if not missing:
@@ -142,7 +143,3 @@ def close_interrupted_turn(transcript: Transcript, reason: str) -> TranscriptEnt
     for result in missing:
         transcript.append(replace(last, message=result))
     return transcript.append(Interrupted(reason, tuple(result.call_id for result in missing), last.run))
-
-
-def _is_answer(message: Message) -> bool:
-    return isinstance(message, AssistantMessage) and not message.calls

@@ -51,11 +51,8 @@ def note_paths(root: Root, today: date, days: int) -> Iterator[str]:
         day = (today - timedelta(days=age)).isoformat()
         yield from (f"{NOTES_FOLDER}/{entry.name}" for entry in entries if entry.name == f"{day}.md")
         named = [entry for entry in entries if entry.name.startswith(day) and _NAMED_NOTE.fullmatch(entry.name)]
-        yield from (f"{NOTES_FOLDER}/{entry.name}" for entry in sorted(named, key=_newest_first)[:_MAX_NAMED_NOTES])
-
-
-def _newest_first(entry: FolderEntry) -> tuple[int, str]:
-    return -entry.mtime_ns, entry.name
+        newest = sorted(named, key=lambda entry: (-entry.mtime_ns, entry.name))
+        yield from (f"{NOTES_FOLDER}/{entry.name}" for entry in newest[:_MAX_NAMED_NOTES])
 
 
 def _read_note(root: Root, path: str, settings: StartupContextSettings) -> str:

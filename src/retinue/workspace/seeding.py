@@ -56,7 +56,9 @@ def seed_workspace(path: Path, settings: WorkspaceSettings, now: datetime) -> Se
                 state = replace(state, bootstrap_seeded_at=format_timestamp(now))
             if brand_new:
                 report = _start_history(path, report)
-        _remember(root, _note_completion(root, state, now))
+        state = _note_completion(root, state, now)
+        if state != load_state(root):
+            save_state(root, state)
     return report
 
 
@@ -70,11 +72,6 @@ def _note_completion(root: Root, state: WorkspaceState, now: datetime) -> Worksp
         return state
     over = first_run_state(root) is not FirstRunState.PENDING
     return replace(state, setup_completed_at=format_timestamp(now)) if over else state
-
-
-def _remember(root: Root, state: WorkspaceState) -> None:
-    if state != load_state(root):
-        save_state(root, state)
 
 
 def _wanted_files(state: WorkspaceState, settings: WorkspaceSettings, *, brand_new: bool) -> list[str]:

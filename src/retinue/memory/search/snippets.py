@@ -46,7 +46,7 @@ def split_long_line(text: str) -> list[str]:
 def cut_snippet(lines: Sequence[ScoredLine], room: int) -> Snippet:
     """Return the heaviest run of lines within `room` characters, extended by the lines around it."""
     first, last = _heaviest(lines, room)
-    left = room - _length(lines[first : last + 1])
+    left = room - sum(map(_cost, lines[first : last + 1]))
     # Context explains a match, the lines after it more often than those before.
     grew = True
     while grew:
@@ -91,10 +91,6 @@ def _trimmed(lines: Sequence[ScoredLine], first: int, last: int) -> tuple[int, i
     while last > first and not lines[last].text.strip():
         last -= 1
     return first, last
-
-
-def _length(lines: Sequence[ScoredLine]) -> int:
-    return sum(map(_cost, lines))
 
 
 def _cost(line: ScoredLine) -> int:

@@ -185,11 +185,15 @@ def check_folder(folder: Path, only: SessionKey | None = None) -> CheckReport:
     rows, about_index = _read_rows(folder / INDEX_NAME)
     by_id = {row.id: row for row in rows.values()}
     found = [check_transcript(path, by_id.get(SessionId(path.stem))) for path in sorted(folder.glob(f"*{SUFFIX}"))]
-    by_age = sorted(((each.session, each) for each in found if each.session), key=lambda pair: _age(pair[0]))
+    by_age = sorted(
+        ((each.session, each) for each in found if each.session), key=lambda pair: (pair[0].started_at, pair[0].id)
+    )
     newest = {session.key: each for session, each in by_age}
     found = [_name_rival(checked, newest) for checked in found]
     if only is not None:
-        return CheckReport(tuple(each for each in found if only in (_key_of(each), each.indexed)))
+        return CheckReport(
+            tuple(each for each in found if only in (each.session.key if each.session else None, each.indexed))
+        )
     lost = [
         TranscriptFinding(
             folder / INDEX_NAME,
@@ -304,14 +308,6 @@ def _name_rival(checked: CheckedTranscript, newest: Mapping[SessionKey, CheckedT
     # The index has one row per key, so it cannot match this one.
     kept = (finding for finding in checked.findings if finding.fault is not TranscriptFault.INDEX)
     return replace(checked, findings=(*kept, rivalry))
-
-
-def _age(session: Session) -> tuple[object, str]:
-    return session.started_at, session.id
-
-
-def _key_of(checked: CheckedTranscript) -> SessionKey | None:
-    return checked.session.key if checked.session else None
 
 
 def _describe_damage(data: bytes | None, reason: str) -> str:
