@@ -45,11 +45,11 @@ def test_a_wrong_job_is_refused_with_advice(retinue: RunCommand) -> None:
         (["--cron", "99 * * * *", "-m", "x"], "is not a cron expression"),
         (["--at", "2020-01-01T00:00", "-m", "x"], "would never run"),
         (["--every", "1h", "-m", "x", "--tz", "Mars/Olympus"], "There is no time zone"),
-        (["--every", "1h", "-m", "x", "--thinking", "madly"], "is none of"),
-        (["--every", "1h", "-m", "x", "--deliver", "webhook"], "needs its address"),
+        (["--every", "1h", "-m", "x", "--thinking", "madly"], "is not one of"),
+        (["--every", "1h", "-m", "x", "--deliver", "webhook"], "needs a URL"),
         (["--every", "1h", "-m", "x", "--session", "agent:other:main"], "belongs to another agent"),
         (["--every", "1h", "-m", "x", "--agent", "nobody"], "nobody"),
-        (["--every", "1h", "-m", "x", "--wake-mode", "next-heartbeat"], "Only a job of the session main"),
+        (["--every", "1h", "-m", "x", "--wake-mode", "next-heartbeat"], "requires the session main"),
     ):
         ran = retinue("cron", "add", *arguments)
         assert ran.code != 0
