@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from retinue.cli.common import Invocation
-    from retinue.client import Client, Door
+    from retinue.client import Client, GatewayAddress
     from retinue.runtime.foundation import Foundation
     from retinue.runtime.runtime import Runtime
 
@@ -59,9 +59,9 @@ async def open_assistant(
         yield runtime, runtime
 
 
-def find_door(invocation: Invocation, wanted: Wanted, foundation: Foundation | None) -> Door | None:
+def find_door(invocation: Invocation, wanted: Wanted, foundation: Foundation | None) -> GatewayAddress | None:
     """The way into a gateway elsewhere, from the command line or the configuration; None where there is none."""
-    from retinue.client import Door
+    from retinue.client import GatewayAddress
     from retinue.core.errors import ConfigError, UsageError
     from retinue.security.secrets import Secrets
 
@@ -80,7 +80,7 @@ def find_door(invocation: Invocation, wanted: Wanted, foundation: Foundation | N
             password = secrets.resolve(remote.password) if remote.password else None
     if wanted.skills:
         raise UsageError(f"A skill for one run cannot be taken to the gateway at {url}. Leave --skill out.")
-    return Door(check_url(url), lambda: token, wanted.name, password=password, asks=wanted.asks)
+    return GatewayAddress(check_url(url), lambda: token, wanted.name, password=password, asks=wanted.asks)
 
 
 def check_url(url: str) -> str:
@@ -107,7 +107,7 @@ def check_url(url: str) -> str:
 
 
 @asynccontextmanager
-async def open_elsewhere(door: Door) -> AsyncIterator[Client]:
+async def open_elsewhere(door: GatewayAddress) -> AsyncIterator[Client]:
     """A client of a gateway elsewhere; raises soon where there is none or it refuses."""
     from retinue.client import open_client
     from retinue.wire import system

@@ -100,6 +100,7 @@ def stop(invocation: Invocation) -> int:
 def status(invocation: Invocation) -> int:
     """Say whether a gateway runs, where, and what it does. The exit code is 1 where none does."""
     from retinue.storage.instance import find_instance
+    from retinue.wire import codec
 
     facts = find_instance(invocation.home)
     if facts is None:
@@ -108,7 +109,7 @@ def status(invocation: Invocation) -> int:
     found = ask_status(invocation.home)
     data: dict[str, Any] = {"running": True, "pid": facts.pid, "url": facts.url}
     if found is not None:
-        data |= found.model_dump(mode="json", by_alias=True)
+        data |= codec.to_plain(found)
     invocation.show(data, lambda: table(_spell_status(data, found)))
     return 0
 
@@ -134,7 +135,7 @@ def _spell_status(data: dict[str, Any], found: Status | None) -> list[tuple[str,
 @pass_invocation
 def schema(invocation: Invocation, form: str) -> None:
     """Print the description of the protocol, from which programs make clients. It is JSON with and without --json."""
-    from retinue.gateway.documents import make_asyncapi, make_openapi, render_document
+    from retinue.gateway.schema_docs import make_asyncapi, make_openapi, render_document
 
     document = make_openapi() if form == "openapi" else make_asyncapi()
     invocation.show(document, lambda: render_document(document).rstrip("\n"), exact=True)
