@@ -280,5 +280,7 @@ def allowed_values(kind: type, path: Sequence[str]) -> list[str]:
 def describe(kinds: Sequence[type[Struct]], ref_template: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The JSON schema of some types: a reference to each, and the components that these name."""
     structs = [_form_of(kind, sparse=False).struct for kind in kinds]
-    references, components = msgspec.json.schema_components(structs, ref_template=ref_template)
-    return list(references), components
+    schemas = msgspec.json.schema_components(structs, ref_template=ref_template)
+    # Defaults that are tuples or enums become the JSON values that a reader of the document gets.
+    references, components = msgspec.json.decode(msgspec.json.encode(schemas))
+    return references, components
