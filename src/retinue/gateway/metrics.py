@@ -109,7 +109,7 @@ def histogram(name: str, text: str, values: Histogram) -> Metric:
 def render_metrics(families: Iterable[Metric]) -> str:
     """The families in Prometheus's text format 0.0.4.
 
-    The library is imported at the first use: a gateway that nobody scrapes does not need its memory and start-up time.
+    The library is imported at the first use: a gateway without a scraper saves its memory and start-up time.
     """
     from prometheus_client import CollectorRegistry, generate_latest
 
