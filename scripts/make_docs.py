@@ -7,7 +7,7 @@ from pathlib import Path
 
 from retinue.config.reference import render_reference
 from retinue.config.schema import Config
-from retinue.gateway.documents import render_asyncapi, render_methods, render_openapi
+from retinue.gateway.schema_docs import render_asyncapi, render_methods, render_openapi
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

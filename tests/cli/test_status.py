@@ -102,7 +102,7 @@ def test_a_gateway_is_asked_with_the_token_of_this_machine(home: Path) -> None:
 def test_it_imports_no_sdk_and_no_web_framework(home: Path) -> None:
     program = (
         "import sys; from retinue.cli.main import run; run(['status']); "
-        "print([name for name in ('openai', 'anthropic', 'httpx2', 'fastapi', 'rich', 'numpy', 'opentelemetry', "
+        "print([name for name in ('openai', 'anthropic', 'httpx2', 'starlette', 'rich', 'numpy', 'opentelemetry', "
         "'websockets', 'prompt_toolkit') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

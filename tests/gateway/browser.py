@@ -22,7 +22,7 @@ from playwright.async_api import (
 )
 
 from retinue.core.clock import SystemClock
-from retinue.gateway.server import Ending, run_gateway
+from retinue.gateway.server import ShutdownRequest, run_gateway
 from retinue.runtime.home import load_home
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, wait_until_listening
@@ -60,7 +60,7 @@ class Visitor:
     async def sign_in(self, *scopes: Scope) -> str:
         """Come in with a fresh code; returns the token that the page got for it."""
         with self.hall.book() as book:
-            code = book.make_code(scopes or OWNER)
+            code = book.create_code(scopes or OWNER)
         await self.page.get_by_label("Code, token or password").fill(f"{code[:4]}-{code[4:]}".lower())
         await self.page.get_by_role("button", name="Sign in").click()
         await self.page.locator("#sessions button").first.wait_for(state="attached")
@@ -135,12 +135,12 @@ async def visiting(browser: Browser, hall: Hall, **options: Any) -> AsyncIterato
 async def serving_at(hall: Hall, port: int) -> AsyncIterator[None]:
     """A gateway on a given port that ends at once when told, whatever still runs."""
     foundation = load_home(hall.home, environment=hall.environment, clock=SystemClock())
-    ending = Ending()
+    ending = ShutdownRequest()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_gateway, foundation, port, ending)
         hall.url = await wait_until_listening(hall.home)
         try:
             yield
         finally:
-            ending.ask("the test is over")
-            ending.ask("at once")
+            ending.request("the test is over")
+            ending.request("at once")

@@ -18,10 +18,10 @@ import httpx2
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from retinue.client import Client, Door, open_client
+from retinue.client import Client, GatewayAddress, open_client
 from retinue.core.clock import SystemClock
-from retinue.gateway.server import Ending, run_gateway
-from retinue.gateway.tokens import TokenBook
+from retinue.gateway.auth.tokens import TokenStore
+from retinue.gateway.server import ShutdownRequest, run_gateway
 from retinue.runtime.home import load_home
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.storage.home_paths import HomePaths
@@ -75,10 +75,10 @@ class Hall:
         return f"ws://{self.host}/ws"
 
     @contextmanager
-    def book(self) -> Iterator[TokenBook]:
+    def book(self) -> Iterator[TokenStore]:
         database = Database(self.home.path / DATABASE_NAME)
         try:
-            yield TokenBook(database, SystemClock())
+            yield TokenStore(database, SystemClock())
         finally:
             database.close()
 
@@ -92,7 +92,9 @@ class Hall:
 
     @asynccontextmanager
     async def client(self, token: str | None = None, *, asks: bool = False) -> AsyncIterator[Client]:
-        async with open_client(Door(self.url, lambda: token or self.local_token, "test", asks=asks)) as client:
+        async with open_client(
+            GatewayAddress(self.url, lambda: token or self.local_token, "test", asks=asks)
+        ) as client:
             yield client
 
     @asynccontextmanager
@@ -107,14 +109,14 @@ class Hall:
         self.write_config()
         foundation = load_home(self.home, environment=self.environment)
         assert not foundation.loaded.errors, foundation.loaded.problems
-        ending = Ending()
+        ending = ShutdownRequest()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run_gateway, foundation, 0, ending)
             self.url = await wait_until_listening(self.home)
             try:
                 yield
             finally:
-                ending.ask("the test is over")
+                ending.request("the test is over")
 
 
 async def wait_until_listening(home: HomePaths) -> str:

@@ -15,8 +15,8 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core import NotSet
 from schemathesis.core.result import Ok
 
-from retinue.gateway.documents import make_openapi
-from retinue.gateway.gate import LOOPBACK_NAMES
+from retinue.gateway.auth.origins import LOOPBACK_NAMES
+from retinue.gateway.schema_docs import make_openapi
 
 LEFT_OUT = frozenset({"/rpc/config.patch"})
 """What could change the very gateway that is being tried; it has tests of its own."""

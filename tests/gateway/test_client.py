@@ -7,13 +7,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.client import ClientError, Door, open_client
+from retinue.client import ClientError, GatewayAddress, open_client
 from retinue.core.api import Assistant
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict, nobody_to_ask
 from retinue.core.envelope import Inbound
 from retinue.core.events import Accepted, ApprovalAsked, TextDelta, ToolFinished, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import SessionKey
-from retinue.gateway.connection import MOST_STREAMS
+from retinue.gateway.connection import MAX_STREAMS
 from retinue.runtime.home import load_home
 from retinue.runtime.open import open_runtime
 from retinue.testing.replies import Fault, Reply, calls, says
@@ -124,7 +124,7 @@ async def test_without_anybody_to_ask_the_answer_is_no(hall: Hall) -> None:
 
 async def test_a_client_that_talks_in_many_sessions_follows_only_as_many_as_it_may(hall: Hall) -> None:
     async with hall.client() as client:
-        for number in range(MOST_STREAMS + 5):
+        for number in range(MAX_STREAMS + 5):
             async with client.following(SessionKey.parse(f"agent:main:room-{number}")):
                 pass
         notes = Notes()
@@ -142,12 +142,12 @@ async def test_a_session_that_could_not_be_followed_is_followed_the_next_time(ha
 
 
 async def test_a_refusal_is_told_and_not_tried_for_ever(hall: Hall) -> None:
-    async with open_client(Door(hall.url, lambda: "wrong")) as client:
+    async with open_client(GatewayAddress(hall.url, lambda: "wrong")) as client:
         with pytest.raises(ClientError, match="not valid"):
             await client.call(system.HEALTH, Nothing())
 
 
 async def test_a_gateway_that_is_not_there_is_told(tmp_path: Path) -> None:
-    async with open_client(Door("http://127.0.0.1:9", lambda: "x")) as client:
+    async with open_client(GatewayAddress("http://127.0.0.1:9", lambda: "x")) as client:
         with pytest.raises(Exception, match="cannot be reached"):
             await client.call(system.HEALTH, Nothing(), patience=0.3)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from retinue.cli.main import run
-from retinue.gateway.documents import make_asyncapi, make_openapi, render_asyncapi, render_methods, render_openapi
+from retinue.gateway.schema_docs import make_asyncapi, make_openapi, render_asyncapi, render_methods, render_openapi
 from retinue.wire.methods import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"

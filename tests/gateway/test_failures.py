@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retinue.config.sections.gateway import RateLimit
-from retinue.gateway.failures import FailureCounter, is_loopback
+from retinue.gateway.auth.rate_limit import RateLimiter, is_loopback
 from retinue.testing.clock import FrozenClock
 
 RULES = RateLimit(max_attempts=2)
@@ -23,21 +23,21 @@ RULES = RateLimit(max_attempts=2)
     ],
 )
 def test_one_machine_cannot_fail_under_many_addresses(first: str, second: str, same: bool) -> None:
-    counter = FailureCounter(FrozenClock())
+    counter = RateLimiter(FrozenClock())
     for address in (first, second):
-        counter.note(address, RULES)
+        counter.record(address, RULES)
     assert bool(counter.locked_for(first)) is same
     assert bool(counter.locked_for(second)) is same
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
 def test_this_machine_is_exempt_where_the_rules_say_so(address: str) -> None:
-    counter = FailureCounter(FrozenClock())
+    counter = RateLimiter(FrozenClock())
     for _ in range(5):
-        counter.note(address, RULES)
+        counter.record(address, RULES)
     assert not counter.locked_for(address)
     for _ in range(2):
-        counter.note(address, RULES, always=True)
+        counter.record(address, RULES, always=True)
     assert counter.locked_for(address)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.gateway import hub as module
-from retinue.gateway.hub import Hub
+from retinue.gateway import event_hub as module
+from retinue.gateway.event_hub import EventHub
 from retinue.wire.events import SessionsChanged
 
 
@@ -24,12 +24,12 @@ class Ear:
         self.frames.append(json.loads(frame))
 
 
-def tell(hub: Hub, stream: str, word: str = "x") -> None:
+def tell(hub: EventHub, stream: str, word: str = "x") -> None:
     hub.publish(stream, "sessions.changed", SessionsChanged(session_key=stream, reason=word))
 
 
 def test_a_follower_gets_its_stream_and_no_other() -> None:
-    hub, ear = Hub("e"), Ear()
+    hub, ear = EventHub("e"), Ear()
     hub.join(ear, 'quo"ted', None, None)
     tell(hub, 'quo"ted')
     tell(hub, "other")
@@ -42,9 +42,9 @@ def test_a_follower_gets_its_stream_and_no_other() -> None:
 @given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(0, 60), st.integers(1, 3_000))
 def test_whoever_comes_back_gets_everything_or_is_told_of_the_gap(told: list[str], seen: int, room: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_KEPT", room)
-        patch.setattr(module, "MOST_KEPT_PER_STREAM", room)
-        hub = Hub("e")
+        patch.setattr(module, "MAX_KEPT", room)
+        patch.setattr(module, "MAX_KEPT_PER_STREAM", room)
+        hub = EventHub("e")
         numbers: dict[str, list[int]] = {"a": [], "b": [], "c": []}
         for number, stream in enumerate(told, start=1):
             tell(hub, stream)
@@ -58,7 +58,7 @@ def test_whoever_comes_back_gets_everything_or_is_told_of_the_gap(told: list[str
 
 
 def test_numbers_of_another_epoch_mean_nothing() -> None:
-    hub = Hub("new")
+    hub = EventHub("new")
     tell(hub, "a")
     joined = hub.join(Ear(), "a", 0, "old")
     assert joined.gap
@@ -66,10 +66,10 @@ def test_numbers_of_another_epoch_mean_nothing() -> None:
 
 
 def test_what_is_kept_has_a_limit() -> None:
-    hub = Hub("e")
+    hub = EventHub("e")
     for number in range(2_000):
         tell(hub, f"stream-{number}", "y" * 10_000)
-    assert hub._size <= module.MOST_KEPT
+    assert hub._size <= module.MAX_KEPT
     assert len(hub._streams) < 1_000
     joined = hub.join(Ear(), "stream-0", 0, "e")
     assert joined.gap

@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import pytest
 
-from retinue.gateway.invocation import DENIED_OVER_HTTP
+from retinue.gateway.routes.tools import DENIED_OVER_HTTP
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket
 

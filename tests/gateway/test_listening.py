@@ -52,5 +52,5 @@ def test_an_address_of_somebody_else_is_told_from_a_port_that_is_taken() -> None
         listen("203.0.113.7", 0)
     taken = listen("127.0.0.1", 0)
     taken.listen()
-    with taken, pytest.raises(RetinueError, match="End what uses the port"):
+    with taken, pytest.raises(RetinueError, match="Stop the program that uses the port"):
         listen("127.0.0.1", taken.getsockname()[1])

@@ -15,7 +15,7 @@ from retinue.core.events import TurnFinished, TurnStarted, TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import Failure
-from retinue.gateway.meters import Histogram, Meters, counter, gauge, histogram, render_metrics
+from retinue.gateway.metrics import Histogram, Metrics, counter, gauge, histogram, render_metrics
 from retinue.testing.replies import refuses
 from tests.gateway.conftest import Hall, raw_socket
 
@@ -123,13 +123,13 @@ async def test_sockets_that_are_refused_at_the_door_are_counted_and_fill_no_log(
 def test_every_value_is_written_in_full() -> None:
     text = render_metrics(
         [
-            counter("a", "Help.", [(1_234_567_891, {"name": 'a"b\\c\nd'}), (0.1 + 0.2, {})]),
+            counter("a", "Help.", {'a"b\\c\nd': 1_234_567_891, "small": 0.1 + 0.2}, "name"),
             gauge("b", "Help.", 2.5),
         ]
     )
     found = parse(text)
     assert found["a_total"].value("a_total", name='a"b\\c\nd') == 1_234_567_891
-    assert found["a_total"].value("a_total") == 0.1 + 0.2
+    assert found["a_total"].value("a_total", name="small") == 0.1 + 0.2
     assert found["b"].value("b") == 2.5
 
 
@@ -143,7 +143,7 @@ def test_a_histogram_counts_what_is_at_most_each_limit() -> None:
 
 
 def test_turns_are_timed_from_start_to_finish_and_failures_have_a_kind() -> None:
-    meters = Meters()
+    meters = Metrics()
     session = SessionKey.main(AgentId("main"))
     meters.count_turn(TurnStarted(RunId("a"), session, "m"), 10.0)
     meters.count_turn(TurnFinished(RunId("a"), TurnStatus.OK, "", Usage(), "m"), 12.5)

@@ -107,7 +107,7 @@ async def test_whoever_must_wait_before_the_next_attempt_is_told_so(visitor: Vis
         for _ in range(10):
             await client.post("/pair", json={"code": "AAAA-BBBB"})
     with hall.book() as book:
-        code = book.make_code([Scope.ADMIN])
+        code = book.create_code([Scope.ADMIN])
     await visitor.page.get_by_label("Code, token or password").fill(f"{code[:4]}-{code[4:]}")
     await visitor.page.keyboard.press("Enter")
     await expect(visitor.page.get_by_role("alert").filter(has_text="Too many attempts")).to_be_visible()

@@ -16,10 +16,10 @@ from websockets.exceptions import ConnectionClosed
 
 from retinue.cli.main import run
 from retinue.client.link import ClientError
-from retinue.client.pairing import ask_for_token
+from retinue.client.pairing import request_token
 from retinue.core.errors import UsageError
-from retinue.gateway.pairing import MOST_PER_ADDRESS, MOST_REQUESTS, REQUEST_MINUTES, PairingBook, TooManyRequests
-from retinue.gateway.tokens import TokenBook
+from retinue.gateway.auth.pairing import MAX_PER_ADDRESS, MAX_REQUESTS, REQUEST_MINUTES, PairingStore, TooManyRequests
+from retinue.gateway.auth.tokens import TokenStore
 from retinue.storage.database import DATABASE_NAME, Database
 from retinue.testing.clock import FrozenClock
 from retinue.wire.events import PairingRequested
@@ -43,13 +43,13 @@ async def asking(hall: Hall, params: dict[str, Any] = ASKING) -> AsyncIterator[t
 
 
 @contextmanager
-def owner(hall: Hall) -> Iterator[PairingBook]:
+def owner(hall: Hall) -> Iterator[PairingStore]:
     """The owner at a terminal, which is another process."""
     from retinue.core.clock import SystemClock
 
     database = Database(hall.home.path / DATABASE_NAME)
     try:
-        yield PairingBook(database, TokenBook(database, SystemClock()), SystemClock())
+        yield PairingStore(database, TokenStore(database, SystemClock()), SystemClock())
     finally:
         database.close()
 
@@ -159,7 +159,7 @@ async def test_one_address_can_neither_fill_the_list_nor_ask_without_end(hall: H
                 await raw.send({"type": "req", "id": "hello", "method": "connect", "params": ASKING})
                 codes.append(await refusal(raw))
         with owner(hall) as book:
-            assert len(book.waiting()) == MOST_PER_ADDRESS
+            assert len(book.waiting()) == MAX_PER_ADDRESS
     assert codes == ["busy"] * 7 + ["rate_limited"] * 5
     async with raw_socket(hall) as raw:
         assert (await raw.result("health"))["ok"], "who has a token is not locked out by those who ask"
@@ -235,7 +235,7 @@ async def test_the_command_line_lets_in_and_sends_away(hall: Hall, capsys: pytes
 
     async def ask() -> None:
         try:
-            tokens.append(await ask_for_token(hall.url, "my\x1b[31m laptop", tickets.append))
+            tokens.append(await request_token(hall.url, "my\x1b[31m laptop", tickets.append))
         except ClientError as error:
             refused.append(error.failure.code.value)
 
@@ -266,36 +266,36 @@ async def test_the_command_line_lets_in_and_sends_away(hall: Hall, capsys: pytes
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[tuple[PairingBook, FrozenClock]]:
+def book(tmp_path: Path) -> Iterator[tuple[PairingStore, FrozenClock]]:
     clock = FrozenClock()
     database = Database(tmp_path / DATABASE_NAME)
-    yield PairingBook(database, TokenBook(database, clock), clock), clock
+    yield PairingStore(database, TokenStore(database, clock), clock), clock
     database.close()
 
 
-def test_the_list_is_bounded_and_empties_by_itself(book: tuple[PairingBook, FrozenClock]) -> None:
+def test_the_list_is_bounded_and_empties_by_itself(book: tuple[PairingStore, FrozenClock]) -> None:
     requests, clock = book
-    for number in range(MOST_REQUESTS):
-        requests.ask("a device", "", f"10.0.0.{number}")
+    for number in range(MAX_REQUESTS):
+        requests.request("a device", "", f"10.0.0.{number}")
     with pytest.raises(TooManyRequests):
-        requests.ask("a device", "", "10.0.1.1")
+        requests.request("a device", "", "10.0.1.1")
     clock.advance(timedelta(minutes=REQUEST_MINUTES))
     assert requests.waiting() == ()
-    assert requests.ask("a device", "", "10.0.1.1").state == "pending"
+    assert requests.request("a device", "", "10.0.1.1").state == "pending"
 
 
-def test_an_approval_that_came_too_late_is_none(book: tuple[PairingBook, FrozenClock]) -> None:
+def test_an_approval_that_came_too_late_is_none(book: tuple[PairingStore, FrozenClock]) -> None:
     requests, clock = book
-    asked = requests.ask("a device", "", "10.0.0.1")
+    asked = requests.request("a device", "", "10.0.0.1")
     requests.approve(asked.code, [Scope.READ])
     clock.advance(timedelta(minutes=REQUEST_MINUTES))
     assert requests.claim(asked) is None
     assert requests.state_of(asked.id) is None
 
 
-def test_a_token_is_claimed_once(book: tuple[PairingBook, FrozenClock]) -> None:
+def test_a_token_is_claimed_once(book: tuple[PairingStore, FrozenClock]) -> None:
     requests, _ = book
-    asked = requests.ask("a device", "", "10.0.0.1")
+    asked = requests.request("a device", "", "10.0.0.1")
     assert requests.claim(asked) is None
     requests.approve(asked.id, [Scope.READ])
     assert requests.claim(asked) is not None

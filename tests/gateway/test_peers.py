@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from retinue.gateway.peers import comes_from_command, find_beneath, find_inode
+from retinue.gateway.auth.local_process_check import find_descendants, find_inode, is_agent_command
 from retinue.testing.replies import calls, says
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import Hall, open_hall, raw_socket
@@ -116,14 +116,14 @@ def test_a_connection_is_traced_to_its_process(listens: str, knocks: str) -> Non
         with incoming:
             scope = {"client": list(peer[:2]), "server": incoming.getsockname()[:2]}
             assert find_inode(peer[:2], incoming.getsockname()[:2]) == str(os.fstat(outgoing.fileno()).st_ino)
-            assert comes_from_command(scope, {os.getpid()})
+            assert is_agent_command(scope, {os.getpid()})
             with subprocess.Popen(["sleep", "30"]) as other:
-                assert not comes_from_command(scope, {other.pid})
-                assert other.pid in find_beneath([os.getpid()])
+                assert not is_agent_command(scope, {other.pid})
+                assert other.pid in find_descendants([os.getpid()])
                 other.kill()
 
 
 def test_nothing_is_looked_up_for_connections_from_elsewhere() -> None:
     scope = {"client": ("192.0.2.1", 4711), "server": ("192.0.2.2", 18790)}
-    assert not comes_from_command(scope, {os.getpid()})
-    assert not comes_from_command({"client": None, "server": None}, {os.getpid()})
+    assert not is_agent_command(scope, {os.getpid()})
+    assert not is_agent_command({"client": None, "server": None}, {os.getpid()})

@@ -8,10 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
+from retinue.gateway.auth.authenticator import Principal
 from retinue.gateway.connection import Connection
-from retinue.gateway.gate import Principal
-from retinue.gateway.hub import Hub
-from retinue.gateway.protocols import MOST_GATHERED_BYTES, GatheredWrites
+from retinue.gateway.event_hub import EventHub
+from retinue.gateway.ws.server_protocols import MAX_GATHERED_BYTES, GatheredWrites
 from retinue.wire.frames import ClientFacts
 from retinue.wire.protocol import Scope
 
@@ -56,7 +56,7 @@ async def test_what_is_written_in_one_round_leaves_as_one_piece() -> None:
 async def test_much_is_not_gathered_so_that_a_slow_reader_is_noticed() -> None:
     line = Line()
     writer = gather(line)
-    writer.write(b"a" * (MOST_GATHERED_BYTES - 1))
+    writer.write(b"a" * (MAX_GATHERED_BYTES - 1))
     assert line.done == []
     writer.write(b"bc")
     assert b"".join(part for part in line.done if isinstance(part, bytes)).endswith(b"abc")
@@ -77,7 +77,9 @@ async def test_closing_sends_what_is_left_and_aborting_does_not() -> None:
 
 def connect(gather_seconds: float = A_LONG_TIME) -> Connection:
     principal = Principal("t", "bench", frozenset[Scope]())
-    return Connection("c", principal, ClientFacts(name="test"), Hub("e"), lambda: None, gather_seconds=gather_seconds)
+    return Connection(
+        "c", principal, ClientFacts(name="test"), EventHub("e"), lambda: None, gather_seconds=gather_seconds
+    )
 
 
 def take_all(connection: Connection) -> list[str]:

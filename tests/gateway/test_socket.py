@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from retinue.gateway import connection
 from retinue.testing.replies import Fault, Reply, says
+from retinue.wire import codec
 from retinue.wire.methods import METHODS
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
 
@@ -129,7 +130,7 @@ async def test_a_bad_request_is_explained_and_the_connection_goes_on(hall: Hall,
 
 async def test_no_connection_follows_more_sessions_than_it_may(hall: Hall) -> None:
     async with raw_socket(hall) as raw:
-        for number in range(connection.MOST_STREAMS):
+        for number in range(connection.MAX_STREAMS):
             await raw.result("sessions.subscribe", sessionKey=f"room-{number}")
         for method, params in (
             ("sessions.subscribe", {"sessionKey": "one-more"}),
@@ -143,9 +144,9 @@ async def test_no_connection_follows_more_sessions_than_it_may(hall: Hall) -> No
 @pytest.mark.parametrize(
     ("choice", "told"),
     [
-        ({"verbose": "purple"}, "'off', 'on' or 'full'"),
-        ({"reasoning": "purple"}, "'off', 'on' or 'stream'"),
-        ({"thinking": "purple"}, "'off', 'minimal'"),
+        ({"verbose": "purple"}, "'full', 'off', 'on'"),
+        ({"reasoning": "purple"}, "'off', 'on', 'stream'"),
+        ({"thinking": "purple"}, "'minimal', 'off'"),
         ({"model": "purple"}, "is not a model"),
     ],
 )
@@ -197,7 +198,7 @@ async def test_the_first_request_must_be_connect_and_small(hall: Hall) -> None:
 async def test_a_client_that_does_not_read_is_cut_off_and_not_buffered_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST_QUEUED_CHARS", 200_000)
+    monkeypatch.setattr(connection, "MAX_QUEUED_CHARS", 200_000)
     async with open_hall(tmp_path) as hall, hall.serving():
         host, port = hall.host.split(":")
         slow = sockets.socket()
@@ -234,4 +235,4 @@ async def test_every_method_that_only_reads_answers_on_a_new_home(hall: Hall) ->
                 continue
             response = await raw.call(name, **params)
             assert response["ok"], (name, response)
-            method.result.model_validate(response["payload"])
+            codec.convert(response["payload"], method.result)

@@ -11,7 +11,7 @@ import httpx2
 import pexpect
 import pytest
 
-from retinue.gateway.tokens import MOST_CODES
+from retinue.gateway.auth.tokens import MAX_CODES
 from retinue.wire.protocol import Scope
 from tests.gateway.conftest import PATIENCE, Hall
 
@@ -46,8 +46,8 @@ async def test_up_tells_where_the_page_is_and_how_to_sign_in(quiet_hall: Hall) -
         assert paired.status_code == 200
         assert "admin" in paired.json()["scopes"]
         with quiet_hall.book() as book:
-            for _ in range(MOST_CODES):
-                book.make_code([Scope.READ])
+            for _ in range(MAX_CODES):
+                book.create_code([Scope.READ])
         assert (await anyio.to_thread.run_sync(invited, NO_MORE_CODES)).group(1) == url
     finally:
         stop = [*command, "gateway", "stop", *home]

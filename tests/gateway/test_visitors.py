@@ -11,8 +11,8 @@ from websockets.asyncio.client import connect
 
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.core.errors import ConfigError
+from retinue.gateway.auth.client_address import RequestSource, find_source
 from retinue.gateway.listening import choose_host
-from retinue.gateway.visitors import Visitor, identify
 from retinue.structs.decode import DecodeError, decode
 from tests.gateway.conftest import PATIENCE, Hall, RawSocket, open_hall, raw_socket
 
@@ -39,9 +39,9 @@ LOCAL: dict[str, Any] = {
 }
 
 
-def visit(peer: str, settings: dict[str, Any], *headers: tuple[str, str]) -> Visitor:
+def visit(peer: str, settings: dict[str, Any], *headers: tuple[str, str]) -> RequestSource:
     scope = {"client": (peer, 4711), "headers": [(name.encode(), value.encode()) for name, value in headers]}
-    return identify(scope, decode(GatewaySettings, settings))
+    return find_source(scope, decode(GatewaySettings, settings))
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def visit(peer: str, settings: dict[str, Any], *headers: tuple[str, str]) -> Vis
     ],
 )
 def test_only_the_end_of_what_a_trusted_proxy_says_is_believed(peer: str, chain: str, address: str) -> None:
-    assert visit(peer, PROXY, ("x-forwarded-for", chain)) == Visitor(address)
+    assert visit(peer, PROXY, ("x-forwarded-for", chain)) == RequestSource(address)
 
 
 def test_an_address_of_its_own_is_believed_over_what_anybody_says() -> None:
-    assert visit("127.0.0.1", {}, ("x-forwarded-for", "203.0.113.9")) == Visitor("127.0.0.1")
+    assert visit("127.0.0.1", {}, ("x-forwarded-for", "203.0.113.9")) == RequestSource("127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_only_a_trusted_proxy_says_who_somebody_is(peer: str, headers: list[tupl
 
 def test_a_proxy_on_this_machine_counts_only_where_that_is_wanted() -> None:
     named = [("x-forwarded-user", "ada"), ("x-forwarded-for", "203.0.113.9")]
-    assert visit("127.0.0.1", LOCAL, *named) == Visitor("203.0.113.9", "ada")
+    assert visit("127.0.0.1", LOCAL, *named) == RequestSource("203.0.113.9", "ada")
     strict = {**LOCAL, "auth": {**LOCAL["auth"], "trustedProxy": {"userHeader": "X-Forwarded-User"}}}
-    assert visit("127.0.0.1", strict, *named) == Visitor("203.0.113.9")
+    assert visit("127.0.0.1", strict, *named) == RequestSource("203.0.113.9")
 
 
 @pytest.mark.parametrize("missing", [{"trustedProxies": []}, {"auth": {"mode": "trusted-proxy"}}])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from retinue.cli.common import Invocation
-    from retinue.client import Client, Door
+    from retinue.client import Client, GatewayAddress
     from retinue.runtime.home import Home
     from retinue.runtime.open import Runtime
 
@@ -59,9 +59,9 @@ async def open_assistant(
         yield runtime, runtime
 
 
-def find_door(invocation: Invocation, wanted: ConnectOptions, home: Home | None) -> Door | None:
+def find_door(invocation: Invocation, wanted: ConnectOptions, home: Home | None) -> GatewayAddress | None:
     """The remote gateway named on the command line or in the configuration, or None."""
-    from retinue.client import Door
+    from retinue.client import GatewayAddress
     from retinue.core.errors import ConfigError, UsageError
     from retinue.security.secrets import Secrets
 
@@ -80,7 +80,7 @@ def find_door(invocation: Invocation, wanted: ConnectOptions, home: Home | None)
             password = secrets.resolve(remote.password) if remote.password else None
     if wanted.skills:
         raise UsageError(f"--skill cannot be used with the remote gateway at {url}. Omit it.")
-    return Door(check_url(url), lambda: token, wanted.name, password=password, asks=wanted.asks)
+    return GatewayAddress(check_url(url), lambda: token, wanted.name, password=password, asks=wanted.asks)
 
 
 def check_url(url: str) -> str:
@@ -107,7 +107,7 @@ def check_url(url: str) -> str:
 
 
 @asynccontextmanager
-async def open_elsewhere(door: Door) -> AsyncIterator[Client]:
+async def open_elsewhere(door: GatewayAddress) -> AsyncIterator[Client]:
     """Yield a client of a remote gateway; raises quickly if it does not answer or refuses the token."""
     from retinue.client import open_client
     from retinue.wire import system

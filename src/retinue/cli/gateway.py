@@ -102,6 +102,7 @@ def stop(invocation: Invocation) -> int:
 def status(invocation: Invocation) -> int:
     """Show whether the gateway runs, and its state. The exit code is 1 if it does not."""
     from retinue.storage.instance import find_instance
+    from retinue.wire import codec
 
     facts = find_instance(invocation.home)
     if facts is None:
@@ -110,7 +111,7 @@ def status(invocation: Invocation) -> int:
     found = ask_status(invocation.home)
     data: dict[str, Any] = {"running": True, "pid": facts.pid, "url": facts.url}
     if found is not None:
-        data |= found.model_dump(mode="json", by_alias=True)
+        data |= codec.to_plain(found)
     invocation.show(data, lambda: table(_format_status(data, found)))
     return 0
 
@@ -136,7 +137,7 @@ def _format_status(data: dict[str, Any], found: Status | None) -> list[tuple[str
 @pass_invocation
 def schema(invocation: Invocation, form: str) -> None:
     """Print the OpenAPI or AsyncAPI document of the gateway (always JSON)."""
-    from retinue.gateway.documents import make_asyncapi, make_openapi, render_document
+    from retinue.gateway.schema_docs import make_asyncapi, make_openapi, render_document
 
     document = make_openapi() if form == "openapi" else make_asyncapi()
     invocation.show(document, lambda: render_document(document).rstrip("\n"), exact=True)

@@ -13,8 +13,8 @@ from retinue.cli.common import Command, Group, Invocation, pass_invocation, tabl
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from retinue.gateway.pairing import PairingBook, PairingRequest
-    from retinue.gateway.tokens import TokenBook, TokenRecord
+    from retinue.gateway.auth.pairing import PairingRequest, PairingStore
+    from retinue.gateway.auth.tokens import TokenRecord, TokenStore
     from retinue.storage.database import Database
     from retinue.storage.home_paths import HomePaths
     from retinue.wire.events import PairingRequested
@@ -93,7 +93,7 @@ def revoke_token(invocation: Invocation, which: str) -> None:
 @pass_invocation
 def pair(invocation: Invocation, scopes: tuple[str, ...]) -> None:
     """Print a pairing code that lets one device get its own token. Valid for ten minutes."""
-    from retinue.gateway.tokens import CODE_MINUTES
+    from retinue.gateway.auth.tokens import CODE_MINUTES
 
     _refuse_agents()
     code = make_pairing_code(invocation.home, scopes)
@@ -179,14 +179,14 @@ def ask(invocation: Invocation, url: str, name: str) -> None:
 
     import anyio
 
-    from retinue.client.pairing import ask_for_token
+    from retinue.client.pairing import request_token
 
     def tell(asked: PairingRequested) -> None:
         invocation.note(
             f"Code: {asked.code}\nWaiting for approval. Run there: `retinue gateway devices approve {asked.code}`"
         )
 
-    token = anyio.run(ask_for_token, url, name or f"retinue on {platform.node() or 'a machine'}", tell)
+    token = anyio.run(request_token, url, name or f"retinue on {platform.node() or 'a machine'}", tell)
     invocation.show({"token": token}, token)
 
 
@@ -203,7 +203,7 @@ def _refuse_agents() -> None:
 def make_pairing_code(home: HomePaths, scopes: tuple[str, ...]) -> str:
     """Create a pairing code for one device and format it for typing."""
     with _book(home) as book:
-        code = book.make_code(_parse_scopes(scopes))
+        code = book.create_code(_parse_scopes(scopes))
     return f"{code[:4]}-{code[4:]}"
 
 
@@ -237,11 +237,11 @@ def _describe(record: TokenRecord) -> dict[str, Any]:
 
 
 def _describe_request(request: PairingRequest) -> dict[str, Any]:
-    from retinue.gateway.pairing import spell_code
+    from retinue.gateway.auth.pairing import format_code
 
     return {
         "id": request.id,
-        "code": spell_code(request.code),
+        "code": format_code(request.code),
         "name": request.name,
         "platform": request.platform,
         "address": request.address,
@@ -258,25 +258,25 @@ def _audit_request(invocation: Invocation, kind: str, request: PairingRequest, *
 
 
 @contextmanager
-def _book(home: HomePaths) -> Iterator[TokenBook]:
+def _book(home: HomePaths) -> Iterator[TokenStore]:
     """Open the token store of a home for the duration of the block."""
     from retinue.core.clock import SystemClock
-    from retinue.gateway.tokens import TokenBook
+    from retinue.gateway.auth.tokens import TokenStore
 
     with _database(home) as database:
-        yield TokenBook(database, SystemClock())
+        yield TokenStore(database, SystemClock())
 
 
 @contextmanager
-def _requests(home: HomePaths) -> Iterator[PairingBook]:
+def _requests(home: HomePaths) -> Iterator[PairingStore]:
     """Open the pairing requests of a home for the duration of the block."""
     from retinue.core.clock import SystemClock
-    from retinue.gateway.pairing import PairingBook
-    from retinue.gateway.tokens import TokenBook
+    from retinue.gateway.auth.pairing import PairingStore
+    from retinue.gateway.auth.tokens import TokenStore
 
     clock = SystemClock()
     with _database(home) as database:
-        yield PairingBook(database, TokenBook(database, clock), clock)
+        yield PairingStore(database, TokenStore(database, clock), clock)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""The Python client of a gateway: connects, comes back after a disconnect, and misses nothing that can be had again."""
+"""The Python client of a gateway. It reconnects after a disconnect and resumes its subscriptions."""
 
 from retinue.client.client import Client, open_client, open_local_client
-from retinue.client.link import ClientError, Door
+from retinue.client.link import ClientError, GatewayAddress
 
-__all__ = ["Client", "ClientError", "Door", "open_client", "open_local_client"]
+__all__ = ["Client", "ClientError", "GatewayAddress", "open_client", "open_local_client"]

@@ -1,4 +1,4 @@
-"""Talking to a gateway as if it were the runtime: the same `Assistant`, over a socket."""
+"""A client of a gateway with the same interface as the runtime: `core.api.Assistant`, over a WebSocket."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
+import msgspec
 
-from retinue.client.link import ClientError, Door, Link, LinkLost
+from retinue.client.link import ClientError, GatewayAddress, GatewayLink, LinkLost
 from retinue.core.api import Display, Greeting, Missed
 from retinue.core.approval import ApprovalRequest, Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
@@ -22,8 +22,8 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.instance import find_instance, read_local_token
 from retinue.wire import agent as talking
-from retinue.wire import approvals, sessions
-from retinue.wire.events import decode_turn
+from retinue.wire import approvals, codec, sessions
+from retinue.wire.events import TurnPayload
 from retinue.wire.frames import Event, Hello, Params, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import ErrorCode
@@ -34,50 +34,50 @@ P = TypeVar("P", bound=Params)
 R = TypeVar("R", bound=Wire)
 
 PATIENCE_SECONDS = 30.0
-"""How long to wait for a gateway that is gone, and may come back."""
+"""How long to wait for a gateway that cannot be reached."""
 WAIT_MS = 60_000
-MOST_FOLLOWED = 128
-"""Streams that stay followed after their last listener left: whoever talks again there need not ask. A gateway lets a
-connection follow twice as many."""
-MISSED_SOME = "The connection was lost for a while; some of what happened meanwhile is not shown."
+MAX_IDLE_STREAMS = 128
+"""How many streams stay subscribed without a listener, so that the next message there needs no new subscription. A
+gateway allows twice as many per connection."""
+MISSED_SOME = "The connection was lost for a while. Some events of that time are not shown."
 
 TurnNews = tuple[tuple[RunId, ...], TurnEvent] | None
-"""An event of a turn with the messages that the turn answers; None where events were lost."""
+"""An event of a turn with the runs that the turn answers; None if events were lost."""
 
 
-@dataclass
-class _Stream:
-    """A stream that is followed: up to where it was seen, and who listens."""
+class _Subscription:
+    """A stream that the client is subscribed to: the last event that was seen, and the listeners."""
 
-    params: sessions.Subscribe
-    seq: int = 0
-    epoch: str | None = None
-    listeners: list[Callable[[Event | None], None]] = field(default_factory=list)
+    def __init__(self, params: sessions.Subscribe) -> None:
+        self.params = params
+        self.seq = 0
+        self.epoch: str | None = None
+        self.listeners: list[Callable[[Event | None], None]] = []
 
 
 class Client:
-    """A gateway's client. It satisfies `core.api.Assistant`."""
+    """A client of a gateway. It implements `core.api.Assistant`."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, address: GatewayAddress) -> None:
         self.hello: Hello | None = None
-        """What the gateway said at the last `connect`."""
-        self._door = door
-        self._link = Link(door, self._hear, self._greeted)
-        self._streams: dict[str, _Stream] = {}
+        """The result of the last `connect`."""
+        self._address = address
+        self._link = GatewayLink(address, self._receive, self._resume_subscriptions)
+        self._streams: dict[str, _Subscription] = {}
         self._own: set[RunId] = set()
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def call(self, method: Method[P, R], params: P, *, patience: float = PATIENCE_SECONDS) -> R:
-        """Call a method; what may be sent twice is sent again where the connection is lost meanwhile."""
-        body = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        """Call a method; a request that may be repeated is sent again if the connection is lost meanwhile."""
+        body = codec.to_plain(params)
         repeatable = not method.changes or hasattr(params, "idempotency_key")
         deadline = anyio.current_time() + patience
         while True:
             try:
                 answer = await self._link.request(method.name, body, max(0.0, deadline - anyio.current_time()))
-                return method.result.model_validate(answer)
+                return codec.convert(answer, method.result)
             except TimeoutError:
-                raise RetinueError(self._door.explain_silence()) from None
+                raise RetinueError(self._address.explain_unreachable()) from None
             except LinkLost:
                 if not repeatable:
                     raise
@@ -89,7 +89,7 @@ class Client:
                 await anyio.sleep(0.1)
 
     async def session_key(self, session: str | None, agent: str | None) -> SessionKey:
-        """The session a person named."""
+        """The session that a person named."""
         try:
             found = await self.call(sessions.GET, talking.OfSession(session_key=session, agent=agent))
         except ClientError as error:
@@ -97,14 +97,14 @@ class Client:
         return SessionKey.parse(found.key, default_agent=AgentId(found.agent))
 
     async def say(self, inbound: Inbound, show: Emit, ask: Ask = nobody_to_ask) -> Outbound:
-        """Say something and show what happens until it is answered."""
+        """Send a message and show the events until it is answered."""
         async with self.following(inbound.session) as news:
             said = talking.Say(
                 message=inbound.text,
                 session_key=inbound.session.text,
                 agent=inbound.session.agent,
                 model=inbound.model,
-                images=[talking.Picture(media_type=each.media_type, data=each.data) for each in inbound.images],
+                images=tuple(talking.Picture(each.media_type, each.data) for each in inbound.images),
                 channel=inbound.channel,
                 idempotency_key=random_uuid(),
             )
@@ -115,20 +115,20 @@ class Client:
             outcome: list[Outbound | ClientError] = []
             ends: list[TurnFinished] = []
 
-            async def show_and_note(event: TurnEvent) -> None:
+            async def show_and_record(event: TurnEvent) -> None:
                 if isinstance(event, TurnFinished):
                     ends.append(event)
                 await show(event)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._await_answer, run, outcome, news)
-                await self._show_news(lambda runs: run in runs, news, show_and_note, ask)
+                await self._show_news(lambda runs: run in runs, news, show_and_record, ask)
                 tasks.cancel_scope.cancel()
             self._own.discard(run)
             return _settle(outcome[0], ends, inbound.session)
 
     async def attend(self, session: SessionKey, show: Emit, ask: Ask) -> None:
-        """Show the turns of a session that others began, and ask what they ask, until cancelled."""
+        """Show the turns of a session that others started, with their approval requests, until cancelled."""
         async with self.following(session) as news:
             await self._show_news(self._own.isdisjoint, news, show, ask)
 
@@ -142,11 +142,11 @@ class Client:
         news.put_nowait("answered")
 
     async def wait(self, run: RunId) -> Outbound:
-        """Wait for the answer to a message, however long it takes."""
+        """Wait for the answer to a message, without a time limit."""
         while True:
             waited = await self.call(talking.AGENT_WAIT, talking.Wait(run_id=run, timeout_ms=WAIT_MS))
             if waited.outbound is not None:
-                return waited.outbound.value()
+                return waited.outbound
 
     async def _show_news(
         self,
@@ -155,7 +155,7 @@ class Client:
         show: Emit,
         ask: Ask,
     ) -> None:
-        """Show the events that concern somebody until the answer is there; the gateway sends all of them before it."""
+        """Show the events of some runs until the answer arrives; the gateway sends all events before it."""
         asked: dict[str, anyio.CancelScope] = {}
         async with anyio.create_task_group() as tasks:
             while (item := await news.get()) != "answered":
@@ -187,14 +187,15 @@ class Client:
 
     @asynccontextmanager
     async def following(self, session: SessionKey) -> AsyncIterator[asyncio.Queue[TurnNews | str]]:
-        """The events of a session while the block runs; None in between tells that some were lost."""
+        """The events of a session while the block runs; None in between means that events were lost."""
         news: asyncio.Queue[TurnNews | str] = asyncio.Queue()
 
         def listen(event: Event | None) -> None:
             if event is None:
                 news.put_nowait(None)
             elif event.event == "turn":
-                news.put_nowait(decode_turn(event.payload))
+                found = codec.convert(event.payload, TurnPayload)
+                news.put_nowait((found.runs, found.event))
 
         params = sessions.Subscribe(session_key=session.text, agent=session.agent)
         async with self._listening(session.text, params, listen):
@@ -204,23 +205,23 @@ class Client:
     async def _listening(
         self, name: str, params: sessions.Subscribe, listen: Callable[[Event | None], None]
     ) -> AsyncIterator[None]:
-        stream = self._streams.setdefault(name, _Stream(params))
+        stream = self._streams.setdefault(name, _Subscription(params))
         stream.listeners.append(listen)
         try:
             if stream.epoch is None:
                 joined = await self.call(sessions.SUBSCRIBE, params)
                 stream.seq, stream.epoch = max(stream.seq, joined.seq), joined.epoch
-                await self._leave_others()
+                await self._unsubscribe_idle()
             yield
         finally:
             stream.listeners.remove(listen)
             if stream.epoch is None and not stream.listeners:
-                self._streams.pop(name, None)  # it was never followed, and is no more
+                self._streams.pop(name, None)  # the subscription failed
 
-    async def _leave_others(self) -> None:
-        """Follow no more what nobody listens to, where there are many of them; those longest known go first."""
+    async def _unsubscribe_idle(self) -> None:
+        """Unsubscribe from the oldest streams without listeners if there are too many of them."""
         idle = [(name, stream) for name, stream in self._streams.items() if not stream.listeners]
-        for name, stream in idle[:-MOST_FOLLOWED]:
+        for name, stream in idle[:-MAX_IDLE_STREAMS]:
             del self._streams[name]
             await self.call(sessions.UNSUBSCRIBE, stream.params)
 
@@ -229,13 +230,13 @@ class Client:
 
     async def missed(self, session: SessionKey) -> Sequence[Missed]:
         found = await self.call(talking.AGENT_MISSED, _of(session))
-        return tuple(Missed(item.asked, item.outbound.value()) for item in found.answers)
+        return tuple(Missed(item.asked, item.outbound) for item in found.answers)
 
     async def confirm(self, run: RunId) -> None:
         await self.call(talking.AGENT_CONFIRM, talking.Confirm(run_id=run))
 
     async def introduce(self, session: SessionKey) -> sessions.Introduction:
-        """Who answers in a session, and how."""
+        """The agent and model of a session."""
         return await self.call(sessions.INTRODUCE, _of(session))
 
     async def greet(self, session: SessionKey) -> Greeting:
@@ -260,7 +261,7 @@ class Client:
         return (await self.introduce(session)).commands
 
     async def drop(self) -> None:
-        """Cut the connection, as a network would; another is made at once."""
+        """Abort the connection, as a network failure would; the client reconnects at once."""
         await self._link.drop()
 
     async def run(self) -> None:
@@ -269,22 +270,22 @@ class Client:
             self._tasks = tasks
             await self._link.run()
 
-    def _greeted(self, hello: Hello) -> None:
+    def _resume_subscriptions(self, hello: Hello) -> None:
         self.hello = hello
         if self._streams and self._tasks is not None:
-            self._tasks.start_soon(self._resume)
+            self._tasks.start_soon(self._subscribe_again)
 
-    async def _resume(self) -> None:
-        """Follow again what somebody listens to, from where it was seen last."""
+    async def _subscribe_again(self) -> None:
+        """Subscribe again to streams with listeners, from the last event that was seen."""
         self._streams = {name: stream for name, stream in self._streams.items() if stream.listeners}
         for stream in tuple(self._streams.values()):
             if stream.epoch is None:
-                continue  # whoever wants it is about to follow it
-            wanted = stream.params.model_copy(update={"after": stream.seq, "epoch": stream.epoch})
+                continue  # its first subscription is in progress
+            wanted = msgspec.structs.replace(stream.params, after=stream.seq, epoch=stream.epoch)
             try:
                 joined = await self.call(sessions.SUBSCRIBE, wanted)
             except ClientError as error:
-                log.warning("%s is not followed any more: %s", wanted.session_key, error)
+                log.warning("the subscription to %s has ended: %s", wanted.session_key, error)
                 continue
             except RetinueError:
                 return  # the next connection tries again
@@ -294,23 +295,23 @@ class Client:
                 for listen in tuple(stream.listeners):
                     listen(None)
 
-    def _hear(self, event: Event) -> None:
+    def _receive(self, event: Event) -> None:
         stream = self._streams.get(event.stream)
         hello = self.hello
         if stream is None or hello is None:
             return
         if stream.epoch == hello.epoch and event.seq <= stream.seq:
-            return  # told again after a reconnect
+            return  # sent again after a reconnect
         stream.seq, stream.epoch = event.seq, hello.epoch
         for listen in tuple(stream.listeners):
             listen(event)
 
 
 def _settle(outcome: Outbound | ClientError, ends: Sequence[TurnFinished], session: SessionKey) -> Outbound:
-    """What became of a message.
+    """The outcome of a message.
 
-    A gateway that restarted knows nothing of the commands it carried out before, `/restart` among them: what it told
-    at their end is their answer.
+    A gateway that has restarted does not know the commands that it ran before, such as `/restart`: their last event has
+    the answer.
     """
     if isinstance(outcome, Outbound):
         return outcome
@@ -325,9 +326,9 @@ def _of(session: SessionKey) -> talking.OfSession:
 
 
 @asynccontextmanager
-async def open_client(door: Door) -> AsyncIterator[Client]:
-    """A client that is connected while the block runs; raises where the gateway cannot be reached or refuses."""
-    client = Client(door)
+async def open_client(address: GatewayAddress) -> AsyncIterator[Client]:
+    """A client that is connected while the block runs."""
+    client = Client(address)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(client.run)
         yield client
@@ -338,17 +339,17 @@ async def open_client(door: Door) -> AsyncIterator[Client]:
 async def open_local_client(
     home: HomePaths, *, name: str = "retinue", asks: bool = False
 ) -> AsyncIterator[Client | None]:
-    """A client of the gateway that runs on a home of this machine; None where none runs."""
+    """A client of the gateway of a local home; None if no gateway is running."""
     found = find_instance(home)
     if found is None or not found.url:
         yield None
         return
 
     def find_url() -> str | None:
-        """Where the gateway is now: one that restarts may take another port."""
+        """The URL of the gateway now; a restarted gateway may have another port."""
         now = find_instance(home)
         return now.url if now is not None else None
 
-    door = Door(found.url, lambda: read_local_token(home), name, asks=asks, moved=find_url)
-    async with open_client(door) as client:
+    address = GatewayAddress(found.url, lambda: read_local_token(home), name, asks=asks, moved=find_url)
+    async with open_client(address) as client:
         yield client

@@ -1,23 +1,23 @@
-"""The link to a gateway: one WebSocket at a time, requests matched with their responses, events handed on."""
+"""The connection to a gateway: one WebSocket at a time, requests matched with their responses, events passed on."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from retinue import __version__
 from retinue.core.clock import random_id
 from retinue.core.errors import RetinueError
+from retinue.wire import codec
 from retinue.wire.frames import ClientFacts, Connect, Credentials, Event, Failure, Hello, Request, Response
-from retinue.wire.protocol import MOST_FRAME_BYTES, SOCKET_PATH, ErrorCode
+from retinue.wire.protocol import MAX_FRAME_BYTES, SOCKET_PATH, ErrorCode
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +33,13 @@ class ClientError(RetinueError):
 
 
 class LinkLost(RetinueError):
-    """The connection ended before the answer came."""
+    """The connection ended before the response arrived."""
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
-    """Where a gateway is and how to get in.
+class GatewayAddress(Struct, frozen=True):
+    """The URL of a gateway and the credentials for it.
 
-    The token is read anew for each connection, and so is the place where `moved` tells it: both may have changed.
+    The token, and the URL if `moved` is set, are read again for each connection, because both may have changed.
     """
 
     url: str
@@ -56,18 +55,22 @@ class Door:
         url = (self.moved() if self.moved is not None else None) or self.url
         return url.replace("http", "ws", 1).rstrip("/") + SOCKET_PATH
 
-    def explain_silence(self) -> str:
-        """What to do where nobody answers at this door."""
+    def explain_unreachable(self) -> str:
+        """What a person can do if the gateway does not respond."""
         if self.moved is not None:
-            return "The gateway cannot be reached. See `retinue gateway status`, or start it: `retinue gateway start`."
-        return f"The gateway at {self.url} cannot be reached. Check the address, and whether it runs there."
+            return (
+                "The gateway cannot be reached. See `retinue gateway status`, or start it with `retinue gateway start`."
+            )
+        return f"The gateway at {self.url} cannot be reached. Check the address, and whether it is running."
 
 
-class Link:
-    """A connection that renews itself until it is closed or the gateway says no."""
+class GatewayLink:
+    """A connection that is renewed until it is closed or the gateway refuses it."""
 
-    def __init__(self, door: Door, on_event: Callable[[Event], None], on_hello: Callable[[Hello], None]) -> None:
-        self._door = door
+    def __init__(
+        self, address: GatewayAddress, on_event: Callable[[Event], None], on_hello: Callable[[Hello], None]
+    ) -> None:
+        self._address = address
         self._on_event = on_event
         self._on_hello = on_hello
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
@@ -76,14 +79,18 @@ class Link:
         self._refused: RetinueError | None = None
 
     async def run(self) -> None:
-        """Stay connected until cancelled; ends where the gateway refuses."""
+        """Stay connected until cancelled, or until the gateway refuses the connection."""
         pause = FIRST_PAUSE
         while self._refused is None:
             try:
                 async with connect(
-                    self._door.socket_url, max_size=MOST_FRAME_BYTES * 4, compression=None, proxy=None, open_timeout=10
+                    self._address.socket_url,
+                    max_size=MAX_FRAME_BYTES * 4,
+                    compression=None,
+                    proxy=None,
+                    open_timeout=10,
                 ) as socket:
-                    await self._introduce(socket)
+                    await self._connect(socket)
                     pause = FIRST_PAUSE
                     await self._read(socket)
             except ClientError as error:
@@ -99,7 +106,7 @@ class Link:
         self._up.set()
 
     async def request(self, method: str, params: dict[str, Any], patience: float) -> dict[str, Any]:
-        """Send a request over the connection, once there is one, and wait for the answer."""
+        """Send a request as soon as there is a connection, and wait for the response."""
         async with asyncio.timeout(patience):
             await self._up.wait()
         if self._refused is not None:
@@ -110,7 +117,7 @@ class Link:
         identity = random_id()
         future = self._waiting[identity] = asyncio.get_running_loop().create_future()
         try:
-            await socket.send(Request(id=identity, method=method, params=params).model_dump_json(by_alias=True))
+            await socket.send(codec.encode(Request(id=identity, method=method, params=params)))
             answer: dict[str, Any] = await future
             return answer
         except ConnectionClosed:
@@ -118,35 +125,34 @@ class Link:
         finally:
             self._waiting.pop(identity, None)
             if future.done() and not future.cancelled():
-                future.exception()  # seen: the connection may be lost while the request is still being sent
+                future.exception()  # retrieved, because the connection may be lost while the request is being sent
 
     async def drop(self) -> None:
-        """Cut the connection without a word."""
+        """Abort the connection, as a network failure would."""
         if self._socket is not None:
             self._socket.transport.abort()
             await self._socket.wait_closed()
 
-    async def _introduce(self, socket: ClientConnection) -> None:
-        door = self._door
-        token = door.token() if door.pairing_code is None else None
-        facts = ClientFacts(name=door.name, version=__version__, platform=platform.system(), asks=door.asks)
-        credentials = Credentials(token=token, password=door.password, pairing_code=door.pairing_code)
+    async def _connect(self, socket: ClientConnection) -> None:
+        address = self._address
+        token = address.token() if address.pairing_code is None else None
+        facts = ClientFacts(name=address.name, version=__version__, platform=platform.system(), asks=address.asks)
+        credentials = Credentials(token=token, password=address.password, pairing_code=address.pairing_code)
         params = Connect(client=facts, auth=credentials)
-        body = params.model_dump(mode="json", by_alias=True, exclude_none=True)
-        await socket.send(Request(id="connect", method="connect", params=body).model_dump_json(by_alias=True))
+        await socket.send(codec.encode(Request(id="connect", method="connect", params=codec.to_plain(params))))
         async with asyncio.timeout(10):
-            response = Response.model_validate_json(await socket.recv())
+            response = codec.decode(await socket.recv(), Response)
         if not response.ok or response.payload is None:
             raise ClientError(response.error or Failure.of(ErrorCode.INTERNAL, "The gateway gave no reason."))
         self._socket = socket
-        self._on_hello(Hello.model_validate(response.payload))
+        self._on_hello(codec.convert(response.payload, Hello))
         self._up.set()
 
     async def _read(self, socket: ClientConnection) -> None:
         async for text in socket:
-            frame = json.loads(text)
+            frame = codec.read_json(text)
             if frame.get("type") == "event":
-                self._on_event(Event.model_validate(frame))
+                self._on_event(codec.convert(frame, Event))
                 continue
             future = self._waiting.get(frame.get("id", ""))
             if future is None or future.done():
@@ -154,7 +160,7 @@ class Link:
             if frame.get("ok"):
                 future.set_result(frame.get("payload") or {})
             else:
-                future.set_exception(ClientError(Failure.model_validate(frame["error"])))
+                future.set_exception(ClientError(codec.convert(frame["error"], Failure)))
 
     def _lose(self) -> None:
         self._up.clear()

@@ -1,1 +1,1 @@
-"""The server: one port for pages, HTTP and WebSocket, and nobody gets past its door unchecked."""
+"""The server: one port for the chat page, HTTP and WebSocket; every request is authenticated."""

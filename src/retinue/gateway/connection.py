@@ -1,53 +1,46 @@
-"""One client: what waits to be sent to it, within bounds, and what it follows."""
+"""Connected clients: what waits to be sent to each, within limits, and which streams it follows."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 
 import anyio
 
-from retinue.gateway.gate import Principal, Refused
-from retinue.gateway.hub import Hub, Joined
+from retinue.core.approval import ApprovalDecision, ApprovalRequest, nobody_to_ask
+from retinue.gateway.auth.authenticator import Principal
+from retinue.gateway.errors import RequestRefused
+from retinue.gateway.event_hub import EventHub, Joined
 from retinue.wire.frames import ClientFacts
-from retinue.wire.protocol import CloseCode, ErrorCode
+from retinue.wire.protocol import CloseCode, ErrorCode, Scope
 
-MOST_QUEUED_CHARS = 4 * 1024 * 1024
-MOST_QUEUED_FRAMES = 4_096
-MOST_STREAMS = 256
+MAX_QUEUED_CHARS = 4 * 1024 * 1024
+MAX_QUEUED_FRAMES = 4_096
+MAX_STREAMS = 256
 GATHER_SECONDS = 0.004
-"""Events that follow each other closer than this leave together: nobody sees it, and each piece costs a wake-up."""
+"""Events that follow each other within this time are sent together: each packet costs both sides a wake-up."""
 
 
-@dataclass(eq=False)
-class Connection:
-    """A client that was let in. One that does not read is cut off; what it missed it can ask for when it is back."""
+class SendQueue:
+    """Frames that wait to be sent to one client. A client that does not read is cut off instead of buffered for."""
 
-    id: str
-    principal: Principal
-    client: ClientFacts
-    hub: Hub
-    cut: Callable[[], None]
-    """Ends the connection at once, whatever is still unsent."""
-    gather_seconds: float = GATHER_SECONDS
-    streams: set[str] = field(default_factory=set)
-    closing: tuple[int, str] | None = None
-    _frames: deque[str] = field(default_factory=deque)
-    _size: int = 0
-    _news: anyio.Event = field(default_factory=anyio.Event)
-    _urgent: anyio.Event = field(default_factory=anyio.Event)
-    _sent_at: float = -math.inf
+    def __init__(self, cut: Callable[[], None], gather_seconds: float = GATHER_SECONDS) -> None:
+        self.cut = cut
+        """Ends the connection at once; unsent frames are lost."""
+        self.gather_seconds = gather_seconds
+        self.closing: tuple[int, str] | None = None
+        self._frames: deque[str] = deque()
+        self._size = 0
+        self._news = anyio.Event()
+        self._urgent = anyio.Event()
+        self._sent_at = -math.inf
 
     def push(self, frame: str, *, urgent: bool = False) -> None:
-        """Queue a frame; too many and the client is cut off instead of buffered for.
-
-        One that is not urgent may wait a moment for others that follow close behind.
-        """
+        """Queue a frame; a frame that is not urgent may wait a moment for others that follow."""
         if self.closing is not None:
             return
-        if self._size + len(frame) > MOST_QUEUED_CHARS or len(self._frames) >= MOST_QUEUED_FRAMES:
+        if self._size + len(frame) > MAX_QUEUED_CHARS or len(self._frames) >= MAX_QUEUED_FRAMES:
             self._frames.clear()
             self.closing = (CloseCode.TOO_SLOW, "too slow")
             self._news.set()
@@ -60,14 +53,14 @@ class Connection:
             self._urgent.set()
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection after what is queued was sent."""
+        """End the connection after all queued frames were sent."""
         if self.closing is None:
             self.closing = (code, reason)
             self._news.set()
             self._urgent.set()
 
     async def has_news(self) -> bool:
-        """Wait until there is something to send; false once the connection is to be closed and everything was sent."""
+        """Wait until there is a frame to send; false if the connection is to be closed and everything was sent."""
         while not self._frames:
             if self.closing is not None:
                 return False
@@ -82,31 +75,95 @@ class Connection:
         return True
 
     def take(self) -> str | None:
-        """What to send next; None where everything was sent."""
+        """The frame to send next; None if everything was sent."""
         if not self._frames:
             return None
         frame = self._frames.popleft()
         self._size -= len(frame)
         return frame
 
+
+class Connection(SendQueue):
+    """An authenticated client. After it was cut off it can reconnect and request the events that it missed."""
+
+    def __init__(
+        self,
+        identity: str,
+        principal: Principal,
+        client: ClientFacts,
+        hub: EventHub,
+        cut: Callable[[], None],
+        *,
+        gather_seconds: float = GATHER_SECONDS,
+    ) -> None:
+        super().__init__(cut, gather_seconds)
+        self.id = identity
+        self.principal = principal
+        self.client = client
+        self.streams: set[str] = set()
+        self.open_requests = 0
+        self._hub = hub
+
     def follow(self, stream: str, after: int | None = None, epoch: str | None = None) -> Joined:
-        """Get the events of a stream from now on, after those that were missed."""
-        joined = self.hub.join(self, stream, after, epoch)
+        """Receive the events of a stream from now on, and first those that were missed."""
+        joined = self._hub.join(self, stream, after, epoch)
         self.streams.add(stream)
         for frame in joined.frames:
             self.push(frame)
         return joined
 
     def require_room(self, stream: str) -> None:
-        """Raise `Refused` where the client follows as many streams as it may."""
-        if stream not in self.streams and len(self.streams) >= MOST_STREAMS:
-            raise Refused(ErrorCode.BUSY, f"A connection follows at most {MOST_STREAMS} sessions. Leave one first.")
+        """Raise `RequestRefused` if the client follows as many streams as it may."""
+        if stream not in self.streams and len(self.streams) >= MAX_STREAMS:
+            raise RequestRefused(
+                ErrorCode.BUSY, f"A connection follows at most {MAX_STREAMS} sessions. Unsubscribe from one first."
+            )
 
     def unfollow(self, stream: str) -> None:
         self.streams.discard(stream)
-        self.hub.leave(self, stream)
+        self._hub.leave(self, stream)
 
     def leave(self) -> None:
-        """Follow nothing any more."""
+        """Stop following all streams."""
         for stream in tuple(self.streams):
             self.unfollow(stream)
+
+
+class Connections:
+    """All authenticated clients of a gateway."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Connection] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(tuple(self._by_id.values()))
+
+    def add(self, connection: Connection) -> None:
+        self._by_id[connection.id] = connection
+
+    def remove(self, connection: Connection) -> None:
+        connection.leave()
+        self._by_id.pop(connection.id, None)
+
+    def close_if(self, condition: Callable[[Principal], bool], reason: str) -> None:
+        """Close the connections whose access has ended."""
+        for connection in self:
+            if condition(connection.principal):
+                connection.close(CloseCode.REVOKED, reason)
+
+    def can_approve(self) -> bool:
+        """Whether a client is connected that may decide on approval requests."""
+        return any(each.client.asks and Scope.APPROVE in each.principal.scopes for each in self)
+
+    async def ask(self, request: ApprovalRequest) -> ApprovalDecision:
+        """The `Ask` of the gateway's turns: a connected client decides with `approvals.resolve`.
+
+        The decision reaches the turn through the store of approvals, so this only keeps the request open. If no client
+        can decide, the request is denied.
+        """
+        if self.can_approve():
+            await anyio.sleep_forever()
+        return await nobody_to_ask(request)

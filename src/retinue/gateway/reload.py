@@ -1,4 +1,4 @@
-"""Taking over a changed configuration while everything runs."""
+"""Apply a changed configuration at run time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,17 +18,18 @@ from retinue.config.keys import find_key
 from retinue.config.schema import Config
 from retinue.config.sections.gateway import GatewaySettings
 from retinue.config.sources import Located
-from retinue.gateway.gate import grounds_of
+from retinue.gateway.auth.authenticator import Authenticator, auth_settings_of
+from retinue.gateway.connection import Connections
+from retinue.gateway.event_hub import EventHub
 from retinue.runtime.home import Home, load_home
 from retinue.runtime.reload import Retired, swap_configuration
+from retinue.runtime.runtime import Runtime
 from retinue.storage.files.file_info import Stamp, stamp_path
+from retinue.wire import codec
 from retinue.wire.config import Changed
 from retinue.wire.events import ConfigChanged
-from retinue.wire.protocol import GATEWAY_STREAM, CloseCode
+from retinue.wire.protocol import GATEWAY_STREAM
 from retinue.workspace.trust import FILE_NAME as TRUSTED
-
-if TYPE_CHECKING:
-    from retinue.gateway.gateway import Gateway
 
 log = logging.getLogger(__name__)
 
@@ -36,82 +37,93 @@ RETIRE_POLL_SECONDS = 5.0
 
 
 class Reloader:
-    """Reads the configuration again and swaps the runtime's parts. One that cannot be used changes nothing."""
+    """Reads the configuration again and replaces the runtime's parts. An invalid configuration changes nothing."""
 
-    def __init__(self, gateway: Gateway, tasks: TaskGroup, restart: Callable[[str], None]) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        runtime: Runtime,
+        auth: Authenticator,
+        connections: Connections,
+        hub: EventHub,
+        tasks: TaskGroup,
+        restart: Callable[[str], None],
+    ) -> None:
+        self._runtime = runtime
+        self._auth = auth
+        self._connections = connections
+        self._hub = hub
         self._tasks = tasks
         self._restart = restart
         self._lock = anyio.Lock()
-        self._stamps = self._look()
+        self._stamps = self._stamp_files()
         self._seen: tuple[dict[Path, Stamp], float] | None = None
-        """Files that changed, as they were seen last, and since when they are as they are."""
+        """The stamps of changed files as last seen, and since when they have them."""
         self.hash = self.file_hash()
         self.problems: tuple[str, ...] = tuple(map(str, self._home.loaded.problems))
 
     @property
     def _home(self) -> Home:
-        return self._gateway.runtime.home
+        return self._runtime.home
 
     def file_hash(self) -> str:
-        """The hash of the configuration file as it is now; that of nothing where there is none."""
+        """The hash of the configuration file now; the hash of an empty file if there is none."""
         with suppress(OSError):
             return hashlib.sha256(self._home.paths.config_file.read_bytes()).hexdigest()
         return hashlib.sha256(b"").hexdigest()
 
     async def apply(self) -> Changed:
-        """Read the file and take over what it says; turns that run keep what they began with."""
+        """Read the file and apply it; running turns keep the configuration they started with."""
         async with self._lock:
-            self._stamps = self._look()
+            self._stamps = self._stamp_files()
             before = self._home
             fresh = load_home(before.paths, environment=before.inherited, clock=before.clock)
             self.hash = self.file_hash()
             self.problems = tuple(map(str, fresh.loaded.problems))
             if fresh.loaded.errors:
-                log.error("the configuration was not taken over: %s", "; ".join(self.problems))
-                self._tell(applied=False, needs_restart=[])
+                log.error("the configuration was not applied: %s", "; ".join(self.problems))
+                self._publish(applied=False, needs_restart=[])
                 return Changed(hash=self.hash, changed=[], needs_restart=[], problems=list(self.problems))
             changed = sorted(changed_keys(before.config, fresh.config))
             waiting = [name for name in changed if needs_restart(name)]
             if changed or fresh.vouched != before.vouched:
                 self._swap(fresh)
-                log.info("a new configuration holds; changed: %s", ", ".join(changed) or "trusted workspaces")
-            self._tell(applied=True, needs_restart=waiting)
-        self._consider_restart(changed, waiting)
+                log.info("a new configuration was applied; changed: %s", ", ".join(changed) or "trusted workspaces")
+            self._publish(applied=True, needs_restart=waiting)
+        self._restart_if_needed(changed, waiting)
         return Changed(hash=self.hash, changed=changed, needs_restart=waiting, problems=list(self.problems))
 
     async def apply_for_agent(self) -> dict[str, Any]:
-        """The same for an agent, whose turn goes on with what it began with."""
-        return (await self.apply()).model_dump(by_alias=True)
+        """The same for an agent; its turn continues with the configuration it started with."""
+        return codec.to_plain(await self.apply())
 
     def _swap(self, fresh: Home) -> None:
-        retired = swap_configuration(self._gateway.runtime, fresh)
-        self._renew_gate(fresh.config.gateway)
+        retired = swap_configuration(self._runtime, fresh)
+        self._replace_auth_settings(fresh.config.gateway)
         self._tasks.start_soon(_close_when_unused, retired)
 
-    def _renew_gate(self, settings: GatewaySettings) -> None:
-        """Let people in by the new rules, and throw out those whom only the old ones let in."""
-        gate = self._gateway.gate
-        before, gate.settings = gate.settings, settings
-        for connection in self._gateway.connections.values():
-            if grounds_of(connection.principal, before) != grounds_of(connection.principal, settings):
-                connection.close(CloseCode.REVOKED, "the configuration changed who may come in")
+    def _replace_auth_settings(self, settings: GatewaySettings) -> None:
+        """Authenticate by the new settings, and close connections that only the old ones allowed."""
+        before, self._auth.settings = self._auth.settings, settings
+        self._connections.close_if(
+            lambda principal: auth_settings_of(principal, before) != auth_settings_of(principal, settings),
+            "the authentication settings changed",
+        )
 
-    def _consider_restart(self, changed: list[str], waiting: list[str]) -> None:
+    def _restart_if_needed(self, changed: list[str], waiting: list[str]) -> None:
         mode = self._home.config.gateway.reload.mode
         if (mode == "restart" and changed) or (mode == "hybrid" and waiting):
             self._restart(f"the configuration changed: {', '.join(waiting or changed)}")
 
-    def _tell(self, *, applied: bool, needs_restart: list[str]) -> None:
+    def _publish(self, *, applied: bool, needs_restart: list[str]) -> None:
         payload = ConfigChanged(
             applied=applied, hash=self.hash, needs_restart=needs_restart, problems=list(self.problems)
         )
-        self._gateway.hub.publish(GATEWAY_STREAM, "config.changed", payload)
+        self._hub.publish(GATEWAY_STREAM, "config.changed", payload)
 
-    async def notice_changes(self) -> None:
-        """Apply the file if it, or one that it includes, is not the one that was read; called now and then."""
+    async def apply_if_changed(self) -> None:
+        """Apply the file if it or an included file has changed since it was read; called periodically."""
         settings = self._home.config.gateway.reload
-        seen, now = self._look(), self._home.clock.monotonic()
+        seen, now = self._stamp_files(), self._home.clock.monotonic()
         if settings.mode == "off" or seen == self._stamps:
             self._seen = None
             return
@@ -120,7 +132,7 @@ class Reloader:
         if now - self._seen[1] >= settings.debounce_ms / 1000:
             await self.apply()
 
-    def _look(self) -> dict[Path, Stamp]:
+    def _stamp_files(self) -> dict[Path, Stamp]:
         loaded = self._home.loaded
         home = self._home.paths
         files = {home.config_file, home.path / TRUSTED, *_files_of(loaded.tree)}
@@ -136,13 +148,13 @@ async def _close_when_unused(retired: Retired) -> None:
 
 
 def changed_keys(before: Config, after: Config) -> set[str]:
-    """The keys whose value is another one now."""
+    """The keys whose values differ."""
     old, new = dict(_leaves(plain_config(before))), dict(_leaves(plain_config(after)))
     return {spell_path(path) for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
 
 
 def needs_restart(name: str) -> bool:
-    """Whether a key, or a section around it, takes effect only at a start."""
+    """Whether a key, or a section around it, takes effect only after a restart."""
     path = parse_path(name)
     keys = (find_key(Config, path[: length + 1]) for length in range(len(path)))
     return any(key is not None and key.reload == "restart" for key in keys)

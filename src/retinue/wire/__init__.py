@@ -1,1 +1,1 @@
-"""Frames, methods and events: what the gateway and its clients say to each other."""
+"""The protocol between the gateway and its clients: frames, methods, events and their JSON codec."""

@@ -1,100 +1,112 @@
-"""Talking: a message in, an acknowledgement at once, the answer when it is there."""
+"""Messages to an agent: `agent` accepts one, `agent.wait` returns the answer."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from msgspec import Meta
 
-from retinue.wire.frames import Base64, Done, IdempotencyKey, Name, Params, Wire
+from retinue.core.envelope import Outbound
+from retinue.wire.frames import Base64, Done, IdempotencyKey, Name, Params, Time, Wire, check_base64
 from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
-from retinue.wire.values import Acknowledged, WireOutbound
 
-MOST_WAIT_MS = 600_000
+MAX_WAIT_MS = 600_000
 
-SessionName = Annotated[str, StringConstraints(min_length=1, max_length=500)]
-RunName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+SessionName = Annotated[str, Meta(min_length=1, max_length=500)]
+RunName = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
-class Picture(Wire):
-    """A picture that goes with a message."""
+class Picture(Wire, frozen=True):
+    """A picture that belongs to a message."""
 
-    media_type: Annotated[str, StringConstraints(pattern=r"^image/[a-z0-9.+-]+$", max_length=60)]
+    media_type: Annotated[str, Meta(pattern=r"^image/[a-z0-9.+-]+$", max_length=60)]
     data: Base64
 
+    def __post_init__(self) -> None:
+        check_base64("data", self.data)
 
-class Say(Params):
-    """A message for a session. The same `idempotencyKey` again gives the first acknowledgement and nothing else."""
 
-    message: Annotated[str, StringConstraints(min_length=1, max_length=1_000_000)]
+class Say(Params, frozen=True, kw_only=True):
+    """A message for a session. The same `idempotencyKey` again returns the first acknowledgement and does nothing."""
+
+    message: Annotated[str, Meta(min_length=1, max_length=1_000_000)]
     session_key: SessionName | None = None
     agent: Name | None = None
-    model: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
-    images: list[Picture] = Field(default_factory=list, max_length=10)
-    channel: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,40}$")] = "web"
+    model: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    images: Annotated[tuple[Picture, ...], Meta(max_length=10)] = ()
+    channel: Annotated[str, Meta(pattern=r"^[a-z0-9_-]{1,40}$")] = "web"
     idempotency_key: IdempotencyKey
 
 
-class Wait(Params):
-    """Whose answer to wait for, and how long."""
+class Acknowledged(Wire, frozen=True):
+    """The message is on disk. `duplicate` means that an earlier request with the same key had brought it."""
+
+    run_id: str
+    session_key: str
+    accepted_at: Time
+    duplicate: bool = False
+
+
+class Wait(Params, frozen=True):
+    """The run whose answer to wait for, and how long."""
 
     run_id: RunName
-    timeout_ms: int = Field(default=30_000, ge=0, le=MOST_WAIT_MS)
+    timeout_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 30_000
 
 
-class Waited(Wire):
-    """The answer, or nothing where it is not there yet."""
+class Waited(Wire, frozen=True):
+    """The answer, or null if there is none yet."""
 
-    outbound: WireOutbound | None = None
+    outbound: Outbound | None = None
 
 
-class OfSession(Params):
-    """Which session."""
+class OfSession(Params, frozen=True):
+    """A session, by its name or key; without one the main session of the agent."""
 
     session_key: SessionName | None = None
     agent: Name | None = None
 
 
-class Stopped(Wire):
-    """Whether a turn ran and was told to end."""
+class Stopped(Wire, frozen=True):
+    """Whether a turn was running and is being stopped."""
 
     stopped: bool
 
 
-class MissedAnswer(Wire):
-    """An answer that nobody has seen, and the words it answers."""
+class MissedAnswer(Wire, frozen=True):
+    """An answer that was not confirmed, and the message it answers."""
 
     asked: str
-    outbound: WireOutbound
+    outbound: Outbound
 
 
-class MissedAnswers(Wire):
-    """Oldest first."""
+class MissedAnswers(Wire, frozen=True):
+    """Unconfirmed answers, oldest first."""
 
     answers: list[MissedAnswer]
 
 
-class Confirm(Params):
-    """The answer that reached its person."""
+class Confirm(Params, frozen=True):
+    """The run whose answer was shown to its person."""
 
     run_id: RunName
 
 
 AGENT = Method(
-    "agent", Scope.WRITE, Say, Acknowledged, "Give an agent a message; it is kept for good before this answers.", True
+    "agent", Scope.WRITE, Say, Acknowledged, "Send a message to an agent; it is on disk before this returns.", True
 )
 AGENT_WAIT = Method("agent.wait", Scope.READ, Wait, Waited, "Wait for the answer to a message.")
-AGENT_MISSED = Method("agent.missed", Scope.READ, OfSession, MissedAnswers, "Answers that nobody has confirmed.")
-AGENT_CONFIRM = Method("agent.confirm", Scope.WRITE, Confirm, Done, "Note that an answer was seen.", True)
+AGENT_MISSED = Method("agent.missed", Scope.READ, OfSession, MissedAnswers, "List answers that were not confirmed.")
+AGENT_CONFIRM = Method("agent.confirm", Scope.WRITE, Confirm, Done, "Confirm that an answer was shown.", True)
 CHAT_SEND = Method(
     "chat.send",
     Scope.WRITE,
     Say,
     Acknowledged,
-    "The same as `agent`, and this connection is subscribed to the session's events first.",
+    "The same as `agent`; it first subscribes this connection to the session's events.",
     True,
 )
-CHAT_ABORT = Method("chat.abort", Scope.WRITE, OfSession, Stopped, "End the running turn of a session.", True)
+CHAT_ABORT = Method("chat.abort", Scope.WRITE, OfSession, Stopped, "Stop the running turn of a session.", True)
 
 METHODS = (AGENT, AGENT_WAIT, AGENT_MISSED, AGENT_CONFIRM, CHAT_SEND, CHAT_ABORT)

@@ -1,4 +1,4 @@
-"""The agents of a home, and the skills they find."""
+"""The agents of a home and their skills."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
 
 
-class AgentRow(Wire):
+class AgentRow(Wire, frozen=True):
     """An agent."""
 
     id: str
@@ -18,20 +18,20 @@ class AgentRow(Wire):
     model: str | None
 
 
-class AgentList(Wire):
-    """In the order of the configuration."""
+class AgentList(Wire, frozen=True):
+    """The agents in the order of the configuration."""
 
     agents: list[AgentRow]
 
 
-class OfAgent(Params):
-    """Which agent; without one the default agent."""
+class OfAgent(Params, frozen=True):
+    """An agent; without one the default agent."""
 
     agent: Name | None = None
 
 
-class SkillRow(Wire):
-    """A skill; `reasons` say why it is off."""
+class SkillRow(Wire, frozen=True):
+    """A skill; `reasons` explain why it is not eligible."""
 
     name: str
     description: str
@@ -41,8 +41,8 @@ class SkillRow(Wire):
     reasons: list[str]
 
 
-class SkillList(Wire):
-    """All that were found, usable or not."""
+class SkillList(Wire, frozen=True):
+    """All skills that were found, eligible or not."""
 
     skills: list[SkillRow]
 

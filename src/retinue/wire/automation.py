@@ -1,87 +1,87 @@
-"""What happens by itself: jobs, heartbeats and sub-agents."""
+"""Scheduled jobs, heartbeats and sub-agents."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from msgspec import Meta, field
 
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Done, Nothing, Params, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
 
-JobName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+JobName = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
-class OfJob(Params):
-    """A job by its id or name."""
+class OfJob(Params, frozen=True):
+    """A job, by its id or name."""
 
     job: JobName
 
 
-class AddJob(OfAgent):
-    """A job as `retinue cron add` takes it: name, message, one of at, every and cron, and the rest."""
+class AddJob(OfAgent, frozen=True, kw_only=True):
+    """A job as `retinue cron add` takes it: name, message, one of at, every and cron, and options."""
 
     fields: dict[str, Any]
 
 
-class EditJob(OfJob):
-    """What changes about a job; the rest stays."""
+class EditJob(OfJob, frozen=True):
+    """The fields of a job to change; the others keep their values."""
 
-    fields: dict[str, Any] = Field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     enabled: bool | None = None
 
 
-class Jobs(Wire):
+class Jobs(Wire, frozen=True):
     jobs: list[dict[str, Any]]
 
 
-class Job(Wire):
+class Job(Wire, frozen=True):
     job: dict[str, Any]
 
 
-class JobRuns(Wire):
+class JobRuns(Wire, frozen=True):
     runs: list[dict[str, Any]]
 
 
-class Beats(Wire):
+class Beats(Wire, frozen=True):
     """Heartbeats, newest first."""
 
     beats: list[dict[str, Any]]
 
 
-class Beat(Wire):
+class Beat(Wire, frozen=True):
     beat: dict[str, Any]
 
 
-class OfChild(Params):
-    """A sub-agent by its run id."""
+class OfChild(Params, frozen=True):
+    """A sub-agent, by its run id."""
 
-    run_id: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    run_id: Annotated[str, Meta(min_length=1, max_length=100)]
 
 
-class Children(Wire):
+class Children(Wire, frozen=True):
     """Sub-agents, newest first."""
 
     subagents: list[dict[str, Any]]
 
 
-class Child(Wire):
+class Child(Wire, frozen=True):
     subagent: dict[str, Any]
 
 
-CRON_LIST = Method("cron.list", Scope.READ, OfAgent, Jobs, "All jobs, or those of one agent.")
+CRON_LIST = Method("cron.list", Scope.READ, OfAgent, Jobs, "List all jobs, or those of one agent.")
 CRON_ADD = Method("cron.add", Scope.ADMIN, AddJob, Job, "Add a job.", changes=True)
 CRON_EDIT = Method("cron.edit", Scope.ADMIN, EditJob, Job, "Change, pause or resume a job.", changes=True)
 CRON_REMOVE = Method("cron.remove", Scope.ADMIN, OfJob, Done, "Remove a job.", changes=True)
-CRON_RUN = Method("cron.run", Scope.ADMIN, OfJob, Done, "Run a job now, besides its schedule.", changes=True)
-CRON_RUNS = Method("cron.runs", Scope.READ, OfJob, JobRuns, "The latest runs of a job.")
-HEARTBEAT_LOG = Method("heartbeat.log", Scope.READ, OfAgent, Beats, "The latest heartbeats and what came of them.")
-HEARTBEAT_RUN = Method("heartbeat.run", Scope.ADMIN, OfAgent, Beat, "Wake an agent now.", changes=True)
-SUBAGENTS_LIST = Method("subagents.list", Scope.READ, Nothing, Children, "Sub-agents and what became of them.")
-SUBAGENTS_GET = Method("subagents.get", Scope.READ, OfChild, Child, "A sub-agent and its result.")
-SUBAGENTS_CANCEL = Method("subagents.cancel", Scope.WRITE, OfChild, Child, "End a sub-agent.", changes=True)
+CRON_RUN = Method("cron.run", Scope.ADMIN, OfJob, Done, "Run a job now, in addition to its schedule.", changes=True)
+CRON_RUNS = Method("cron.runs", Scope.READ, OfJob, JobRuns, "List the latest runs of a job.")
+HEARTBEAT_LOG = Method("heartbeat.log", Scope.READ, OfAgent, Beats, "List the latest heartbeats and their results.")
+HEARTBEAT_RUN = Method("heartbeat.run", Scope.ADMIN, OfAgent, Beat, "Run an agent's heartbeat now.", changes=True)
+SUBAGENTS_LIST = Method("subagents.list", Scope.READ, Nothing, Children, "List sub-agents and their states.")
+SUBAGENTS_GET = Method("subagents.get", Scope.READ, OfChild, Child, "Return a sub-agent and its result.")
+SUBAGENTS_CANCEL = Method("subagents.cancel", Scope.WRITE, OfChild, Child, "Cancel a sub-agent.", changes=True)
 
 METHODS = (
     *(CRON_LIST, CRON_ADD, CRON_EDIT, CRON_REMOVE, CRON_RUN, CRON_RUNS),

@@ -1,41 +1,41 @@
-"""The configuration: reading it, and changing it without overwriting somebody else's change."""
+"""The configuration: read it, and change it without overwriting a concurrent change."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from msgspec import UNSET, Meta, UnsetType
 
 from retinue.wire.frames import Nothing, Params, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
 
-Path = Annotated[str, StringConstraints(min_length=1, max_length=300)]
-Hash = Annotated[str, StringConstraints(min_length=64, max_length=64)]
+Path = Annotated[str, Meta(min_length=1, max_length=300)]
+Hash = Annotated[str, Meta(min_length=64, max_length=64)]
 
 
-class GetConfig(Params):
-    """One key, or everything."""
+class GetConfig(Params, frozen=True):
+    """One key; without one the whole configuration."""
 
     key: Path | None = None
 
 
-class ConfigValue(Wire):
-    """The value in effect, without secrets. `hash` is that of the file, to be given back with a change."""
+class ConfigValue(Wire, frozen=True):
+    """The value in effect, without secrets. `hash` is the hash of the file, which a change must carry."""
 
     value: Any
     hash: str
     problems: list[str]
 
 
-class ExplainKey(Params):
+class ExplainKey(Params, frozen=True):
     """A key."""
 
     key: Path
 
 
-class KeyFacts(Wire):
-    """What there is to know about a key; `value` and `origin` only for who may read the configuration."""
+class KeyFacts(Wire, frozen=True):
+    """The description of a key; `value` and `origin` are empty unless the caller may read the configuration."""
 
     key: str
     value: Any
@@ -49,23 +49,23 @@ class KeyFacts(Wire):
     keys: list[str]
 
 
-class Change(Params):
-    """A key and its new value as JSON; `unset` takes it out so that its default holds."""
+class Change(Params, frozen=True):
+    """A key and its new value as JSON; `unset` removes the key so that its default applies."""
 
     key: Path
-    value: Any = None
+    value: Any | UnsetType = UNSET
     unset: bool = False
 
 
-class PatchConfig(Params):
-    """Changes to the file; refused where its hash is not `baseHash` any more."""
+class PatchConfig(Params, frozen=True):
+    """Changes to the file; refused if its hash is not `baseHash` any more."""
 
     base_hash: Hash
-    changes: list[Change] = Field(min_length=1, max_length=50)
+    changes: Annotated[list[Change], Meta(min_length=1, max_length=50)]
 
 
-class Changed(Wire):
-    """The hash of the file now, what took effect, and which keys wait for a restart."""
+class Changed(Wire, frozen=True):
+    """The hash of the file now, the keys that changed, and the keys that need a restart to take effect."""
 
     hash: str
     changed: list[str]
@@ -73,8 +73,8 @@ class Changed(Wire):
     problems: list[str]
 
 
-GET = Method("config.get", Scope.ADMIN, GetConfig, ConfigValue, "The configuration in effect.")
-SCHEMA = Method("config.schema", Scope.READ, ExplainKey, KeyFacts, "What a key means and takes.")
+GET = Method("config.get", Scope.ADMIN, GetConfig, ConfigValue, "Return the configuration in effect.")
+SCHEMA = Method("config.schema", Scope.READ, ExplainKey, KeyFacts, "Describe a key and its values.")
 PATCH = Method("config.patch", Scope.ADMIN, PatchConfig, Changed, "Change keys in the file and apply it.", True)
 APPLY = Method("config.apply", Scope.ADMIN, Nothing, Changed, "Read the file again and apply it.", True)
 

@@ -1,66 +1,66 @@
-"""Devices that ask to be let in, and those that were."""
+"""Pairing requests of devices, and paired devices."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Annotated
 
-from pydantic import Field
+from msgspec import Meta
 
-from retinue.wire.frames import Done, Name, Nothing, Params, Wire
+from retinue.wire.frames import Done, Name, Nothing, Params, Time, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
 
 
-class WaitingDevice(Wire):
-    """A device that asks. Name and platform are its own word; the code is on its screen."""
+class WaitingDevice(Wire, frozen=True):
+    """A device that requests access. It chose its name and platform itself; its screen shows the code."""
 
     id: str
     code: str
     name: str
     platform: str
     address: str
-    asked_at: datetime
-    expires_at: datetime
+    asked_at: Time
+    expires_at: Time
 
 
-class PairedDevice(Wire):
-    """A device that was let in; `id` is that of its token."""
+class PairedDevice(Wire, frozen=True):
+    """A paired device; `id` is the id of its token."""
 
     id: str
     name: str
     scopes: list[Scope]
-    created_at: datetime
-    used_at: datetime | None
+    created_at: Time
+    used_at: Time | None
 
 
-class Devices(Wire):
-    """Those that wait, and those that may come in."""
+class Devices(Wire, frozen=True):
+    """Devices that wait for a decision, and paired devices."""
 
     waiting: list[WaitingDevice]
     paired: list[PairedDevice]
 
 
-class OfRequest(Params):
-    """A request, by its code or id."""
+class OfRequest(Params, frozen=True):
+    """A pairing request, by its code or id."""
 
     code: Name
 
 
-class ApproveDevice(OfRequest):
-    """What the device may do; nobody can give what they may not do themselves."""
+class ApproveDevice(OfRequest, frozen=True):
+    """The scopes of the device; a caller can only give scopes that it has itself."""
 
-    scopes: list[Scope] = Field(default=[Scope.READ, Scope.WRITE], min_length=1, max_length=len(Scope))
+    scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=len(Scope))] = (Scope.READ, Scope.WRITE)
 
 
-class RevokeDevice(Params):
+class RevokeDevice(Params, frozen=True):
     """A paired device, by its id or name."""
 
     id: Name
 
 
-DEVICES_LIST = Method("devices.list", Scope.PAIR, Nothing, Devices, "Devices that wait and devices that were let in.")
-DEVICES_APPROVE = Method("devices.approve", Scope.PAIR, ApproveDevice, Done, "Let a device in.", changes=True)
-DEVICES_REJECT = Method("devices.reject", Scope.PAIR, OfRequest, Done, "Send a device away.", changes=True)
-DEVICES_REVOKE = Method("devices.revoke", Scope.ADMIN, RevokeDevice, Done, "End a device's token.", changes=True)
+DEVICES_LIST = Method("devices.list", Scope.PAIR, Nothing, Devices, "List devices that wait and paired devices.")
+DEVICES_APPROVE = Method("devices.approve", Scope.PAIR, ApproveDevice, Done, "Approve a device.", changes=True)
+DEVICES_REJECT = Method("devices.reject", Scope.PAIR, OfRequest, Done, "Reject a device.", changes=True)
+DEVICES_REVOKE = Method("devices.revoke", Scope.ADMIN, RevokeDevice, Done, "Revoke a device's token.", changes=True)
 
 METHODS = (DEVICES_LIST, DEVICES_APPROVE, DEVICES_REJECT, DEVICES_REVOKE)

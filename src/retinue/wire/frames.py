@@ -1,76 +1,74 @@
-"""The three kinds of frames, as JSON texts on a WebSocket: request, response and event."""
+"""Frames: the three kinds of JSON text on a WebSocket are request, response and event."""
 
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
-from pydantic.alias_generators import to_camel
+import msgspec
+from msgspec import Meta, Struct
 
 from retinue.wire.protocol import PROTOCOL, RETRYABLE, ErrorCode, Scope
 
-Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-IdempotencyKey = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+Id = Annotated[str, Meta(min_length=1, max_length=128)]
+IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=200)]
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+Time = Annotated[datetime, Meta(tz=True)]
+"""A time with its offset from UTC."""
+Base64 = Annotated[str, Meta(pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
+"""Bytes as text. A value that holds one calls `check_base64` when it is created."""
 
 
-def _check_base64(text: str) -> str:
+def check_base64(name: str, text: str) -> None:
+    """Raise `ValueError` unless the field's text is base64: otherwise only the model would notice, in every turn."""
     try:
         base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("this is not base64") from None
-    return text
+        raise ValueError(f"`{name}` is not base64") from None
 
 
-Base64 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]*={0,2}$"), AfterValidator(_check_base64)]
-"""Bytes as text; whatever else came would only be found out by the model, again and again."""
+class Wire(Struct, frozen=True, rename="camel"):
+    """A value as it is sent: camelCase names; a reader ignores fields that it does not know."""
 
 
-class Wire(BaseModel):
-    """A value as it is sent: camelCase, and what a reader does not know is ignored.
-
-    A model is built when it is first used: a client needs few of them, and a gateway starts sooner.
-    """
-
-    model_config = ConfigDict(
-        frozen=True,
-        alias_generator=to_camel,
-        populate_by_name=True,
-        extra="ignore",
-        serialize_by_alias=True,
-        defer_build=True,
-    )
+class SparseWire(Wire, frozen=True):
+    """A value that is sent without the fields that are None, here and in everything below."""
 
 
-class Params(Wire):
-    """What a method takes; a key that it does not know is an error, because it would not do what was meant."""
-
-    model_config = ConfigDict(extra="forbid")
+class Params(Wire, frozen=True, forbid_unknown_fields=True):
+    """The parameters of a method. An unknown key is an error, because the call would not do what was meant."""
 
 
-class Nothing(Params):
-    """A method that takes nothing."""
+class Nothing(Params, frozen=True):
+    """The parameters of a method that takes none."""
 
 
-class Done(Wire):
-    """A method that has nothing to tell."""
+class Done(Wire, frozen=True):
+    """The result of a method that returns nothing else."""
 
     ok: bool = True
 
 
-class Request(Wire):
-    """A client asks for something. The `id` is the client's; the response carries it back."""
-
-    model_config = ConfigDict(extra="forbid")
+class Request(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request of a client. The client chooses the `id`; the response carries it back."""
 
     type: Literal["req"] = "req"
     id: Id
     method: Name
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Failure(Wire):
+class RequestFrame(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request whose parameters are decoded later, by the type that the method declares."""
+
+    type: Literal["req"] = "req"
+    id: Id
+    method: Name
+    params: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+
+
+class Failure(SparseWire, frozen=True):
     """Why a request failed, and whether the same request may succeed later."""
 
     code: ErrorCode
@@ -84,8 +82,8 @@ class Failure(Wire):
         return cls(code=code, message=message, retryable=code in RETRYABLE, retry_after_ms=retry_after_ms)
 
 
-class Response(Wire):
-    """The answer to a request: a payload where `ok`, else an error."""
+class Response(Wire, frozen=True, kw_only=True):
+    """The response to a request: a payload if `ok`, otherwise an error."""
 
     type: Literal["res"] = "res"
     id: str
@@ -94,8 +92,8 @@ class Response(Wire):
     error: Failure | None = None
 
 
-class Event(Wire):
-    """Something happened. `seq` grows within a stream; after a disconnect a client asks for what came after it."""
+class Event(Wire, frozen=True, kw_only=True):
+    """An event. `seq` grows within a stream; after a disconnect a client requests what came after it."""
 
     type: Literal["event"] = "event"
     event: str
@@ -104,39 +102,37 @@ class Event(Wire):
     payload: dict[str, Any]
 
 
-class ClientFacts(Wire):
-    """Who connects. `asks` tells that a person is there who can answer questions, if the token allows it."""
+class ClientFacts(Wire, frozen=True):
+    """The client that connects. `asks` means that a person is there who can answer approval requests."""
 
     name: Name = "unknown"
-    version: Annotated[str, StringConstraints(max_length=60)] = ""
-    platform: Annotated[str, StringConstraints(max_length=60)] = ""
+    version: Annotated[str, Meta(max_length=60)] = ""
+    platform: Annotated[str, Meta(max_length=60)] = ""
     asks: bool = False
 
 
-class Credentials(Wire):
-    """How a client proves itself, where it did not do so in the `Authorization` header."""
+class Credentials(Wire, frozen=True, forbid_unknown_fields=True):
+    """How a client authenticates if it did not do so in the `Authorization` header."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    token: Annotated[str, StringConstraints(max_length=500)] | None = None
-    password: Annotated[str, StringConstraints(max_length=500)] | None = None
-    pairing_code: Annotated[str, StringConstraints(max_length=40)] | None = None
-    """A code that the owner made with `retinue gateway pair`; the hello then carries a token for this device."""
+    token: Annotated[str, Meta(max_length=500)] | None = None
+    password: Annotated[str, Meta(max_length=500)] | None = None
+    pairing_code: Annotated[str, Meta(max_length=40)] | None = None
+    """A code that the owner created with `retinue gateway pair`; the hello then carries a token for this device."""
     request_pairing: bool = False
-    """Ask the owner to let this device in: the event `pairing.requested` brings a code to show, and the hello with a
-    token comes once the owner has approved it. Nothing else may be sent meanwhile."""
+    """Request pairing: the event `pairing.requested` carries a code to show, and the hello with a token follows after
+    the owner has approved the device. The client must send nothing else meanwhile."""
 
 
-class Connect(Params):
+class Connect(Params, frozen=True):
     """The first request of every connection."""
 
     min_protocol: int = PROTOCOL
     max_protocol: int = PROTOCOL
-    client: ClientFacts = Field(default_factory=ClientFacts)
-    auth: Credentials = Field(default_factory=Credentials)
+    client: ClientFacts = ClientFacts()
+    auth: Credentials = Credentials()
 
 
-class Policy(Wire):
+class Policy(Wire, frozen=True):
     """The limits of this gateway."""
 
     max_frame_bytes: int
@@ -144,8 +140,8 @@ class Policy(Wire):
     tick_seconds: float
 
 
-class Hello(Wire):
-    """The answer to `connect`. `epoch` names this run of the gateway: sequence numbers of another mean nothing."""
+class Hello(Wire, frozen=True):
+    """The result of `connect`. `epoch` names this run of the gateway; sequence numbers are valid only within it."""
 
     protocol: int
     version: str
@@ -156,4 +152,4 @@ class Hello(Wire):
     methods: list[str]
     policy: Policy
     token: str | None = None
-    """A token of its own for a device that came with a pairing code; shown once."""
+    """A token for a device that was paired with this connection; it is sent once."""

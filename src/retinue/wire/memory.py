@@ -1,10 +1,10 @@
-"""An agent's notes: searching them."""
+"""Search in an agent's notes."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from msgspec import Meta
 
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Wire
@@ -12,15 +12,15 @@ from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
 
 
-class SearchMemory(OfAgent):
-    """What to look for."""
+class SearchMemory(OfAgent, frozen=True, kw_only=True):
+    """The query."""
 
-    query: Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
-    max_results: int | None = Field(default=None, ge=1, le=50)
-    min_score: float | None = Field(default=None, ge=0, le=1)
+    query: Annotated[str, Meta(min_length=1, max_length=2_000)]
+    max_results: Annotated[int, Meta(ge=1, le=50)] | None = None
+    min_score: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
-class MemoryHit(Wire):
+class MemoryHit(Wire, frozen=True):
     """A passage that was found."""
 
     path: str
@@ -31,14 +31,14 @@ class MemoryHit(Wire):
     source: str
 
 
-class MemoryHits(Wire):
-    """Best first; `reason` says why only words were compared, where that is so."""
+class MemoryHits(Wire, frozen=True):
+    """Best first. If only words were compared, `reason` explains why."""
 
     hits: list[MemoryHit]
     reason: str | None = None
 
 
-class MemoryStatus(Wire):
+class MemoryStatus(Wire, frozen=True):
     """What is indexed."""
 
     enabled: bool
@@ -51,6 +51,6 @@ class MemoryStatus(Wire):
 
 
 SEARCH = Method("memory.search", Scope.READ, SearchMemory, MemoryHits, "Search an agent's notes.")
-STATUS = Method("memory.status", Scope.READ, OfAgent, MemoryStatus, "What is indexed of an agent's notes.")
+STATUS = Method("memory.status", Scope.READ, OfAgent, MemoryStatus, "Report what is indexed of an agent's notes.")
 
 METHODS = (SEARCH, STATUS)

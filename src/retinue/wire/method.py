@@ -1,9 +1,10 @@
-"""A method: its name, who may call it, what it takes and what it gives."""
+"""The declaration of a method: name, scope, parameters and result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from retinue.wire.frames import Params, Wire
 from retinue.wire.protocol import Scope
@@ -12,9 +13,8 @@ P = TypeVar("P", bound=Params)
 R = TypeVar("R", bound=Wire)
 
 
-@dataclass(frozen=True, slots=True)
-class Method(Generic[P, R]):
-    """One method of the gateway. `changes` tells whether calling it twice may do something twice."""
+class Method(Struct, Generic[P, R], frozen=True):
+    """One method of the gateway. `changes` is true if calling it twice may have an effect twice."""
 
     name: str
     scope: Scope

@@ -1,4 +1,4 @@
-"""Every method of the gateway. A new noun is a module beside this one, added here."""
+"""All methods of the gateway. A new noun is a module beside this one, listed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of the conversation between gateway and client: version, scopes, errors, limits."""
+"""The protocol between gateway and client: version, scopes, error codes and limits."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 PROTOCOL = 1
-"""Raised when an old client could misunderstand a new gateway; additions do not raise it."""
+"""Incremented if an old client could misunderstand a new gateway; additions do not increment it."""
 
 SOCKET_PATH = "/ws"
 
-MOST_FRAME_BYTES = 8 * 1024 * 1024
-MOST_FIRST_FRAME_BYTES = 64 * 1024
-MOST_IN_FLIGHT = 64
-"""Requests of one connection that may be open at once."""
+MAX_FRAME_BYTES = 8 * 1024 * 1024
+MAX_FIRST_FRAME_BYTES = 64 * 1024
+MAX_IN_FLIGHT = 64
+"""How many requests of one connection may be open at the same time."""
 CONNECT_SECONDS = 10.0
 TICK_SECONDS = 20.0
-"""How often the gateway pings; a client that stays silent for twice as long is gone."""
+"""Seconds between two pings of the gateway; a client that is silent for twice as long is disconnected."""
 
 GATEWAY_STREAM = "gateway"
 """The stream of events that belong to no session."""
 
 
 class Scope(StrEnum):
-    """What a token allows. The gateway's own record of the token counts, never what a client says."""
+    """What a token allows. Only the gateway's record of the token counts, never what a client says."""
 
     READ = "read"
     WRITE = "write"
@@ -39,16 +39,16 @@ IMPLIED: dict[Scope, frozenset[Scope]] = {
     Scope.PAIR: frozenset({Scope.PAIR, Scope.READ}),
     Scope.ADMIN: frozenset(Scope),
 }
-"""What each scope brings with it."""
+"""The scopes that each scope includes."""
 
 
 def with_implied(scopes: Iterable[Scope]) -> frozenset[Scope]:
-    """Everything that a set of scopes allows."""
+    """All scopes that a set of scopes includes."""
     return frozenset().union(*(IMPLIED[scope] for scope in scopes))
 
 
 class ErrorCode(StrEnum):
-    """Why a request failed; the message beside it is for people."""
+    """Why a request failed, for programs; the message beside it is for people."""
 
     BAD_REQUEST = "bad_request"
     UNAUTHENTICATED = "unauthenticated"

@@ -1,20 +1,20 @@
-"""What is known and what was done: models, costs, the prompt, the audit log."""
+"""Models, usage, prompts and the audit log."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
+from retinue.core.messages import Usage
 from retinue.wire.agent import OfSession
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Params, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
-from retinue.wire.values import WireUsage
 
 
-class ModelRow(Wire):
+class ModelRow(Wire, frozen=True):
     """A model that can be chosen."""
 
     ref: str
@@ -24,34 +24,34 @@ class ModelRow(Wire):
     is_chosen: bool
 
 
-class ModelList(Wire):
-    """Models and short names for them."""
+class ModelList(Wire, frozen=True):
+    """Models and their aliases."""
 
     models: list[ModelRow]
     aliases: dict[str, str]
 
 
-class AskUsage(OfAgent):
-    """Since when, and summed by what."""
+class AskUsage(OfAgent, frozen=True):
+    """The number of days to sum up, and how to group them."""
 
-    days: int = Field(default=30, ge=1, le=3_660)
+    days: Annotated[int, Meta(ge=1, le=3_660)] = 30
     by: Literal["day", "model", "source", "session", "agent"] = "day"
 
 
-class UsageSums(Wire):
-    """What was spent, per group and together."""
+class UsageSums(Wire, frozen=True):
+    """The usage in total and per group."""
 
-    total: WireUsage
-    groups: dict[str, WireUsage]
+    total: Usage
+    groups: dict[str, Usage]
 
 
-class ShowPrompt(OfSession):
-    """Which prompt."""
+class ShowPrompt(OfSession, frozen=True):
+    """The session and the prompt mode."""
 
     mode: Literal["full", "minimal", "none"] = "full"
 
 
-class PromptSection(Wire):
+class PromptSection(Wire, frozen=True):
     """One section of the prompt, as the model reads it."""
 
     name: str
@@ -63,30 +63,30 @@ class PromptSection(Wire):
     text: str
 
 
-class Prompt(Wire):
-    """The prompt of the next turn, and the sizes of everything in it."""
+class Prompt(Wire, frozen=True):
+    """The prompt of the next turn, and the sizes of its parts."""
 
     sections: list[PromptSection]
     report: dict[str, Any]
 
 
-class ReadAudit(Params):
-    """How many lines, and of which kind."""
+class ReadAudit(Params, frozen=True):
+    """How many lines to return, and of which kind."""
 
-    limit: int = Field(default=100, ge=1, le=1_000)
-    kind: str | None = Field(default=None, max_length=100)
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    kind: Annotated[str, Meta(max_length=100)] | None = None
 
 
-class AuditLines(Wire):
-    """Oldest first. `damage` says which lines were changed or taken away."""
+class AuditLines(Wire, frozen=True):
+    """Oldest first. `damage` lists lines that were changed or removed."""
 
     entries: list[dict[str, Any]]
     damage: list[str]
 
 
-MODELS_LIST = Method("models.list", Scope.READ, OfAgent, ModelList, "Models that an agent can use.")
-USAGE = Method("usage", Scope.READ, AskUsage, UsageSums, "What was spent.")
-PROMPT_SHOW = Method("prompt.show", Scope.READ, ShowPrompt, Prompt, "The exact prompt of a session.")
-AUDIT_LOG = Method("audit.log", Scope.ADMIN, ReadAudit, AuditLines, "What was done that somebody may ask about.")
+MODELS_LIST = Method("models.list", Scope.READ, OfAgent, ModelList, "List the models that an agent can use.")
+USAGE = Method("usage", Scope.READ, AskUsage, UsageSums, "Sum up tokens and costs.")
+PROMPT_SHOW = Method("prompt.show", Scope.READ, ShowPrompt, Prompt, "Return the exact prompt of a session.")
+AUDIT_LOG = Method("audit.log", Scope.ADMIN, ReadAudit, AuditLines, "Read the audit log.")
 
 METHODS = (MODELS_LIST, USAGE, PROMPT_SHOW, AUDIT_LOG)

@@ -1,30 +1,30 @@
-"""Conversations: which there are, what was said in them, and following one."""
+"""Sessions: list them, read their history, change them, and subscribe to their events."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from msgspec import UNSET, Meta, UnsetType
 
+from retinue.core.messages import Usage
 from retinue.core.model import ReasoningEffort
 from retinue.wire.agent import OfSession
-from retinue.wire.frames import Done, Name, Params, Wire
+from retinue.wire.frames import Done, Name, Params, Time, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
-from retinue.wire.values import WireUsage
 
-Word = Annotated[str, StringConstraints(max_length=200)]
+Word = Annotated[str, Meta(max_length=200)]
+Limit = Annotated[int, Meta(ge=1, le=2_000)]
 
 
-class ListSessions(Params):
-    """Whose sessions; without an agent those of all."""
+class ListSessions(Params, frozen=True):
+    """The agent whose sessions to list; without one all sessions."""
 
     agent: Name | None = None
-    limit: int = Field(default=200, ge=1, le=2_000)
+    limit: Limit = 200
 
 
-class SessionRow(Wire):
+class SessionRow(Wire, frozen=True):
     """A session as lists show it."""
 
     key: str
@@ -36,40 +36,40 @@ class SessionRow(Wire):
     messages: int
     compactions: int
     context_tokens: int
-    usage: WireUsage
-    started_at: datetime
-    updated_at: datetime
+    usage: Usage
+    started_at: Time
+    updated_at: Time
     running: bool
 
 
-class SessionList(Wire):
-    """The one last used first."""
+class SessionList(Wire, frozen=True):
+    """Sessions, the one used last first."""
 
     sessions: list[SessionRow]
 
 
-class FoundSession(Wire):
-    """A session, or nothing where nobody has talked there yet."""
+class FoundSession(Wire, frozen=True):
+    """A session, or null if it has no messages yet."""
 
     key: str
     agent: str
     session: SessionRow | None = None
 
 
-class ReadHistory(OfSession):
-    """How much of a session's history."""
+class ReadHistory(OfSession, frozen=True):
+    """How much of a session's history to return."""
 
-    limit: int = Field(default=200, ge=1, le=2_000)
-    """The newest messages, this many."""
+    limit: Limit = 200
+    """The number of messages; the newest ones are returned."""
     raw: bool = False
-    """Whether answers come as the model wrote them, with what was meant for the program."""
+    """Return answers as the model wrote them, directives included."""
 
 
-class History(Wire):
-    """Entries of the transcript, oldest first, without secrets. `seq` and `epoch` say up to which event it goes.
+class History(Wire, frozen=True):
+    """Entries of the transcript, oldest first, without secrets. `seq` and `epoch` name the last event they include.
 
-    An answer holds the words that were delivered; what else it told the program stands in the entry's `delivery`:
-    `media`, `replyTo`, `toCurrent`, `voice`, `silent`, each only where it is so.
+    An answer has the text that was delivered. Directives of the answer are in the entry's `delivery`: `media`,
+    `replyTo`, `toCurrent`, `voice`, `silent`, each only if it is set.
     """
 
     session_key: str
@@ -80,44 +80,44 @@ class History(Wire):
     seq: int
 
 
-class Fresh(Wire):
-    """The id of the session that begins."""
+class Fresh(Wire, frozen=True):
+    """The id of the new session."""
 
     session_id: str
 
 
-class CompactSession(OfSession):
-    """What the summary should keep in view."""
+class CompactSession(OfSession, frozen=True):
+    """A session, and what its summary should focus on."""
 
-    focus: Annotated[str, StringConstraints(max_length=2_000)] = ""
+    focus: Annotated[str, Meta(max_length=2_000)] = ""
 
 
-class Told(Wire):
-    """What was done, in words."""
+class Told(Wire, frozen=True):
+    """What was done, as a sentence."""
 
     text: str
 
 
-class PatchSession(OfSession):
-    """Choices for one session; null takes a choice back, what is left out stays."""
+class PatchSession(OfSession, frozen=True):
+    """Settings of one session; null restores the default, a missing field keeps its value."""
 
-    model: Word | None = None
-    thinking: ReasoningEffort | None = None
-    label: Word | None = None
-    verbose: Literal["off", "on", "full"] | None = None
-    reasoning: Literal["off", "on", "stream"] | None = None
+    model: Word | UnsetType | None = UNSET
+    thinking: ReasoningEffort | UnsetType | None = UNSET
+    label: Word | UnsetType | None = UNSET
+    verbose: Literal["off", "on", "full"] | UnsetType | None = UNSET
+    reasoning: Literal["off", "on", "stream"] | UnsetType | None = UNSET
 
 
-class Subscribe(OfSession):
-    """Follow a session, or with `gateway` what belongs to none. `after` and `epoch` ask for what was missed."""
+class Subscribe(OfSession, frozen=True):
+    """A session, or with `gateway` the events of no session. `after` and `epoch` request the events since then."""
 
     gateway: bool = False
-    after: int | None = Field(default=None, ge=0)
-    epoch: Annotated[str, StringConstraints(max_length=64)] | None = None
+    after: Annotated[int, Meta(ge=0)] | None = None
+    epoch: Annotated[str, Meta(max_length=64)] | None = None
 
 
-class Subscribed(Wire):
-    """From `seq` on nothing is missed. With `gap`, events between `after` and those replayed are gone: read history."""
+class Subscribed(Wire, frozen=True):
+    """No event after `seq` is lost. With `gap`, events between `after` and the replayed ones are lost: read history."""
 
     stream: str
     epoch: str
@@ -126,8 +126,8 @@ class Subscribed(Wire):
     gap: bool
 
 
-class Introduction(Wire):
-    """What somebody should know who begins to talk in a session."""
+class Introduction(Wire, frozen=True):
+    """The agent, model and display settings of a session."""
 
     name: str
     workspace: str
@@ -137,21 +137,23 @@ class Introduction(Wire):
     how_to_change: str
     is_tiny: bool
     advice: str
-    caution: str = ""
     shows_thinking: bool
     verbose: str
     commands: list[str]
+    caution: str = ""
 
 
 LIST = Method("sessions.list", Scope.READ, ListSessions, SessionList, "List sessions.")
-GET = Method("sessions.get", Scope.READ, OfSession, FoundSession, "One session, by its name or key.")
-HISTORY = Method("sessions.history", Scope.READ, ReadHistory, History, "What was said in a session.")
+GET = Method("sessions.get", Scope.READ, OfSession, FoundSession, "Return one session, by its name or key.")
+HISTORY = Method("sessions.history", Scope.READ, ReadHistory, History, "Return the messages of a session.")
 CHAT_HISTORY = Method("chat.history", Scope.READ, ReadHistory, History, "The same as `sessions.history`.")
-RESET = Method("sessions.reset", Scope.WRITE, OfSession, Fresh, "Archive a session and begin another.", True)
-COMPACT = Method("sessions.compact", Scope.WRITE, CompactSession, Told, "Sum up the older part of a session.", True)
-PATCH = Method("sessions.patch", Scope.WRITE, PatchSession, FoundSession, "Choose a session's model and display.", True)
-SUBSCRIBE = Method("sessions.subscribe", Scope.READ, Subscribe, Subscribed, "Follow events on this connection.")
-UNSUBSCRIBE = Method("sessions.unsubscribe", Scope.READ, Subscribe, Done, "Follow them no more.")
-INTRODUCE = Method("sessions.introduce", Scope.READ, OfSession, Introduction, "Who answers in a session, and how.")
+RESET = Method("sessions.reset", Scope.WRITE, OfSession, Fresh, "Archive a session and start a new one.", True)
+COMPACT = Method("sessions.compact", Scope.WRITE, CompactSession, Told, "Summarise the older part of a session.", True)
+PATCH = Method("sessions.patch", Scope.WRITE, PatchSession, FoundSession, "Set a session's model and display.", True)
+SUBSCRIBE = Method("sessions.subscribe", Scope.READ, Subscribe, Subscribed, "Receive events on this connection.")
+UNSUBSCRIBE = Method("sessions.unsubscribe", Scope.READ, Subscribe, Done, "Stop receiving events.")
+INTRODUCE = Method(
+    "sessions.introduce", Scope.READ, OfSession, Introduction, "Return the agent and model of a session."
+)
 
 METHODS = (LIST, GET, HISTORY, CHAT_HISTORY, RESET, COMPACT, PATCH, SUBSCRIBE, UNSUBSCRIBE, INTRODUCE)

@@ -1,28 +1,26 @@
-"""How the gateway itself is doing."""
+"""The state of the gateway."""
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from retinue.wire.frames import Nothing, Wire
+from retinue.wire.frames import Nothing, Time, Wire
 from retinue.wire.method import Method
 from retinue.wire.protocol import Scope
 
 
-class Health(Wire):
-    """Whether it serves."""
+class Health(Wire, frozen=True):
+    """Whether the gateway serves requests."""
 
     ok: bool
     draining: bool
 
 
-class Status(Wire):
-    """What it is doing."""
+class Status(Wire, frozen=True):
+    """The state of the gateway in numbers."""
 
     version: str
     pid: int
     epoch: str
-    started_at: datetime
+    started_at: Time
     uptime_seconds: float
     home: str
     address: str
@@ -36,7 +34,7 @@ class Status(Wire):
     draining: bool
 
 
-HEALTH = Method("health", Scope.READ, Nothing, Health, "Whether the gateway serves.")
-STATUS = Method("status", Scope.READ, Nothing, Status, "What the gateway is doing.")
+HEALTH = Method("health", Scope.READ, Nothing, Health, "Report whether the gateway serves requests.")
+STATUS = Method("status", Scope.READ, Nothing, Status, "Report the state of the gateway.")
 
 METHODS = (HEALTH, STATUS)

@@ -1,1 +1,1 @@
-"""What carries out the methods of the wire, one module per noun."""
+"""The methods of the gateway, one module per noun."""

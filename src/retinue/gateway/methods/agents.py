@@ -1,19 +1,19 @@
-"""The agents of the home, and the skills they find."""
+"""The agents of the home and their skills."""
 
 from __future__ import annotations
 
 from retinue.core.errors import WorkspaceError
 from retinue.core.keys import AgentId
 from retinue.gateway.gateway import Call
-from retinue.gateway.registry import Registry
+from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.agents.agent import locate_workspace
 from retinue.wire import agents as wire
 from retinue.wire.frames import Nothing
 
-registry = Registry()
+registry = MethodRegistry()
 
 
-@registry.carries_out(wire.AGENTS_LIST)
+@registry.implements(wire.AGENTS_LIST)
 async def list_agents(call: Call, params: Nothing) -> wire.AgentList:
     return wire.AgentList(agents=[_row(call, agent) for agent in call.runtime.home.config.agents.ids])
 
@@ -36,7 +36,7 @@ def _row(call: Call, agent: AgentId) -> wire.AgentRow:
     )
 
 
-@registry.carries_out(wire.SKILLS_LIST)
+@registry.implements(wire.SKILLS_LIST)
 async def list_skills(call: Call, params: wire.OfAgent) -> wire.SkillList:
     room = call.runtime.agent(call.runtime.home.agent_id(params.agent)).workspace
     return wire.SkillList(

@@ -1,30 +1,23 @@
-"""Questions to a person."""
+"""Approval requests."""
 
 from __future__ import annotations
 
 from retinue.gateway.gateway import Call
-from retinue.gateway.registry import Registry
+from retinue.gateway.methods.registry import MethodRegistry
 from retinue.tools.approvals.broker import format_outcome
 from retinue.wire import approvals as wire
 from retinue.wire.frames import Nothing
-from retinue.wire.values import WireApproval
 
-registry = Registry()
+registry = MethodRegistry()
 
 
-@registry.carries_out(wire.LIST)
+@registry.implements(wire.LIST)
 async def list_pending(call: Call, params: Nothing) -> wire.PendingList:
-    return wire.PendingList(
-        approvals=[
-            wire.Pending(
-                request=WireApproval.of(approval.request), asked_at=approval.asked_at, expires_at=approval.expires_at
-            )
-            for approval in call.runtime.shared.permissions.approvals.pending()
-        ]
-    )
+    pending = call.runtime.shared.permissions.approvals.pending()
+    return wire.PendingList([wire.Pending(each.request, each.asked_at, each.expires_at) for each in pending])
 
 
-@registry.carries_out(wire.RESOLVE)
+@registry.implements(wire.RESOLVE)
 async def resolve(call: Call, params: wire.Resolve) -> wire.Resolved:
     permissions = call.runtime.shared.permissions
     approver = permissions.approver(call.principal.known_as)

@@ -1,4 +1,4 @@
-"""What happens by itself: jobs, heartbeats and sub-agents."""
+"""Jobs, heartbeats and sub-agents."""
 
 from __future__ import annotations
 
@@ -11,87 +11,87 @@ from retinue.automation.wake_log import describe_wake
 from retinue.core.background import run_logged
 from retinue.dispatch.subagent_store import describe_child
 from retinue.gateway.gateway import Call
-from retinue.gateway.registry import Registry
+from retinue.gateway.methods.registry import MethodRegistry
 from retinue.runtime.automation.agent_jobs import zone_of
 from retinue.wire import automation as wire
 from retinue.wire.agents import OfAgent
 from retinue.wire.frames import Done, Nothing
 
-MOST_BEATS = 100
-registry = Registry()
+MAX_BEATS = 100
+registry = MethodRegistry()
 
 
-@registry.carries_out(wire.CRON_LIST)
+@registry.implements(wire.CRON_LIST)
 async def list_jobs(call: Call, params: OfAgent) -> wire.Jobs:
     agent = call.runtime.home.agent_id(params.agent) if params.agent else None
-    jobs = [job for job in call.gateway.jobs.book.all() if agent in (None, job.agent)]
+    jobs = [job for job in call.gateway.background.jobs.book.all() if agent in (None, job.agent)]
     return wire.Jobs(jobs=[describe_job(job) for job in jobs])
 
 
-@registry.carries_out(wire.CRON_ADD)
+@registry.implements(wire.CRON_ADD)
 async def add_job(call: Call, params: wire.AddJob) -> wire.Job:
     home = call.runtime.home
     agent = home.agent_id(params.agent)
     draft = draft_job(read_job_fields(params.fields), agent, home.clock.now(), zone_of(home))
-    added = call.gateway.jobs.book.add(draft)
-    call.gateway.jobs.poke()
+    added = call.gateway.background.jobs.book.add(draft)
+    call.gateway.background.jobs.poke()
     return wire.Job(job=describe_job(added))
 
 
-@registry.carries_out(wire.CRON_EDIT)
+@registry.implements(wire.CRON_EDIT)
 async def edit_job(call: Call, params: wire.EditJob) -> wire.Job:
-    home, book = call.runtime.home, call.gateway.jobs.book
+    home, book = call.runtime.home, call.gateway.background.jobs.book
     job = revise_job(book.get(params.job), read_job_fields(params.fields), home.clock.now(), zone_of(home))
     changed = book.change(job if params.enabled is None else replace(job, enabled=params.enabled))
-    call.gateway.jobs.poke()
+    call.gateway.background.jobs.poke()
     return wire.Job(job=describe_job(changed))
 
 
-@registry.carries_out(wire.CRON_REMOVE)
+@registry.implements(wire.CRON_REMOVE)
 async def remove_job(call: Call, params: wire.OfJob) -> Done:
-    book = call.gateway.jobs.book
+    book = call.gateway.background.jobs.book
     book.remove(book.get(params.job).id)
     return Done()
 
 
-@registry.carries_out(wire.CRON_RUN)
+@registry.implements(wire.CRON_RUN)
 async def run_job(call: Call, params: wire.OfJob) -> Done:
-    runner = call.gateway.jobs
+    runner = call.gateway.background.jobs
     job = runner.book.get(params.job)
-    call.gateway.spawner.tasks.start_soon(run_logged, f"the job {job.id}", runner.run_now, job)
+    call.gateway.background.spawner.tasks.start_soon(run_logged, f"the job {job.id}", runner.run_now, job)
     return Done()
 
 
-@registry.carries_out(wire.CRON_RUNS)
+@registry.implements(wire.CRON_RUNS)
 async def list_runs(call: Call, params: wire.OfJob) -> wire.JobRuns:
-    book = call.gateway.jobs.book
+    book = call.gateway.background.jobs.book
     return wire.JobRuns(runs=[describe_run(run) for run in book.runs(book.get(params.job).id)])
 
 
-@registry.carries_out(wire.HEARTBEAT_LOG)
+@registry.implements(wire.HEARTBEAT_LOG)
 async def list_beats(call: Call, params: OfAgent) -> wire.Beats:
     agent = call.runtime.home.agent_id(params.agent) if params.agent else None
-    return wire.Beats(beats=[describe_wake(beat) for beat in call.gateway.heart.book.log(agent, MOST_BEATS)])
+    return wire.Beats(beats=[describe_wake(beat) for beat in call.gateway.background.heart.book.log(agent, MAX_BEATS)])
 
 
-@registry.carries_out(wire.HEARTBEAT_RUN)
+@registry.implements(wire.HEARTBEAT_RUN)
 async def run_heartbeat(call: Call, params: OfAgent) -> wire.Beat:
     agent = call.runtime.home.agent_id(params.agent)
-    return wire.Beat(beat=describe_wake(await call.gateway.heart.beat(agent, WakeReason.MANUAL)))
+    return wire.Beat(beat=describe_wake(await call.gateway.background.heart.beat(agent, WakeReason.MANUAL)))
 
 
-@registry.carries_out(wire.SUBAGENTS_LIST)
+@registry.implements(wire.SUBAGENTS_LIST)
 async def list_subagents(call: Call, params: Nothing) -> wire.Children:
-    return wire.Children(subagents=[describe_child(child) for child in call.gateway.spawner.book.all()])
+    return wire.Children(subagents=[describe_child(child) for child in call.gateway.background.spawner.book.all()])
 
 
-@registry.carries_out(wire.SUBAGENTS_GET)
+@registry.implements(wire.SUBAGENTS_GET)
 async def get_subagent(call: Call, params: wire.OfChild) -> wire.Child:
-    return wire.Child(subagent=describe_child(call.gateway.spawner.book.get(params.run_id)))
+    return wire.Child(subagent=describe_child(call.gateway.background.spawner.book.get(params.run_id)))
 
 
-@registry.carries_out(wire.SUBAGENTS_CANCEL)
+@registry.implements(wire.SUBAGENTS_CANCEL)
 async def cancel_subagent(call: Call, params: wire.OfChild) -> wire.Child:
-    spawner = call.gateway.spawner
+    spawner = call.gateway.background.spawner
     spawner.cancel(spawner.book.get(params.run_id))
     return wire.Child(subagent=describe_child(spawner.book.get(params.run_id)))

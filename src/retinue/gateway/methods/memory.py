@@ -1,4 +1,4 @@
-"""An agent's notes."""
+"""Search in an agent's notes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from retinue.core.errors import UsageError
 from retinue.core.keys import SessionKey
 from retinue.gateway.gateway import Call
-from retinue.gateway.registry import Registry
+from retinue.gateway.methods.registry import MethodRegistry
 from retinue.wire import memory as wire
 from retinue.wire.agents import OfAgent
 
 if TYPE_CHECKING:
     from retinue.runtime.memory.notebook import SessionNotebook
 
-registry = Registry()
+registry = MethodRegistry()
 
 
 async def _notebook(call: Call, agent: str | None) -> SessionNotebook | None:
@@ -22,7 +22,7 @@ async def _notebook(call: Call, agent: str | None) -> SessionNotebook | None:
     return await call.runtime.shared.memories.notebook(call.runtime.agent(found).workspace, SessionKey.main(found))
 
 
-@registry.carries_out(wire.SEARCH)
+@registry.implements(wire.SEARCH)
 async def search(call: Call, params: wire.SearchMemory) -> wire.MemoryHits:
     notebook = await _notebook(call, params.agent)
     if notebook is None:
@@ -44,7 +44,7 @@ async def search(call: Call, params: wire.SearchMemory) -> wire.MemoryHits:
     )
 
 
-@registry.carries_out(wire.STATUS)
+@registry.implements(wire.STATUS)
 async def status(call: Call, params: OfAgent) -> wire.MemoryStatus:
     notebook = await _notebook(call, params.agent)
     if notebook is None:

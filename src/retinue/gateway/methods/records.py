@@ -1,4 +1,4 @@
-"""What is known and what was done: models, costs, prompts, the audit log."""
+"""Models, usage, prompts and the audit log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import anyio
 from retinue.context.prompt.inputs import PromptMode
 from retinue.context.prompt.report import report_prompt
 from retinue.gateway.gateway import Call
-from retinue.gateway.registry import Registry
+from retinue.gateway.methods.registry import MethodRegistry
 from retinue.sessions.usage import UsageRecord, group_usage, sum_usage
 from retinue.wire import records as wire
 from retinue.wire.agents import OfAgent
-from retinue.wire.values import WireUsage
 
-registry = Registry()
+registry = MethodRegistry()
 
 _GROUPS: dict[str, Callable[[UsageRecord], str]] = {
     "day": lambda record: f"{record.at:%Y-%m-%d}",
@@ -28,7 +27,7 @@ _GROUPS: dict[str, Callable[[UsageRecord], str]] = {
 }
 
 
-@registry.carries_out(wire.MODELS_LIST)
+@registry.implements(wire.MODELS_LIST)
 async def list_models(call: Call, params: OfAgent) -> wire.ModelList:
     access = call.runtime.model_access(call.runtime.home.agent_id(params.agent))
     chosen = await access.choose()
@@ -48,19 +47,16 @@ async def list_models(call: Call, params: OfAgent) -> wire.ModelList:
     )
 
 
-@registry.carries_out(wire.USAGE)
+@registry.implements(wire.USAGE)
 async def usage(call: Call, params: wire.AskUsage) -> wire.UsageSums:
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
     since = home.clock.now() - timedelta(days=params.days)
     records = [record for agent in agents for record in call.runtime.agent(agent).store.usage(since)]
-    sums = group_usage(records, _GROUPS[params.by])
-    return wire.UsageSums(
-        total=WireUsage.of(sum_usage(records)), groups={name: WireUsage.of(spent) for name, spent in sums.items()}
-    )
+    return wire.UsageSums(sum_usage(records), dict(group_usage(records, _GROUPS[params.by])))
 
 
-@registry.carries_out(wire.PROMPT_SHOW)
+@registry.implements(wire.PROMPT_SHOW)
 async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
     key = call.session(params.session_key, params.agent)
     prompt, tools = await call.runtime.runner(key).planner.preview(PromptMode(params.mode))
@@ -82,7 +78,7 @@ async def show_prompt(call: Call, params: wire.ShowPrompt) -> wire.Prompt:
     )
 
 
-@registry.carries_out(wire.AUDIT_LOG)
+@registry.implements(wire.AUDIT_LOG)
 async def read_audit(call: Call, params: wire.ReadAudit) -> wire.AuditLines:
     log = call.runtime.home.audit
 

@@ -1,17 +1,18 @@
-"""Conversations: listing, reading, changing and following them."""
+"""Sessions: list, read, change and follow them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import anyio
+from msgspec import UNSET
 
 from retinue.core.envelope import Inbound
 from retinue.core.keys import SessionKey, SessionKind
-from retinue.gateway.gate import Refused
+from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call
-from retinue.gateway.history import Reading, read_messages
-from retinue.gateway.registry import Registry
+from retinue.gateway.methods.registry import MethodRegistry
+from retinue.gateway.methods.session_history import HistoryOptions, read_messages
 from retinue.runtime.commands.session_api import SessionApi
 from retinue.sessions.session import LABEL, REASONING, VERBOSE, Session
 from retinue.wire import sessions as wire
@@ -19,9 +20,8 @@ from retinue.wire.agent import OfSession
 from retinue.wire.events import SessionsChanged
 from retinue.wire.frames import Done
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode
-from retinue.wire.values import WireUsage
 
-registry = Registry()
+registry = MethodRegistry()
 
 
 def _session(call: Call, params: OfSession) -> SessionKey:
@@ -39,14 +39,14 @@ def _row(call: Call, session: Session) -> wire.SessionRow:
         messages=session.messages,
         compactions=session.compactions,
         context_tokens=session.context_tokens,
-        usage=WireUsage.of(session.usage),
+        usage=session.usage,
         started_at=session.started_at,
         updated_at=session.updated_at,
         running=call.gateway.runtime.dispatcher.is_active(session.key),
     )
 
 
-@registry.carries_out(wire.LIST)
+@registry.implements(wire.LIST)
 async def list_sessions(call: Call, params: wire.ListSessions) -> wire.SessionList:
     home = call.runtime.home
     agents = (home.agent_id(params.agent),) if params.agent else home.config.agents.ids
@@ -55,32 +55,32 @@ async def list_sessions(call: Call, params: wire.ListSessions) -> wire.SessionLi
     return wire.SessionList(sessions=[_row(call, session) for session in found[: params.limit]])
 
 
-@registry.carries_out(wire.GET)
+@registry.implements(wire.GET)
 async def get_session(call: Call, params: OfSession) -> wire.FoundSession:
     key = _session(call, params)
     session = call.runtime.agent(key.agent).store.peek(key)
     return wire.FoundSession(key=key.text, agent=key.agent, session=_row(call, session) if session else None)
 
 
-@registry.carries_out(wire.HISTORY)
+@registry.implements(wire.HISTORY)
 async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
     key = _session(call, params)
     parts = call.runtime.agent(key.agent)
-    # The number is taken first: an event that comes meanwhile is then told twice rather than never.
+    # The number is read first: an event that arrives meanwhile is then sent twice rather than never.
     seq = call.gateway.hub.position(key.text)
     session = parts.store.peek(key)
     entries: list[dict[str, Any]] = []
     total = 0
     if session is not None:
         path = parts.store.path_of(session.id)
-        reading = Reading(
+        options = HistoryOptions(
             params.limit,
             parts.shared.tools.redact,
             parts.workspace.settings.heartbeat.ack_max_chars,
             heartbeats=key.kind is SessionKind.HEARTBEAT,
             raw=params.raw,
         )
-        entries, total = await anyio.to_thread.run_sync(read_messages, path, reading)
+        entries, total = await anyio.to_thread.run_sync(read_messages, path, options)
     return wire.History(
         session_key=key.text,
         session_id=session.id if session else None,
@@ -91,10 +91,10 @@ async def read_history(call: Call, params: wire.ReadHistory) -> wire.History:
     )
 
 
-registry.carries_out(wire.CHAT_HISTORY)(read_history)
+registry.implements(wire.CHAT_HISTORY)(read_history)
 
 
-@registry.carries_out(wire.RESET)
+@registry.implements(wire.RESET)
 async def reset(call: Call, params: OfSession) -> wire.Fresh:
     key = _session(call, params)
     fresh = await call.runtime.runner(key).restart("reset")
@@ -102,33 +102,34 @@ async def reset(call: Call, params: OfSession) -> wire.Fresh:
     return wire.Fresh(session_id=fresh)
 
 
-@registry.carries_out(wire.COMPACT)
+@registry.implements(wire.COMPACT)
 async def compact(call: Call, params: wire.CompactSession) -> wire.Told:
     key = _session(call, params)
     return wire.Told(text=await call.runtime.runner(key).compact(params.focus))
 
 
-@registry.carries_out(wire.PATCH)
+@registry.implements(wire.PATCH)
 async def patch(call: Call, params: wire.PatchSession) -> wire.FoundSession:
     key = _session(call, params)
     desk = SessionApi(call.runtime.dispatcher, call.runtime.runner(key), Inbound("", key))
-    given = params.model_fields_set
-    if "model" in given:  # first, because it alone can still be refused
+    if params.model is not UNSET:  # first, because only the model can be refused
         await desk.choose_model(params.model)
-    if "thinking" in given:
+    if params.thinking is not UNSET:
         desk.choose_thinking(params.thinking)
-    for name in (LABEL, VERBOSE, REASONING):
-        if name in given:
-            desk.choose(name, getattr(params, name))
+    for name, value in ((LABEL, params.label), (VERBOSE, params.verbose), (REASONING, params.reasoning)):
+        if value is not UNSET:
+            desk.choose(name, value)
     changed = SessionsChanged(session_key=key.text, reason="patched")
     call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", changed)
     return await get_session(call, OfSession(session_key=key.text))
 
 
-@registry.carries_out(wire.SUBSCRIBE)
+@registry.implements(wire.SUBSCRIBE)
 async def subscribe(call: Call, params: wire.Subscribe) -> wire.Subscribed:
     if call.connection is None:
-        raise Refused(ErrorCode.BAD_REQUEST, "Events come over a WebSocket; connect to one to follow a session.")
+        raise RequestRefused(
+            ErrorCode.BAD_REQUEST, "Events are sent only over a WebSocket. Connect to one to subscribe."
+        )
     stream = GATEWAY_STREAM if params.gateway else _session(call, params).text
     call.connection.require_room(stream)
     joined = call.connection.follow(stream, params.after, params.epoch)
@@ -137,14 +138,14 @@ async def subscribe(call: Call, params: wire.Subscribe) -> wire.Subscribed:
     )
 
 
-@registry.carries_out(wire.UNSUBSCRIBE)
+@registry.implements(wire.UNSUBSCRIBE)
 async def unsubscribe(call: Call, params: wire.Subscribe) -> Done:
     if call.connection is not None:
         call.connection.unfollow(GATEWAY_STREAM if params.gateway else _session(call, params).text)
     return Done()
 
 
-@registry.carries_out(wire.INTRODUCE)
+@registry.implements(wire.INTRODUCE)
 async def introduce(call: Call, params: OfSession) -> wire.Introduction:
     key = _session(call, params)
     greeting = await call.runtime.greet(key)

@@ -1,38 +1,36 @@
-"""How the gateway itself is doing."""
+"""The state of the gateway."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from retinue import __version__
 from retinue.gateway.gateway import Call
-from retinue.gateway.registry import Registry
+from retinue.gateway.methods.registry import MethodRegistry
+from retinue.gateway.metrics import memory_megabytes
 from retinue.wire import system as wire
 from retinue.wire.frames import Nothing
 
-registry = Registry()
-
-_STATM = Path("/proc/self/statm")
+registry = MethodRegistry()
 
 
-@registry.carries_out(wire.HEALTH)
+@registry.implements(wire.HEALTH)
 async def health(call: Call, params: Nothing) -> wire.Health:
-    return wire.Health(ok=call.gateway.ready, draining=call.gateway.draining)
+    return wire.Health(call.gateway.state.ready, call.gateway.state.draining)
 
 
-@registry.carries_out(wire.STATUS)
+@registry.implements(wire.STATUS)
 async def status(call: Call, params: Nothing) -> wire.Status:
-    gateway = call.gateway
+    gateway, state = call.gateway, call.gateway.state
     home = gateway.runtime.home
     return wire.Status(
         version=__version__,
         pid=os.getpid(),
         epoch=gateway.hub.epoch,
-        started_at=gateway.started_at,
-        uptime_seconds=(home.clock.now() - gateway.started_at).total_seconds(),
+        started_at=state.started_at,
+        uptime_seconds=(home.clock.now() - state.started_at).total_seconds(),
         home=str(home.paths.path),
-        address=gateway.address,
+        address=state.address,
         connections=len(gateway.connections),
         turns_running=gateway.runtime.services.lanes.running,
         turns_waiting=gateway.runtime.services.lanes.waiting,
@@ -40,13 +38,5 @@ async def status(call: Call, params: Nothing) -> wire.Status:
         memory_mb=memory_megabytes(),
         config_hash=gateway.reloader.hash,
         config_problems=list(gateway.reloader.problems),
-        draining=gateway.draining,
+        draining=state.draining,
     )
-
-
-def memory_megabytes() -> float:
-    """What the process has in memory; 0 where the system does not tell."""
-    try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1_048_576
-    except (OSError, ValueError, IndexError):
-        return 0.0

@@ -1,1 +1,1 @@
-"""What is served over HTTP, one module per noun."""
+"""HTTP endpoints, one module per noun."""

@@ -1,155 +1,152 @@
-"""Messages that a bridge to some chat brings: `POST /channels/http/<account>`."""
+"""Messages that a bridge to a chat brings: `POST /channels/http/<account>`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
-from pydantic import ConfigDict, Field, StringConstraints
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
 
 from retinue.channels.http import NAME as HTTP
 from retinue.core.messages import Image
 from retinue.core.origin import Origin, PeerKind
-from retinue.gateway.app import GuardedRoute, make_route_group, needs, principal_of
-from retinue.gateway.gate import Principal, Refused, bearer_token
+from retinue.gateway.auth.authenticator import Principal, bearer_token
+from retinue.gateway.auth.client_address import find_source
+from retinue.gateway.endpoint import RouteEndpoint, admit, principal_of
+from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Gateway
-from retinue.gateway.registry import Entry
-from retinue.gateway.visitors import identify
 from retinue.runtime.channels.delivery import find_account, most_media_bytes
 from retinue.runtime.channels.receive import Arrival, take_in
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import sanitise_line
-from retinue.wire.frames import Base64, Params, Wire
+from retinue.wire.frames import Base64, Params, Time, Wire, check_base64
 from retinue.wire.protocol import ErrorCode, Scope
 
-Id = Annotated[str, StringConstraints(min_length=1, max_length=300, strip_whitespace=True)]
-_READY = ConfigDict(defer_build=False)  # the framework looks into models before they are used
+Id = Annotated[str, Meta(min_length=1, max_length=300)]
 
 CHANNEL_SCOPES = frozenset({Scope.WRITE})
 
 
-class Peer(Params):
-    """The chat: a person, a group or a channel."""
+class _Stripped(Params, frozen=True):
+    """A value whose ids are read without surrounding whitespace; an id that has nothing else is refused."""
 
-    model_config = _READY
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, str) and name not in ("text", "kind"):
+                if not value.strip():
+                    raise ValueError(f"`{name}` is empty")
+                msgspec.structs.force_setattr(self, name, value.strip())
+
+
+class ChannelPeer(_Stripped, frozen=True, kw_only=True):
+    """The chat: a person, a group or a channel."""
 
     kind: Literal["direct", "dm", "group", "channel"] = "direct"
     id: Id
     name: Id | None = None
 
 
-class Sender(Params):
-    """Who wrote the message."""
-
-    model_config = _READY
+class ChannelSender(_Stripped, frozen=True):
+    """The author of the message."""
 
     id: Id
     name: Id | None = None
-    roles: list[Id] = Field(default=[], max_length=100)
+    roles: Annotated[tuple[Id, ...], Meta(max_length=100)] = ()
 
 
-class Media(Params):
-    """A file: a picture as base64, or the address of anything."""
+class ChannelMedia(Params, frozen=True):
+    """A file: a picture as base64, or the address of a file of any kind."""
 
-    model_config = _READY
-
-    mime_type: Annotated[str, StringConstraints(max_length=100)] = ""
+    mime_type: Annotated[str, Meta(max_length=100)] = ""
     data: Base64 | None = None
-    url: Annotated[str, StringConstraints(max_length=4_000)] | None = None
-    name: Annotated[str, StringConstraints(max_length=300)] = ""
+    url: Annotated[str, Meta(max_length=4_000)] | None = None
+    name: Annotated[str, Meta(max_length=300)] = ""
+
+    def __post_init__(self) -> None:
+        if self.data is not None:
+            check_base64("data", self.data)
 
 
-class ChannelMessage(Params):
-    """A message as the bridge saw it; `mentioned` where the agent was called in a way that only the chat knows."""
+class ChannelMessage(_Stripped, frozen=True):
+    """A message as the bridge saw it; `mentioned` if the chat reports that the agent was mentioned."""
 
-    model_config = _READY
-
-    peer: Peer
-    sender: Sender | None = None
-    text: Annotated[str, StringConstraints(max_length=200_000)] = ""
+    peer: ChannelPeer
+    sender: ChannelSender | None = None
+    text: Annotated[str, Meta(max_length=200_000)] = ""
     guild: Id | None = None
     team: Id | None = None
     thread: Id | None = None
-    media: list[Media] = Field(default=[], max_length=20)
+    media: Annotated[tuple[ChannelMedia, ...], Meta(max_length=20)] = ()
     message_id: Id | None = None
     mentioned: bool = False
     account: Id | None = None
-    """The account again, for bridges that send one body everywhere; it must be the one of the path."""
+    """The account of the path again, for bridges that send the same body everywhere."""
 
 
-class ChannelAnswer(Wire):
+class ChannelAnswer(Wire, frozen=True, kw_only=True):
     """Whether the message is for an agent; the agent's answer goes to the webhook."""
-
-    model_config = _READY
 
     accepted: bool
     reason: str = ""
     agent: str
     session_key: str
     run_id: str | None = None
-    accepted_at: datetime | None = None
+    accepted_at: Time | None = None
     duplicate: bool = False
 
 
-class ChannelRoute(GuardedRoute):
-    """Lets in who has the account's own token, besides those whom the gate lets in."""
-
-    def let_in(self, gateway: Gateway, request: Request, scope: Scope) -> Principal:
-        account = request.path_params.get("account", "")
-        found = find_account(gateway.runtime, HTTP, account)
-        given = bearer_token(request.headers.getlist("authorization"))
-        address = identify(request.scope, gateway.gate.settings).address
-        if found is not None and gateway.gate.knows_secret(given, found[1].token, address):
-            name = f"the channel {HTTP} of {account}"
-            bridge = Principal(f"channel:{HTTP}:{account}", name, CHANNEL_SCOPES, vouches=True)
-            gateway.refuse_commands(bridge, request.scope)
-            return bridge
-        return super().let_in(gateway, request, scope)
+def admit_bridge(gateway: Gateway, request: Request, scope: Scope) -> Principal:
+    """The sender of a request: the account's own token is accepted in addition to those of the gateway."""
+    account = request.path_params.get("account", "")
+    found = find_account(gateway.runtime, HTTP, account)
+    given = bearer_token(request.headers.getlist("authorization"))
+    address = find_source(request.scope, gateway.auth.settings).address
+    if found is not None and gateway.auth.is_secret(given, found[1].token, address):
+        name = f"the channel {HTTP} of {account}"
+        bridge = Principal(f"channel:{HTTP}:{account}", name, CHANNEL_SCOPES, vouches=True)
+        gateway.refuse_agent_command(bridge, request.scope)
+        return bridge
+    return admit(gateway, request, scope)
 
 
-def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
-    router = make_route_group(ChannelRoute)
-
-    @router.post("/channels/http/{account}", openapi_extra=needs(Scope.WRITE), summary="Bring a message of a chat.")
-    async def bring(account: str, body: ChannelMessage, request: Request) -> ChannelAnswer:
-        found = find_account(gateway.runtime, HTTP, account)
-        if found is None:
-            raise Refused(ErrorCode.NOT_FOUND, f"There is no account '{account[:80]}' in channels.http.accounts.")
-        if body.account not in (None, account):
-            raise Refused(ErrorCode.BAD_REQUEST, "The body names another account than the path.")
-        if not body.text.strip() and not body.media:
-            raise Refused(ErrorCode.BAD_REQUEST, "The message is empty. It needs a `text`, or `media`.")
-        principal = principal_of(request)
-        most = most_media_bytes(found[0], gateway.runtime.home.config.agents.defaults)
-        pictures = [each for each in body.media if is_shown(each, most)]
-        arrival = Arrival(
-            origin_of(account, body),
-            "\n".join(filter(None, (body.text, *(_describe(each) for each in body.media if each not in pictures)))),
-            images=tuple(Image(each.mime_type, each.data) for each in pictures if each.data),
-            mentioned=body.mentioned,
-            # A token that may talk must not speak in the owner's name; the account's own is for just that.
-            vouched=principal.vouches or principal.is_owner,
-        )
-        taken = await take_in(gateway.runtime, gateway.runtime.dispatcher, arrival)
-        gateway.courier.wake()
-        done = taken.accepted
-        return ChannelAnswer(
-            accepted=done is not None,
-            reason=taken.reason,
-            agent=taken.destination.route.agent,
-            session_key=taken.destination.session.text,
-            run_id=done.run if done else None,
-            accepted_at=done.accepted_at if done else None,
-            duplicate=done.duplicate if done else False,
-        )
-
-    return router
+async def receive_message(gateway: Gateway, request: Request, body: ChannelMessage) -> ChannelAnswer:
+    account: str = request.path_params["account"]
+    found = find_account(gateway.runtime, HTTP, account)
+    if found is None:
+        raise RequestRefused(ErrorCode.NOT_FOUND, f"There is no account '{account[:80]}' in channels.http.accounts.")
+    if body.account not in (None, account):
+        raise RequestRefused(ErrorCode.BAD_REQUEST, "The body names another account than the path.")
+    if not body.text.strip() and not body.media:
+        raise RequestRefused(ErrorCode.BAD_REQUEST, "The message is empty. It needs `text` or `media`.")
+    principal = principal_of(request)
+    limit = most_media_bytes(found[0], gateway.runtime.home.config.agents.defaults)
+    pictures = [each for each in body.media if is_shown(each, limit)]
+    arrival = Arrival(
+        origin_of(account, body),
+        "\n".join(filter(None, (body.text, *(_describe(each) for each in body.media if each not in pictures)))),
+        images=tuple(Image(each.mime_type, each.data) for each in pictures if each.data),
+        mentioned=body.mentioned,
+        # Only the account's own token and the owner may say that a message is the owner's.
+        vouched=principal.vouches or principal.is_owner,
+    )
+    taken = await take_in(gateway.runtime, gateway.runtime.dispatcher, arrival)
+    gateway.background.courier.wake()
+    done = taken.accepted
+    return ChannelAnswer(
+        accepted=done is not None,
+        reason=taken.reason,
+        agent=taken.destination.route.agent,
+        session_key=taken.destination.session.text,
+        run_id=done.run if done else None,
+        accepted_at=done.accepted_at if done else None,
+        duplicate=done.duplicate if done else False,
+    )
 
 
 def origin_of(account: str, body: ChannelMessage) -> Origin:
-    """Where a message was written."""
+    """The chat in which a message was written."""
     kind = PeerKind.DIRECT if body.peer.kind == "dm" else PeerKind(body.peer.kind)
     sender = body.sender
     return Origin(
@@ -162,18 +159,33 @@ def origin_of(account: str, body: ChannelMessage) -> Origin:
         thread=body.thread,
         sender=sender.id if sender else None,
         sender_name=(sender.name if sender else None) or (body.peer.name if kind is PeerKind.DIRECT else None),
-        roles=tuple(sender.roles) if sender else (),
+        roles=sender.roles if sender else (),
         message_id=body.message_id,
     )
 
 
-def is_shown(media: Media, most: int) -> bool:
-    """Whether the agent gets to see a file: a picture of at most so many bytes."""
-    return media.data is not None and media.mime_type.startswith("image/") and len(media.data) * 3 // 4 <= most
+def is_shown(media: ChannelMedia, limit: int) -> bool:
+    """Whether the agent sees a file: a picture that is not larger than the limit."""
+    return media.data is not None and media.mime_type.startswith("image/") and len(media.data) * 3 // 4 <= limit
 
 
-def _describe(media: Media) -> str:
-    """A line for a file that is not shown as a picture."""
+def _describe(media: ChannelMedia) -> str:
+    """The line for a file that is not shown as a picture."""
     hidden = "too large to be shown" if media.data and media.mime_type.startswith("image/") else ""
     facts = filter(None, (media.name, media.mime_type, media.url, hidden))
     return f"[Attached: {sanitise_line(literal(', '.join(facts), 1_000)) or 'a file'}]"
+
+
+ENDPOINTS = (
+    RouteEndpoint(
+        verb="POST",
+        path="/channels/http/{account}",
+        scope=Scope.WRITE,
+        act=receive_message,
+        name="bring",
+        admit=admit_bridge,
+        body=ChannelMessage,
+        result=ChannelAnswer,
+        summary="Deliver a message of a chat.",
+    ),
+)

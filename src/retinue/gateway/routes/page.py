@@ -1,22 +1,21 @@
-"""The chat page: a few files that any browser may read, and that talk to the socket like every other client."""
+"""The chat page: static files; the page uses the WebSocket like every other client."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
-from fastapi import APIRouter
-from fastapi.responses import FileResponse, RedirectResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse
 
-from retinue.gateway.app import make_route_group, needs
-from retinue.gateway.gate import Refused
+from retinue.gateway.endpoint import RouteEndpoint
+from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Gateway
-from retinue.gateway.registry import Entry
 from retinue.wire.protocol import ErrorCode
 
 FOLDER = Path(__file__).parents[1] / "web"
-FIRST = "index.html"
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+INDEX = "index.html"
+MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 CONTENT_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -27,43 +26,37 @@ CONTENT_POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # With no policy that could make one, no text can become markup or code at all.
+        # Without any Trusted Types policy, no text can become markup or code.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
 )
-"""What the page may do in a browser: run its own files and talk to where it came from, nothing else."""
+"""What the page may do in a browser: run its own files and connect to its own origin."""
 
 
-def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
-    router = make_route_group()
-    files = {path.name: path for path in FOLDER.iterdir() if path.suffix in KINDS}
+def make_endpoints(base: str) -> Sequence[RouteEndpoint]:
+    """The endpoints of the page under a path, which is empty or has no slash at its end."""
+    files = {path.name: path for path in FOLDER.iterdir() if path.suffix in MEDIA_TYPES}
 
-    def serve(name: str) -> FileResponse:
-        if name not in files or not gateway.gate.settings.control_ui.enabled:
-            raise Refused(ErrorCode.NOT_FOUND, "There is no such page.")
+    def serve(gateway: Gateway, name: str) -> FileResponse:
+        if name not in files or not gateway.auth.settings.control_ui.enabled:
+            raise RequestRefused(ErrorCode.NOT_FOUND, "There is no such page.")
         headers = {"Content-Security-Policy": CONTENT_POLICY}
-        return FileResponse(files[name], media_type=KINDS[files[name].suffix], headers=headers)
+        return FileResponse(files[name], media_type=MEDIA_TYPES[files[name].suffix], headers=headers)
 
-    base = _prefix(gateway)
-    if base:
+    async def redirect(gateway: Gateway, request: Request) -> RedirectResponse:
+        # The page refers to its files by relative paths, so its own path must end with a slash.
+        return RedirectResponse(f"{base}/", 308)
 
-        @router.get(base, openapi_extra=needs(None), include_in_schema=False)
-        async def enter() -> RedirectResponse:
-            # The page names its files relative to itself, so it needs the slash.
-            return RedirectResponse(f"{base}/", 308)
+    async def index(gateway: Gateway, request: Request) -> FileResponse:
+        return serve(gateway, INDEX)
 
-    @router.get(f"{base}/", openapi_extra=needs(None), include_in_schema=False)
-    async def page() -> FileResponse:
-        return serve(FIRST)
+    async def file(gateway: Gateway, request: Request) -> FileResponse:
+        return serve(gateway, request.path_params["name"])
 
-    @router.get(f"{base}/page/{{name}}", openapi_extra=needs(None), include_in_schema=False)
-    async def part(name: str) -> FileResponse:
-        return serve(name)
-
-    return router
-
-
-def _prefix(gateway: Gateway | None) -> str:
-    """Where the page is; the protocol's documents are made from routes without a gateway."""
-    return gateway.gate.settings.control_ui.base_path.rstrip("/") if gateway is not None else ""
+    paths = {base: redirect, f"{base}/": index, f"{base}/page/{{name}}": file}
+    return [
+        RouteEndpoint(verb="GET", path=path, scope=None, act=act, in_schema=False)
+        for path, act in paths.items()
+        if path
+    ]

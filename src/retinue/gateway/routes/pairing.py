@@ -1,49 +1,50 @@
-"""A device gets a token of its own for a code that the owner made."""
+"""`POST /pair`: a token for a device that has a pairing code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Request
-from pydantic import ConfigDict, StringConstraints
+from msgspec import Meta
+from starlette.requests import Request
 
-from retinue.gateway.app import make_route_group, needs
+from retinue.gateway.auth.client_address import find_source
+from retinue.gateway.endpoint import RouteEndpoint
 from retinue.gateway.gateway import Gateway
-from retinue.gateway.registry import Entry
-from retinue.gateway.visitors import identify
 from retinue.wire.frames import Credentials, Name, Params, Wire
 from retinue.wire.protocol import Scope
 
 
-class PairRequest(Params):
-    """The code, and what the device is called in lists."""
+class PairRequest(Params, frozen=True):
+    """The pairing code, and the name of the device in lists."""
 
-    model_config = ConfigDict(defer_build=False)  # the framework looks into models before they are used
-
-    code: Annotated[str, StringConstraints(min_length=4, max_length=40)]
+    code: Annotated[str, Meta(min_length=4, max_length=40)]
     name: Name = "a device"
 
 
-class Paired(Wire):
-    """The device's token, shown once."""
-
-    model_config = ConfigDict(defer_build=False)
+class Paired(Wire, frozen=True):
+    """The device's token; it is sent once."""
 
     token: str
     token_id: str
     scopes: list[Scope]
 
 
-def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
-    router = make_route_group()
+async def pair(gateway: Gateway, request: Request, body: PairRequest) -> Paired:
+    source = find_source(request.scope, gateway.auth.settings)
+    admission = gateway.auth.admit(Credentials(pairing_code=body.code), source, body.name)
+    assert admission.token is not None
+    principal = admission.principal
+    return Paired(admission.token, principal.token_id, sorted(principal.scopes))
 
-    @router.post("/pair", openapi_extra=needs(None), summary="Get a token for a pairing code.")
-    async def pair(body: PairRequest, request: Request) -> Paired:
-        visitor = identify(request.scope, gateway.gate.settings)
-        admission = gateway.gate.admit(Credentials(pairing_code=body.code), visitor, body.name)
-        assert admission.token is not None
-        principal = admission.principal
-        return Paired(token=admission.token, token_id=principal.token_id, scopes=sorted(principal.scopes))
 
-    return router
+ENDPOINTS = (
+    RouteEndpoint(
+        verb="POST",
+        path="/pair",
+        scope=None,
+        act=pair,
+        body=PairRequest,
+        result=Paired,
+        summary="Get a token for a pairing code.",
+    ),
+)

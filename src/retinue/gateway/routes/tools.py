@@ -1,46 +1,174 @@
-"""`POST /tools/invoke`: one tool call of a program's, under the policy of a session."""
+"""`POST /tools/invoke`: a program calls one tool under the policy of a session.
+
+The call passes the same policy, hooks and approvals as a call of a model. No person reads along when a program calls,
+so tools that change the machine or act elsewhere are refused unless the configuration allows them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
-from pydantic import ConfigDict, Field, StringConstraints
+from msgspec import Meta, field
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
 
-from retinue.gateway.app import needs, principal_of
-from retinue.gateway.compat.errors import json_response, make_compat_group
+from retinue.agent.calls import Workbench, authorise, run_calls
+from retinue.core.clock import random_uuid
+from retinue.core.envelope import Inbound
+from retinue.core.events import TurnEvent
+from retinue.core.keys import RunId
+from retinue.core.messages import Image, Message, Text, ToolCall, ToolResult
+from retinue.gateway.endpoint import principal_of
+from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call, Gateway
-from retinue.gateway.invocation import Wanted, invoke
-from retinue.gateway.registry import Entry
+from retinue.gateway.openai_api.errors import OpenAIEndpoint, plain_response
+from retinue.runtime.models import NO_MODEL
+from retinue.runtime.plan import Plan, Planner
+from retinue.runtime.rights import Rights, rights_of
+from retinue.tools.names import CALL, SEARCH, canonical, read_names
+from retinue.tools.policy import Layers
+from retinue.tools.policy import Scope as Rules
+from retinue.tools.tool import Tool
 from retinue.wire.agent import SessionName
 from retinue.wire.frames import Name, Params
-from retinue.wire.protocol import Scope
+from retinue.wire.protocol import ErrorCode, Scope
+
+DENIED_OVER_HTTP = (
+    "exec",
+    "process",
+    "write",
+    "edit",
+    "apply_patch",
+    "sessions_spawn",
+    "sessions_send",
+    "cron",
+    "gateway",
+    "nodes",
+)
+INVOKED = "tool_invoked"
+"""The kind of audit record for a call over HTTP, written before the call takes effect."""
+CHANNEL = "tools"
+"""Not the channel `http`, on which a bridge identifies the sender."""
 
 
-class InvokeRequest(Params):
-    """Which tool to call, with what, in which session; `dryRun` only tells whether it may be."""
+class InvokeRequest(Params, frozen=True):
+    """The tool to call, its arguments and the session; `dryRun` only reports whether the call is allowed."""
 
-    model_config = ConfigDict(defer_build=False)
-
-    tool: Annotated[str, StringConstraints(min_length=1, max_length=100)]
-    args: dict[str, Any] = Field(default_factory=dict)
+    tool: Annotated[str, Meta(min_length=1, max_length=100)]
+    args: dict[str, Any] = field(default_factory=dict)
     session_key: SessionName | None = None
     agent: Name | None = None
     dry_run: bool = False
 
 
-def make_router(gateway: Gateway, entries: Mapping[str, Entry]) -> APIRouter:
-    router = make_compat_group()
+class _NoTranscript:
+    """The ledger of a call that belongs to no session; the audit log has the call instead."""
 
-    @router.post(
-        "/tools/invoke", openapi_extra=needs(Scope.WRITE), summary="Call one tool of an agent's.", tags=["tools"]
+    async def record(self, message: Message) -> None:
+        pass
+
+    async def started(self, call: ToolCall) -> None:
+        pass
+
+
+async def _ignore(event: TurnEvent) -> None:
+    """Nothing displays the events of a single call."""
+
+
+async def invoke_tool(gateway: Gateway, request: Request, body: InvokeRequest) -> Response:
+    call = Call(gateway, principal_of(request))
+    return plain_response(await _invoke(call, body))
+
+
+async def _invoke(call: Call, wanted: InvokeRequest) -> dict[str, Any]:
+    """Call a tool, or report whether it may be called; raises `RequestRefused` for a tool that is not available."""
+    runtime = call.runtime
+    session = call.session(wanted.session_key, wanted.agent)
+    parts = runtime.agent(session.agent)
+    principal = call.principal
+    inbound = Inbound("", session, sender=principal.sender, owner=principal.is_owner, channel=CHANNEL)
+    rights = rights_of(parts, session, inbound)
+    plan = await Planner(parts, session).plan(None)
+    if plan is None:
+        raise RequestRefused(ErrorCode.FAILED, NO_MODEL)
+    tool = _find_tool(plan, wanted.tool)
+    asking = parts.permissions.asking(call.gateway.switchboard.ask, _ignore)
+    context = await rights.context(RunId(random_uuid()), asking, plan)
+    asked = ToolCall(f"http-{context.run}", tool.name, wanted.args)
+
+    def layers(model: str) -> Layers:
+        return _add_http_rules(call, rights.layers(model))
+
+    decision = authorise(tool, layers(str(plan.choice.ref)), context)
+    if decision.denied:
+        rights.watch(asked, decision)
+        raise RequestRefused(ErrorCode.NOT_FOUND, f"The tool `{tool.name}` is not available: {decision.because}.")
+    if wanted.dry_run:
+        return {"ok": True, "tool": tool.name, "dryRun": True, "effect": decision.effect, "because": decision.because}
+    _audit(call, rights, asked)
+    bench = Workbench(
+        {tool.name: tool},
+        context,
+        _NoTranscript(),
+        _ignore,
+        runtime.foundation.clock,
+        parts.tools.cap_for(parts.room, plan.info),
+        parts.bus,
+        layers,
+        rights.watch,
+        parts.tools.hide,
     )
-    async def invoke_tool(body: InvokeRequest, request: Request) -> Response:
-        call = Call(gateway, principal_of(request))
-        session = call.session(body.session_key, body.agent)
-        wanted = Wanted(body.tool, body.args, session, dry_run=body.dry_run)
-        return json_response(await invoke(call, wanted))
+    results = await run_calls([asked], bench, model=str(plan.choice.ref), interrupted_by_message=lambda: False)
+    return {"ok": not results[0].is_error, "tool": tool.name, "result": _write_result(results[0])}
 
-    return router
+
+def _find_tool(plan: Plan, name: str) -> Tool[Any]:
+    wanted = canonical(name)
+    tool = next((tool for tool in plan.tools if tool.name == wanted), None)
+    if tool is None or wanted in (SEARCH, CALL):
+        raise RequestRefused(ErrorCode.NOT_FOUND, f"There is no tool `{name[:100]}` in this session.")
+    return tool
+
+
+def _add_http_rules(call: Call, layers: Layers) -> Layers:
+    """The policy with the tools that are refused over HTTP, as the configuration changes that list."""
+    rules = call.runtime.foundation.config.gateway.tools
+    allowed = read_names(tuple(rules.allow))
+    denied = tuple(name for name in DENIED_OVER_HTTP if name not in allowed)
+    over_http = (
+        Rules("gateway.tools", deny=denied, why="it is refused over HTTP unless `gateway.tools.allow` names it"),
+        Rules("gateway.tools", deny=tuple(rules.deny)),
+    )
+    return replace(layers, general=(*layers.general, *over_http))
+
+
+def _audit(call: Call, rights: Rights, asked: ToolCall) -> None:
+    details = {"session": str(rights.key), "tool": asked.name, "arguments": dict(asked.arguments)}
+    rights.parts.audit.record(INVOKED, f"token:{call.principal.known_as}", details)
+
+
+def _write_result(result: ToolResult) -> dict[str, Any]:
+    content = [_write_part(part) for part in result.content]
+    return {"content": content, "isError": result.is_error, "trust": result.trust}
+
+
+def _write_part(part: Text | Image) -> dict[str, str]:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image(media_type, data):
+            return {"type": "image", "mediaType": media_type, "data": data}
+
+
+ENDPOINTS = (
+    OpenAIEndpoint(
+        verb="POST",
+        path="/tools/invoke",
+        scope=Scope.WRITE,
+        act=invoke_tool,
+        body=InvokeRequest,
+        summary="Call one tool of an agent.",
+        tags=("tools",),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Authentication: tokens, pairing, rate limits, and where a request comes from."""

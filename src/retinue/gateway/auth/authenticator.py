@@ -1,0 +1,222 @@
+"""Authentication: which token, password or pairing a client presents, and what it allows."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from retinue.config.sections.gateway import GatewaySettings
+from retinue.core.clock import Clock
+from retinue.gateway.auth.client_address import RequestSource
+from retinue.gateway.auth.pairing import PairingRequest, PairingStore, TooManyRequests
+from retinue.gateway.auth.rate_limit import RateLimiter
+from retinue.gateway.auth.tokens import TokenRecord, TokenStore
+from retinue.gateway.errors import RequestRefused
+from retinue.security.secrets import Secret, Secrets
+from retinue.wire.frames import ClientFacts, Credentials
+from retinue.wire.protocol import ErrorCode, Scope, with_implied
+
+RECORD_USE_SECONDS = 60.0
+"""How often the use of one token is recorded at most."""
+
+
+class Principal(Struct, frozen=True):
+    """An authenticated client: its token and what the token allows."""
+
+    token_id: str
+    name: str
+    scopes: frozenset[Scope]
+    chose_name: bool = False
+    """Whether the client chose the name itself, as a device does."""
+    vouches: bool = False
+    """Whether the client may say who wrote a message, the owner included, as a bridge to a chat does."""
+
+    @property
+    def is_owner(self) -> bool:
+        return Scope.ADMIN in self.scopes
+
+    @property
+    def known_as(self) -> str:
+        """The name that others see. A name that the client chose is shown with its token, so it cannot impersonate."""
+        return f"{self.name} ({self.token_id})" if self.chose_name else self.name
+
+    @property
+    def sender(self) -> str | None:
+        """The sender of the client's messages; None means the owner."""
+        return None if self.is_owner else self.known_as
+
+    @property
+    def audited_as(self) -> str:
+        """The actor name in the audit log."""
+        return f"gateway:{self.name} ({self.token_id})"
+
+    def require(self, scope: Scope) -> None:
+        """Raise `RequestRefused` if the token does not have the scope."""
+        if scope not in self.scopes:
+            raise RequestRefused(
+                ErrorCode.FORBIDDEN, f"This needs the scope '{scope}', which the token '{self.name}' does not have."
+            )
+
+
+class Admission(Struct, frozen=True):
+    """A principal, and the token if a device was paired just now."""
+
+    principal: Principal
+    token: str | None = None
+
+
+EVERYTHING = frozenset(Scope)
+NEEDS_TOKEN = "A token is required. Create one with `retinue gateway token create`."  # noqa: S105 - a sentence
+NEEDS_ITS_OWN = "A token is required in the header `Authorization: Bearer …`."
+NOT_THE_ONE = "The token is not valid here."
+NOT_VALID = "The token or password is not valid or has expired. Create a token with `retinue gateway token create`."
+
+
+class Authenticator:
+    """Authenticates clients. Settings may change at run time; tokens are looked up each time."""
+
+    def __init__(
+        self, settings: GatewaySettings, tokens: TokenStore, pairing: PairingStore, secrets: Secrets, clock: Clock
+    ) -> None:
+        self.settings = settings
+        self.tokens = tokens
+        self.pairing = pairing
+        self._secrets = secrets
+        self._clock = clock
+        self._failures = RateLimiter(clock)
+        self._pairing_attempts = RateLimiter(clock)
+        self._used: dict[str, float] = {}
+
+    def admit(self, credentials: Credentials, source: RequestSource, device: str) -> Admission:
+        """Authenticate a client; raises `RequestRefused`."""
+        address = source.address
+        _refuse_if_locked(self._failures, address)
+        if credentials.pairing_code is not None:
+            paired = self.tokens.redeem(credentials.pairing_code, device)
+            if paired is None:
+                self._failures.record(address, self.settings.auth.rate_limit, always=True)
+                raise RequestRefused(
+                    ErrorCode.UNAUTHENTICATED,
+                    "The pairing code is not valid or has expired. Create another with `retinue gateway pair`.",
+                )
+            return self._admit_device(*paired)
+        principal = self._recognise(credentials, source.user)
+        if principal is None:
+            given = credentials.token is not None or credentials.password is not None
+            if given:
+                self._failures.record(address, self.settings.auth.rate_limit)
+            raise RequestRefused(ErrorCode.UNAUTHENTICATED, NOT_VALID if given else NEEDS_TOKEN)
+        return Admission(principal)
+
+    def lacks_credentials(self, credentials: Credentials, source: RequestSource) -> bool:
+        """Whether a client presents no credentials although credentials are required."""
+        given = (credentials.token, credentials.password, credentials.pairing_code, source.user)
+        return self.settings.auth.mode != "none" and given == (None, None, None, None)
+
+    def request_pairing(self, client: ClientFacts, address: str) -> PairingRequest:
+        """Record that a device without a token requests pairing; raises `RequestRefused` if it does so too often."""
+        _refuse_if_locked(self._failures, address)
+        _refuse_if_locked(self._pairing_attempts, address)
+        self._pairing_attempts.record(address, self.settings.auth.rate_limit, always=True)
+        try:
+            return self.pairing.request(client.name, client.platform, address)
+        except TooManyRequests as error:
+            raise RequestRefused(ErrorCode.BUSY, str(error)) from error
+
+    def admit_paired(self, request: PairingRequest) -> Admission | None:
+        """Authenticate a device that the owner approved; None while the owner has not decided.
+
+        Raises `RequestRefused` if the owner rejected the device or the request expired.
+        """
+        match self.pairing.state_of(request.id):
+            case "pending":
+                return None
+            case "approved":
+                paired = self.pairing.claim(request)
+                if paired is not None:
+                    return self._admit_device(*paired)
+            case "rejected":
+                raise RequestRefused(ErrorCode.FORBIDDEN, "The owner rejected this device.")
+        raise RequestRefused(ErrorCode.UNAUTHENTICATED, "The device was not approved in time. Request pairing again.")
+
+    def check_secret(self, given: str | None, expected: Secret | None, address: str) -> None:
+        """Check a secret that has one purpose only, such as webhooks; raises `RequestRefused` if it is wrong."""
+        if self.is_secret(given, expected, address):
+            return
+        if given is not None:
+            self._failures.record(address, self.settings.auth.rate_limit)
+        raise RequestRefused(ErrorCode.UNAUTHENTICATED, NOT_THE_ONE if given is not None else NEEDS_ITS_OWN)
+
+    def is_secret(self, given: str | None, expected: Secret | None, address: str) -> bool:
+        """Whether such a secret is correct; raises `RequestRefused` for an address that guessed too often."""
+        _refuse_if_locked(self._failures, address)
+        return expected is not None and given is not None and _equal(given, self._secrets.resolve(expected))
+
+    def _admit_device(self, record: TokenRecord, token: str) -> Admission:
+        self._record_use(record)
+        return Admission(_principal(record), token)
+
+    def _recognise(self, credentials: Credentials, user: str | None) -> Principal | None:
+        auth = self.settings.auth
+        if auth.mode == "none":
+            return Principal("none", "anybody on this machine", EVERYTHING)
+        if auth.mode == "password" and auth.password is not None and credentials.password is not None:
+            if _equal(credentials.password, self._secrets.resolve(auth.password)):
+                return Principal("password", "password", EVERYTHING)
+            return None
+        if credentials.token is None:
+            return Principal(f"proxy:{user}", user, EVERYTHING) if user is not None else None
+        if auth.token is not None and _equal(credentials.token, self._secrets.resolve(auth.token)):
+            return Principal("config", "gateway.auth.token", EVERYTHING)
+        record = self.tokens.check(credentials.token)
+        if record is None:
+            return None
+        self._record_use(record)
+        return _principal(record)
+
+    def _record_use(self, record: TokenRecord) -> None:
+        now = self._clock.monotonic()
+        if now - self._used.get(record.id, -RECORD_USE_SECONDS) >= RECORD_USE_SECONDS:
+            self._used[record.id] = now
+            self.tokens.record_use(record.id)
+
+
+def auth_settings_of(principal: Principal, settings: GatewaySettings) -> object:
+    """The settings by which a principal was authenticated; None for a token, which has a record of its own."""
+    auth = settings.auth
+    match principal.token_id.partition(":")[0]:
+        case "none":
+            return auth.mode
+        case "config":
+            return auth.token
+        case "password":
+            return auth.mode, auth.password
+        case "proxy":
+            return auth.mode, auth.trusted_proxy, settings.trusted_proxies
+    return None
+
+
+def _refuse_if_locked(counter: RateLimiter, address: str) -> None:
+    locked = counter.locked_for(address)
+    if locked:
+        raise RequestRefused(
+            ErrorCode.RATE_LIMITED, "Too many attempts. Wait before you try again.", round(locked * 1000)
+        )
+
+
+def _principal(record: TokenRecord) -> Principal:
+    return Principal(record.id, record.name, with_implied(record.scopes), chose_name=record.kind == "device")
+
+
+def _equal(given: str, expected: str) -> bool:
+    return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
+
+
+def bearer_token(values: Sequence[str]) -> str | None:
+    """The token in the `Authorization` header; None if there is none."""
+    if len(values) != 1:
+        return None
+    scheme, _, token = values[0].partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None

@@ -1,0 +1,85 @@
+"""Methods and the functions that implement them, one module per noun."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+from retinue.gateway.errors import RequestRefused, read_json
+from retinue.gateway.gateway import Call
+from retinue.wire.frames import Params, Wire
+from retinue.wire.method import Method
+from retinue.wire.methods import METHODS
+from retinue.wire.protocol import ErrorCode
+
+P = TypeVar("P", bound=Params)
+R = TypeVar("R", bound=Wire)
+Act = Callable[[Call, P], Awaitable[R]]
+
+NOUNS = (
+    "retinue.gateway.methods.system",
+    "retinue.gateway.methods.agent",
+    "retinue.gateway.methods.sessions",
+    "retinue.gateway.methods.agents",
+    "retinue.gateway.methods.memory",
+    "retinue.gateway.methods.config",
+    "retinue.gateway.methods.approvals",
+    "retinue.gateway.methods.records",
+    "retinue.gateway.methods.automation",
+    "retinue.gateway.methods.devices",
+)
+"""The modules that implement methods; a new noun is a file and an entry here."""
+
+
+class MethodBinding:
+    """A method and the function that implements it."""
+
+    def __init__(self, method: Method[Any, Any], act: Act[Any, Any]) -> None:
+        self.method = method
+        self.act = act
+
+
+class MethodRegistry:
+    """The methods that one module implements."""
+
+    def __init__(self) -> None:
+        self.bindings: dict[str, MethodBinding] = {}
+
+    def implements(self, method: Method[P, R]) -> Callable[[Act[P, R]], Act[P, R]]:
+        """Register a function as the implementation of a method."""
+
+        def register(act: Act[P, R]) -> Act[P, R]:
+            if method.name in self.bindings:
+                raise ValueError(f"two functions implement {method.name}")
+            self.bindings[method.name] = MethodBinding(method, act)
+            return act
+
+        return register
+
+
+@cache
+def load_methods() -> Mapping[str, MethodBinding]:
+    """All methods of the protocol with their implementations; raises `ValueError` if one is missing."""
+    found: dict[str, MethodBinding] = {}
+    for noun in NOUNS:
+        found |= import_module(noun).registry.bindings
+    if found.keys() != METHODS.keys():
+        raise ValueError(f"these methods are declared or implemented, but not both: {found.keys() ^ METHODS.keys()}")
+    return found
+
+
+async def call_method(methods: Mapping[str, MethodBinding], call: Call, name: str, params: bytes) -> Wire:
+    """Call a method with JSON parameters; raises `RequestRefused` if the caller lacks the scope.
+
+    The parameters are decoded only after that check.
+    """
+    binding = methods.get(name)
+    if binding is None:
+        raise RequestRefused(
+            ErrorCode.NOT_FOUND, f"There is no method '{name[:100]}'. The hello of `connect` lists all methods."
+        )
+    call.principal.require(binding.method.scope)
+    result: Wire = await binding.act(call, read_json(params, binding.method.params))
+    return result

@@ -1,0 +1,183 @@
+"""The endpoints of the OpenAI API."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from retinue.core.keys import AgentId
+from retinue.core.tokens import estimate_tokens
+from retinue.gateway.errors import BadField
+from retinue.gateway.gateway import Gateway
+from retinue.gateway.openai_api import chat, responses
+from retinue.gateway.openai_api.errors import OpenAIEndpoint, plain_response, refuse_if_disabled
+from retinue.gateway.openai_api.model_names import PRODUCT, find_agent, model_names
+from retinue.gateway.openai_api.run_stream import EventStream, RunStream
+from retinue.gateway.openai_api.schemas import ChatRequest, EmbeddingRequest, ResponseRequest
+from retinue.gateway.openai_api.submit import AgentRequest, new_conversation, reply_headers, submit
+from retinue.wire.protocol import Scope
+
+if TYPE_CHECKING:
+    from retinue.memory.store import Vector
+
+MAX_TEXTS = 2_048
+CLIENT_CLOSED_REQUEST = 499
+
+
+async def complete_chat(gateway: Gateway, request: Request, body: ChatRequest) -> Response:
+    """An agent's turn as a chat completion."""
+    settings = gateway.runtime.foundation.config.gateway.http.endpoints.chat_completions
+    refuse_if_disabled(settings, "chatCompletions")
+    chat.refuse_unsupported(body)
+    conversation = new_conversation(gateway, "messages")
+    chat.read_messages(body.messages, conversation)
+    wanted = AgentRequest(body.model, body.user, tools=chat.read_tools(body))
+    run = await submit(gateway, request, wanted, conversation)
+    completion = chat.Completion(run.run, _now(gateway), body.model)
+    if body.stream:
+        with_usage = body.stream_options is not None and body.stream_options.include_usage
+        return _stream(run, completion.stream(run, with_usage=with_usage))
+    return await _answer(request, run, completion)
+
+
+async def create_response(gateway: Gateway, request: Request, body: ResponseRequest) -> Response:
+    """An agent's turn as a response; `previous_response_id` continues its session."""
+    refuse_if_disabled(gateway.runtime.foundation.config.gateway.http.endpoints.responses, "responses")
+    responses.refuse_unsupported(body)
+    conversation = new_conversation(gateway, "input")
+    responses.read_input(body, conversation)
+    previous = responses.read_previous(body.previous_response_id)
+    wanted = AgentRequest(body.model, body.user, previous, responses.read_tools(body))
+    run = await submit(gateway, request, wanted, conversation)
+    writer = responses.ResponseWriter(run.run, _now(gateway), body)
+    return _stream(run, writer.stream(run)) if body.stream else await _answer(request, run, writer)
+
+
+def _now(gateway: Gateway) -> int:
+    return int(gateway.runtime.foundation.clock.now().timestamp())
+
+
+def _stream(run: RunStream, events: AsyncIterator[str]) -> Response:
+    return EventStream(run, events, reply_headers(run))
+
+
+async def _answer(request: Request, run: RunStream, writer: chat.Completion | responses.ResponseWriter) -> Response:
+    headers = reply_headers(run)
+    try:
+        found = await run.answer(request)
+    finally:
+        run.leave()
+    if found is None:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    return plain_response(writer.write(found), headers=headers)
+
+
+async def list_models(gateway: Gateway, request: Request) -> Response:
+    names = model_names(gateway.runtime.foundation.config)
+    return plain_response({"object": "list", "data": [_describe_model(gateway, name) for name in names]})
+
+
+async def show_model(gateway: Gateway, request: Request) -> Response:
+    name: str = request.path_params["model"]
+    find_agent(gateway.runtime.foundation.config, name)
+    return plain_response(_describe_model(gateway, name))
+
+
+def _describe_model(gateway: Gateway, name: str) -> dict[str, Any]:
+    created = int(gateway.state.started_at.timestamp())
+    return {"id": name, "object": "model", "created": created, "owned_by": PRODUCT}
+
+
+async def embed(gateway: Gateway, request: Request, body: EmbeddingRequest) -> Response:
+    """Vectors of texts, by the embedder of an agent's memory."""
+    agent = _find_embedding_agent(gateway, body.model)
+    texts = _read_texts(body)
+    room = gateway.runtime.agent(agent).room
+    name, vectors = await gateway.runtime.memories.embed(room, texts)
+    if body.dimensions is not None and body.dimensions != vectors.shape[1]:
+        raise BadField("dimensions", f"{name} supports only vectors of {vectors.shape[1]} dimensions.")
+    data = [
+        {"object": "embedding", "index": at, "embedding": _write_vector(row, body.encoding_format)}
+        for at, row in enumerate(vectors)
+    ]
+    tokens = sum(map(estimate_tokens, texts))
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return plain_response({"object": "list", "data": data, "model": name, "usage": usage})
+
+
+def _find_embedding_agent(gateway: Gateway, model: str) -> AgentId:
+    """The agent that a name means; the name of an embedder means the default agent."""
+    config = gateway.runtime.foundation.config
+    default = config.agents.default_id
+    names = gateway.runtime.memories.embedder_names(gateway.runtime.agent(default).room)
+    return default if model in names else find_agent(config, model)
+
+
+def _read_texts(body: EmbeddingRequest) -> list[str]:
+    from retinue.memory.embed import LONGEST_TEXT
+
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    if not 0 < len(texts) <= MAX_TEXTS:
+        raise BadField("input", f"Send 1 to {MAX_TEXTS} texts.")
+    for at, text in enumerate(texts):
+        if not text.strip():
+            raise BadField(f"input.{at}", "A text must not be empty.")
+        if len(text) > LONGEST_TEXT:
+            raise BadField(f"input.{at}", f"A text has at most {LONGEST_TEXT} characters.")
+    return texts
+
+
+def _write_vector(row: Vector, encoding: str) -> str | list[float]:
+    if encoding == "base64":
+        return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    numbers: list[float] = row.tolist()
+    return numbers
+
+
+TAGS = ("openai",)
+ENDPOINTS = (
+    OpenAIEndpoint(
+        verb="POST",
+        path="/v1/chat/completions",
+        scope=Scope.WRITE,
+        act=complete_chat,
+        name="complete",
+        body=ChatRequest,
+        summary="An answer of an agent, as OpenAI's chat completions.",
+        tags=TAGS,
+    ),
+    OpenAIEndpoint(
+        verb="POST",
+        path="/v1/responses",
+        scope=Scope.WRITE,
+        act=create_response,
+        name="respond",
+        body=ResponseRequest,
+        summary="An answer of an agent, as OpenAI's responses.",
+        tags=TAGS,
+    ),
+    OpenAIEndpoint(
+        verb="GET", path="/v1/models", scope=Scope.READ, act=list_models, summary="All agents, as models.", tags=TAGS
+    ),
+    OpenAIEndpoint(
+        verb="GET",
+        path="/v1/models/{model:path}",
+        scope=Scope.READ,
+        act=show_model,
+        summary="One agent, as a model.",
+        tags=TAGS,
+    ),
+    OpenAIEndpoint(
+        verb="POST",
+        path="/v1/embeddings",
+        scope=Scope.WRITE,
+        act=embed,
+        body=EmbeddingRequest,
+        summary="Vectors of texts, by the embedder of an agent's memory.",
+        tags=TAGS,
+    ),
+)
