@@ -33,7 +33,7 @@ def list_endpoints(*, page_path: str = "", hooks_path: str = "/hooks") -> tuple[
 
 def make_app(gateway: Gateway) -> Starlette:
     """The application with all endpoints."""
-    config = gateway.runtime.foundation.config
+    config = gateway.runtime.home.config
     endpoints = list_endpoints(page_path=config.gateway.control_ui.base_path.rstrip("/"), hooks_path=config.hooks.path)
     app = Starlette(
         routes=[endpoint.make_route() for endpoint in endpoints],

@@ -12,9 +12,9 @@ import msgspec
 from retinue.core.errors import ConfigError, RetinueError, SessionError, UsageError
 from retinue.dispatch.inbox import InboxFull, UnknownRun
 from retinue.dispatch.lanes import LaneFull
-from retinue.runtime.switchboard import SwitchboardClosed, TooBusy
+from retinue.runtime.dispatcher.dispatcher import DispatcherClosed, TooBusy
 from retinue.security.redaction import redact_everything
-from retinue.tools.approvals import AlreadySettled, NotAnApprover, UnknownApproval
+from retinue.tools.approvals.broker import AlreadySettled, NotAnApprover, UnknownApproval
 from retinue.wire import codec
 from retinue.wire.frames import Failure
 from retinue.wire.protocol import ErrorCode
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _CODES: tuple[tuple[type[RetinueError], ErrorCode], ...] = (
-    (SwitchboardClosed, ErrorCode.SHUTTING_DOWN),
+    (DispatcherClosed, ErrorCode.SHUTTING_DOWN),
     (TooBusy, ErrorCode.BUSY),
     (InboxFull, ErrorCode.BUSY),
     (LaneFull, ErrorCode.BUSY),

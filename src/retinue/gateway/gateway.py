@@ -21,10 +21,8 @@ from retinue.runtime.automation.heartbeats import Heart
 from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService
 from retinue.runtime.channels.typing import TypingIndicator
-from retinue.runtime.dispatcher.dispatcher import DispatcherClosed, TooBusy
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner
-from retinue.tools.approvals.broker import AlreadySettled, NotAnApprover, UnknownApproval
 from retinue.tools.approvals.store import Approval
 from retinue.wire.events import ApprovalsChanged, DevicesChanged, SessionsChanged, TurnPayload
 from retinue.wire.protocol import GATEWAY_STREAM, ErrorCode, Scope
@@ -49,7 +47,9 @@ class GatewayState:
 class TurnPublisher:
     """Publishes the events of turns to clients, metrics and channels."""
 
-    def __init__(self, runtime: Runtime, hub: EventHub, metrics: Metrics, courier: Courier, typist: Typist) -> None:
+    def __init__(
+        self, runtime: Runtime, hub: EventHub, metrics: Metrics, courier: DeliveryService, typist: TypingIndicator
+    ) -> None:
         self._runtime = runtime
         self._hub = hub
         self._metrics = metrics
@@ -70,7 +70,9 @@ class TurnPublisher:
 class BackgroundWork:
     """What runs besides the turns of clients: jobs, heartbeats, webhooks, sub-agents and deliveries."""
 
-    def __init__(self, jobs: JobRunner, heart: Heart, hooks: HookDesk, spawner: Spawner, courier: Courier) -> None:
+    def __init__(
+        self, jobs: JobRunner, heart: Heart, hooks: WebhookReceiver, spawner: SubagentRunner, courier: DeliveryService
+    ) -> None:
         self.jobs = jobs
         self.heart = heart
         self.hooks = hooks
@@ -89,7 +91,6 @@ class Gateway:
         connections: Connections,
         state: GatewayState,
         reloader: Reloader,
-        switchboard: Switchboard,
         background: BackgroundWork,
     ) -> None:
         self.runtime = runtime
@@ -98,7 +99,6 @@ class Gateway:
         self.connections = connections
         self.state = state
         self.reloader = reloader
-        self.switchboard = switchboard
         self.background = background
 
     def refuse_agent_command(self, principal: Principal, scope: Mapping[str, Any]) -> None:

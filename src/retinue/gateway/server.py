@@ -28,7 +28,7 @@ from retinue.gateway.listening import address_of, choose_host, listen
 from retinue.gateway.methods.registry import load_methods
 from retinue.gateway.reload import Reloader
 from retinue.gateway.request_guard import RequestGuard
-from retinue.gateway.ws.server_protocols import HttpProtocol, IDLE_SECONDS, SocketProtocol
+from retinue.gateway.ws.server_protocols import IDLE_SECONDS, HttpProtocol, SocketProtocol
 from retinue.gateway.ws.socket import SocketEndpoint
 from retinue.runtime.automation.boot import boot_agents
 from retinue.runtime.automation.heartbeats import make_heart
@@ -38,8 +38,7 @@ from retinue.runtime.automation.webhooks import WebhookReceiver
 from retinue.runtime.channels.delivery import DeliveryService
 from retinue.runtime.channels.typing import TypingIndicator
 from retinue.runtime.home import Home
-from retinue.runtime.open import attach_gateway, open_runtime
-from retinue.runtime.runtime import Runtime
+from retinue.runtime.open import Runtime, attach_gateway, open_runtime
 from retinue.runtime.services import GatewayControl
 from retinue.runtime.subagents.runner import open_subagents
 from retinue.storage.instance import InstanceFacts, InstanceLock
@@ -94,9 +93,7 @@ class ShutdownRequest:
         self.requested.set()
 
 
-async def run_gateway(
-    home: Home, port: int | None = None, shutdown: ShutdownRequest | None = None
-) -> ShutdownRequest:
+async def run_gateway(home: Home, port: int | None = None, shutdown: ShutdownRequest | None = None) -> ShutdownRequest:
     """Serve until a shutdown is requested; returns that request. Raises `AlreadyRunning` if the home has a gateway."""
     ending = shutdown or ShutdownRequest()
     settings = home.config.gateway
@@ -113,38 +110,38 @@ async def run_gateway(
 
 
 @asynccontextmanager
-async def open_gateway(foundation: Foundation, ending: ShutdownRequest) -> AsyncIterator[Gateway]:
+async def open_gateway(home: Home, ending: ShutdownRequest) -> AsyncIterator[Gateway]:
     """A gateway with its runtime, but without a port."""
     restart = partial(ending.request, restart=True)
-    async with open_runtime(foundation) as runtime, anyio.create_task_group() as tasks:
+    async with open_runtime(home) as runtime, anyio.create_task_group() as tasks:
         auth = _make_authenticator(runtime)
-        hub, connections, state = EventHub(random_id()), Connections(), GatewayState(foundation.clock.now())
-        courier, typist = Courier(runtime), Typist(runtime, tasks)
+        hub, connections, state = EventHub(random_id()), Connections(), GatewayState(home.clock.now())
+        courier, typist = DeliveryService(runtime), TypingIndicator(runtime, tasks)
         tasks.start_soon(courier.run)
         reloader = Reloader(runtime, auth, connections, hub, tasks, restart)
-        runtime.let_drive(Driving(reloader.apply_for_agent, restart))
+        attach_gateway(runtime, GatewayControl(reloader.apply_for_agent, restart))
         turns = TurnPublisher(runtime, hub, state.metrics, courier, typist)
         async with (
-            open_switchboard(runtime, turns.publish, connections.ask) as switchboard,
-            open_spawner(runtime, switchboard) as spawner,
+            runtime.dispatcher.serving(turns.publish, connections.ask) as dispatcher,
+            open_subagents(dispatcher) as spawner,
         ):
-            jobs, heart = make_job_runner(runtime, switchboard), make_heart(runtime, switchboard)
-            hooks = HookDesk(runtime, switchboard, spawner.tasks)
+            jobs, heart = make_job_runner(runtime, dispatcher), make_heart(runtime, dispatcher)
+            hooks = WebhookReceiver(runtime, dispatcher, spawner.tasks)
             background = BackgroundWork(jobs, heart, hooks, spawner, courier)
-            gateway = Gateway(runtime, auth, hub, connections, state, reloader, switchboard, background)
-            unsubscribe = runtime.permissions.approvals.subscribe(gateway.publish_approval)
+            gateway = Gateway(runtime, auth, hub, connections, state, reloader, background)
+            unsubscribe = runtime.services.approvals.subscribe(gateway.publish_approval)
             yield gateway
         unsubscribe()
         tasks.cancel_scope.cancel()
 
 
 def _make_authenticator(runtime: Runtime) -> Authenticator:
-    foundation = runtime.foundation
-    tokens = TokenStore(runtime.database, foundation.clock)
-    tokens.ensure_local(foundation.home)
-    pairing = PairingStore(runtime.database, tokens, foundation.clock)
+    home, database = runtime.home, runtime.services.database
+    tokens = TokenStore(database, home.clock)
+    tokens.ensure_local(home.paths)
+    pairing = PairingStore(database, tokens, home.clock)
     pairing.delete_all()
-    return Authenticator(foundation.config.gateway, tokens, pairing, runtime.secrets, foundation.clock)
+    return Authenticator(home.config.gateway, tokens, pairing, runtime.shared.secrets, home.clock)
 
 
 async def _serve(gateway: Gateway, opened: socket.socket, lock: InstanceLock, ending: ShutdownRequest) -> None:

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 from retinue.core.errors import StorageError
 from retinue.security.untrusted_text import fold, sanitise
-from retinue.storage.files import EntryKind, FolderEntry, NotThere, Root, TooLarge
+from retinue.storage.files import EntryKind, NotThere, Root, TooLarge
 from retinue.workspace.settings import FreshStart, StartupContextSettings
 
 NOTES_FOLDER = "memory"

@@ -22,7 +22,7 @@ from retinue.gateway.openai_api.submit import AgentRequest, new_conversation, re
 from retinue.wire.protocol import Scope
 
 if TYPE_CHECKING:
-    from retinue.memory.store import Vector
+    from retinue.memory.store.protocol import Vector
 
 MAX_TEXTS = 2_048
 CLIENT_CLOSED_REQUEST = 499
@@ -30,7 +30,7 @@ CLIENT_CLOSED_REQUEST = 499
 
 async def complete_chat(gateway: Gateway, request: Request, body: ChatRequest) -> Response:
     """An agent's turn as a chat completion."""
-    settings = gateway.runtime.foundation.config.gateway.http.endpoints.chat_completions
+    settings = gateway.runtime.home.config.gateway.http.endpoints.chat_completions
     refuse_if_disabled(settings, "chatCompletions")
     chat.refuse_unsupported(body)
     conversation = new_conversation(gateway, "messages")
@@ -46,7 +46,7 @@ async def complete_chat(gateway: Gateway, request: Request, body: ChatRequest) -
 
 async def create_response(gateway: Gateway, request: Request, body: ResponseRequest) -> Response:
     """An agent's turn as a response; `previous_response_id` continues its session."""
-    refuse_if_disabled(gateway.runtime.foundation.config.gateway.http.endpoints.responses, "responses")
+    refuse_if_disabled(gateway.runtime.home.config.gateway.http.endpoints.responses, "responses")
     responses.refuse_unsupported(body)
     conversation = new_conversation(gateway, "input")
     responses.read_input(body, conversation)
@@ -58,7 +58,7 @@ async def create_response(gateway: Gateway, request: Request, body: ResponseRequ
 
 
 def _now(gateway: Gateway) -> int:
-    return int(gateway.runtime.foundation.clock.now().timestamp())
+    return int(gateway.runtime.home.clock.now().timestamp())
 
 
 def _stream(run: RunStream, events: AsyncIterator[str]) -> Response:
@@ -77,13 +77,13 @@ async def _answer(request: Request, run: RunStream, writer: chat.Completion | re
 
 
 async def list_models(gateway: Gateway, request: Request) -> Response:
-    names = model_names(gateway.runtime.foundation.config)
+    names = model_names(gateway.runtime.home.config)
     return plain_response({"object": "list", "data": [_describe_model(gateway, name) for name in names]})
 
 
 async def show_model(gateway: Gateway, request: Request) -> Response:
     name: str = request.path_params["model"]
-    find_agent(gateway.runtime.foundation.config, name)
+    find_agent(gateway.runtime.home.config, name)
     return plain_response(_describe_model(gateway, name))
 
 
@@ -96,8 +96,8 @@ async def embed(gateway: Gateway, request: Request, body: EmbeddingRequest) -> R
     """Vectors of texts, by the embedder of an agent's memory."""
     agent = _find_embedding_agent(gateway, body.model)
     texts = _read_texts(body)
-    room = gateway.runtime.agent(agent).room
-    name, vectors = await gateway.runtime.memories.embed(room, texts)
+    workspace = gateway.runtime.agent(agent).workspace
+    name, vectors = await gateway.runtime.shared.memories.embed(workspace, texts)
     if body.dimensions is not None and body.dimensions != vectors.shape[1]:
         raise BadField("dimensions", f"{name} supports only vectors of {vectors.shape[1]} dimensions.")
     data = [
@@ -111,14 +111,14 @@ async def embed(gateway: Gateway, request: Request, body: EmbeddingRequest) -> R
 
 def _find_embedding_agent(gateway: Gateway, model: str) -> AgentId:
     """The agent that a name means; the name of an embedder means the default agent."""
-    config = gateway.runtime.foundation.config
+    config = gateway.runtime.home.config
     default = config.agents.default_id
-    names = gateway.runtime.memories.embedder_names(gateway.runtime.agent(default).room)
+    names = gateway.runtime.shared.memories.embedder_names(gateway.runtime.agent(default).workspace)
     return default if model in names else find_agent(config, model)
 
 
 def _read_texts(body: EmbeddingRequest) -> list[str]:
-    from retinue.memory.embed import LONGEST_TEXT
+    from retinue.memory.embedding import MAX_TEXT_CHARS
 
     texts = [body.input] if isinstance(body.input, str) else body.input
     if not 0 < len(texts) <= MAX_TEXTS:
@@ -126,8 +126,8 @@ def _read_texts(body: EmbeddingRequest) -> list[str]:
     for at, text in enumerate(texts):
         if not text.strip():
             raise BadField(f"input.{at}", "A text must not be empty.")
-        if len(text) > LONGEST_TEXT:
-            raise BadField(f"input.{at}", f"A text has at most {LONGEST_TEXT} characters.")
+        if len(text) > MAX_TEXT_CHARS:
+            raise BadField(f"input.{at}", f"A text has at most {MAX_TEXT_CHARS} characters.")
     return texts
 
 

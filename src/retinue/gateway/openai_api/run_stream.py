@@ -130,8 +130,12 @@ class RunStream:
         return None
 
     async def _poll(self) -> Outbound | None:
-        outcome = await self._gateway.switchboard.wait(self.run, 0)
-        if outcome is None and self._gateway.state.draining and not self._gateway.switchboard.is_active(self.session):
+        outcome = await self._gateway.runtime.dispatcher.wait(self.run, 0)
+        if (
+            outcome is None
+            and self._gateway.state.draining
+            and not self._gateway.runtime.dispatcher.is_active(self.session)
+        ):
             raise RequestRefused(
                 ErrorCode.SHUTTING_DOWN,
                 f"The gateway is shutting down. It answers the message after its next start, in {self.session}.",
@@ -140,9 +144,9 @@ class RunStream:
 
     async def _outcome(self) -> Outbound:
         """The outcome, which is stored right after the last event of the turn."""
-        outcome = await self._gateway.switchboard.wait(self.run, OUTCOME_SECONDS)
+        outcome = await self._gateway.runtime.dispatcher.wait(self.run, OUTCOME_SECONDS)
         while outcome is None:
-            outcome = await self._poll() or await self._gateway.switchboard.wait(self.run, POLL_SECONDS)
+            outcome = await self._poll() or await self._gateway.runtime.dispatcher.wait(self.run, POLL_SECONDS)
         await self._gateway.runtime.confirm(self.run)
         return outcome
 

@@ -34,13 +34,15 @@ async def metrics(gateway: Gateway, request: Request) -> PlainTextResponse:
 
 def _gauges(gateway: Gateway) -> Iterator[Metric]:
     runtime = gateway.runtime
-    age = (runtime.foundation.clock.now() - gateway.state.started_at).total_seconds()
-    yield gauge("retinue_messages_waiting", "Messages that wait for a turn.", runtime.inbox.count("waiting"))
-    yield gauge("retinue_messages_answering", "Messages that a turn is answering.", runtime.inbox.count("claimed"))
+    age = (runtime.home.clock.now() - gateway.state.started_at).total_seconds()
+    yield gauge("retinue_messages_waiting", "Messages that wait for a turn.", runtime.services.inbox.count("waiting"))
+    yield gauge(
+        "retinue_messages_answering", "Messages that a turn is answering.", runtime.services.inbox.count("claimed")
+    )
     yield gauge("retinue_connections", "Connected clients.", len(gateway.connections))
-    yield gauge("retinue_turns_running", "Running turns.", runtime.lanes.running)
-    yield gauge("retinue_turns_waiting", "Turns that wait for a lane.", runtime.lanes.waiting)
-    yield gauge("retinue_sessions_active", "Sessions with unanswered messages.", gateway.switchboard.active)
+    yield gauge("retinue_turns_running", "Running turns.", runtime.services.lanes.running)
+    yield gauge("retinue_turns_waiting", "Turns that wait for a lane.", runtime.services.lanes.waiting)
+    yield gauge("retinue_sessions_active", "Sessions with unanswered messages.", gateway.runtime.dispatcher.active)
     yield gauge("retinue_memory_bytes", "Resident memory of the process.", memory_megabytes() * 1_048_576)
     yield gauge("retinue_uptime_seconds", "Seconds since the start.", age)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from retinue.agent.calls import Workbench, authorise, run_calls
+from retinue.agent.calls import CallEnvironment, authorise, run_calls
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound
 from retinue.core.events import TurnEvent
@@ -23,13 +23,13 @@ from retinue.gateway.endpoint import principal_of
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Call, Gateway
 from retinue.gateway.openai_api.errors import OpenAIEndpoint, plain_response
-from retinue.runtime.models import NO_MODEL
-from retinue.runtime.plan import Plan, Planner
-from retinue.runtime.rights import Rights, rights_of
-from retinue.tools.names import CALL, SEARCH, canonical, read_names
+from retinue.runtime.models.access import NO_MODEL
+from retinue.runtime.turns.permissions import TurnPermissions, permissions_of
+from retinue.runtime.turns.plan import Planner, TurnPlan
 from retinue.tools.policy import Layers
 from retinue.tools.policy import Scope as Rules
 from retinue.tools.tool import Tool
+from retinue.tools.tool_names import TOOL_CALL, TOOL_SEARCH, canonical_name, parse_tool_names
 from retinue.wire.agent import SessionName
 from retinue.wire.frames import Name, Params
 from retinue.wire.protocol import ErrorCode, Scope
@@ -88,12 +88,12 @@ async def _invoke(call: Call, wanted: InvokeRequest) -> dict[str, Any]:
     parts = runtime.agent(session.agent)
     principal = call.principal
     inbound = Inbound("", session, sender=principal.sender, owner=principal.is_owner, channel=CHANNEL)
-    rights = rights_of(parts, session, inbound)
+    rights = permissions_of(parts, session, inbound)
     plan = await Planner(parts, session).plan(None)
     if plan is None:
         raise RequestRefused(ErrorCode.FAILED, NO_MODEL)
     tool = _find_tool(plan, wanted.tool)
-    asking = parts.permissions.asking(call.gateway.switchboard.ask, _ignore)
+    asking = parts.shared.permissions.asking(call.gateway.runtime.dispatcher.ask, _ignore)
     context = await rights.context(RunId(random_uuid()), asking, plan)
     asked = ToolCall(f"http-{context.run}", tool.name, wanted.args)
 
@@ -107,34 +107,34 @@ async def _invoke(call: Call, wanted: InvokeRequest) -> dict[str, Any]:
     if wanted.dry_run:
         return {"ok": True, "tool": tool.name, "dryRun": True, "effect": decision.effect, "because": decision.because}
     _audit(call, rights, asked)
-    bench = Workbench(
+    environment = CallEnvironment(
         {tool.name: tool},
         context,
         _NoTranscript(),
         _ignore,
-        runtime.foundation.clock,
-        parts.tools.cap_for(parts.room, plan.info),
-        parts.bus,
+        runtime.home.clock,
+        parts.shared.tools.cap_for(parts.workspace, plan.info),
+        parts.shared.bus,
         layers,
         rights.watch,
-        parts.tools.hide,
+        parts.shared.tools.hide,
     )
-    results = await run_calls([asked], bench, model=str(plan.choice.ref), interrupted_by_message=lambda: False)
+    results = await run_calls([asked], environment, model=str(plan.choice.ref), interrupted_by_message=lambda: False)
     return {"ok": not results[0].is_error, "tool": tool.name, "result": _write_result(results[0])}
 
 
-def _find_tool(plan: Plan, name: str) -> Tool[Any]:
-    wanted = canonical(name)
+def _find_tool(plan: TurnPlan, name: str) -> Tool[Any]:
+    wanted = canonical_name(name)
     tool = next((tool for tool in plan.tools if tool.name == wanted), None)
-    if tool is None or wanted in (SEARCH, CALL):
+    if tool is None or wanted in (TOOL_SEARCH, TOOL_CALL):
         raise RequestRefused(ErrorCode.NOT_FOUND, f"There is no tool `{name[:100]}` in this session.")
     return tool
 
 
 def _add_http_rules(call: Call, layers: Layers) -> Layers:
     """The policy with the tools that are refused over HTTP, as the configuration changes that list."""
-    rules = call.runtime.foundation.config.gateway.tools
-    allowed = read_names(tuple(rules.allow))
+    rules = call.runtime.home.config.gateway.tools
+    allowed = parse_tool_names(tuple(rules.allow))
     denied = tuple(name for name in DENIED_OVER_HTTP if name not in allowed)
     over_http = (
         Rules("gateway.tools", deny=denied, why="it is refused over HTTP unless `gateway.tools.allow` names it"),
@@ -143,9 +143,9 @@ def _add_http_rules(call: Call, layers: Layers) -> Layers:
     return replace(layers, general=(*layers.general, *over_http))
 
 
-def _audit(call: Call, rights: Rights, asked: ToolCall) -> None:
+def _audit(call: Call, rights: TurnPermissions, asked: ToolCall) -> None:
     details = {"session": str(rights.key), "tool": asked.name, "arguments": dict(asked.arguments)}
-    rights.parts.audit.record(INVOKED, f"token:{call.principal.known_as}", details)
+    rights.parts.home.audit.record(INVOKED, f"token:{call.principal.known_as}", details)
 
 
 def _write_result(result: ToolResult) -> dict[str, Any]:

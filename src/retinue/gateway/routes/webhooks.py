@@ -13,7 +13,7 @@ from retinue.gateway.auth.client_address import find_source
 from retinue.gateway.endpoint import RouteEndpoint
 from retinue.gateway.errors import RequestRefused, read_plain_json
 from retinue.gateway.gateway import Gateway
-from retinue.runtime.webhooks import understand
+from retinue.runtime.automation.webhooks import understand
 from retinue.wire.frames import Wire
 from retinue.wire.protocol import ErrorCode
 
@@ -31,7 +31,7 @@ class HookAccepted(Wire, frozen=True):
 
 
 async def hook(gateway: Gateway, request: Request) -> HookAccepted:
-    settings = gateway.runtime.foundation.config.hooks
+    settings = gateway.runtime.home.config.hooks
     if not settings.enabled:
         raise RequestRefused(ErrorCode.NOT_FOUND, "Webhooks are disabled (hooks.enabled).")
     if settings.token is None:
@@ -41,7 +41,7 @@ async def hook(gateway: Gateway, request: Request) -> HookAccepted:
     body = _read_body(await request.body(), settings.max_body_bytes)
     try:
         headers = {header: text for header, text in request.headers.items() if header not in _PRIVATE_HEADERS}
-        task = await understand(gateway.runtime.foundation, request.path_params["name"], body, headers)
+        task = await understand(gateway.runtime.home, request.path_params["name"], body, headers)
         if task is None:
             return HookAccepted("skipped")
         run = await gateway.background.hooks.take(task)
