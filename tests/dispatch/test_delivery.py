@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from retinue.dispatch.delivery import Reply, VisibleStream, parse_reply
+from retinue.dispatch.delivery import ParsedReply, VisibleStream, parse_reply
 from retinue.dispatch.silence import is_silent
 
 PIECES = st.sampled_from(
@@ -67,7 +67,7 @@ PIECES = st.sampled_from(
 TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=12).map("".join)
 
 
-def stream(text: str, cuts: list[int], **options: bool) -> tuple[str, Reply]:
+def stream(text: str, cuts: list[int], **options: bool) -> tuple[str, ParsedReply]:
     """The pieces shown while `text` arrives cut at these places, and the reply at the end."""
     visible = VisibleStream(final_only=options.get("final_only", False), heartbeat=options.get("heartbeat", False))
     if options.get("reasoned"):
@@ -98,13 +98,13 @@ def test_streamed_pieces_are_the_text_of_the_whole_answer(text: str, cuts: list[
 @given(TEXTS, st.booleans())
 def test_a_silent_text_is_a_silent_reply(text: str, reasoned: bool) -> None:
     if is_silent(text, reasoned=reasoned):
-        assert parse_reply(text, reasoned=reasoned) == Reply("", silent=True)
+        assert parse_reply(text, reasoned=reasoned) == ParsedReply("", silent=True)
 
 
 @given(st.text(alphabet=st.characters(exclude_characters='<[`~M{"Nn'), max_size=80))
 def test_plain_words_are_shown_as_they_are(text: str) -> None:
     assume(not is_silent(text))
-    assert parse_reply(text) == Reply(text.strip())
+    assert parse_reply(text) == ParsedReply(text.strip())
 
 
 @pytest.mark.parametrize(
@@ -193,44 +193,44 @@ def test_words_are_shown_while_they_come() -> None:
         " again",
     ]
     assert visible.finish() == ""
-    assert visible.reply == Reply("Hello world again", to_current=True)
+    assert visible.reply == ParsedReply("Hello world again", to_current=True)
 
 
 @pytest.mark.parametrize(
     ("text", "reply"),
     [
-        ("[[reply_to_current]] Hello", Reply("Hello", to_current=True)),
-        ("Hello\n[[ reply_to_current ]]", Reply("Hello", to_current=True)),
-        ("[[reply_to: msg-7 ]]Hello", Reply("Hello", reply_to="msg-7")),
-        ("[[REPLY_TO:7]] a", Reply("a", reply_to="7")),
-        ("a [[audio_as_voice]] b", Reply("a b", voice=True)),
-        ("One\n[[audio_as_voice]]\nTwo", Reply("One\nTwo", voice=True)),
-        ("[[reply_to:]] x", Reply("[[reply_to:]] x")),
-        ("[[wiki link]] x", Reply("[[wiki link]] x")),
-        ("Write `[[reply_to_current]]` first.", Reply("Write `[[reply_to_current]]` first.")),
-        ("[[reply_to_current", Reply("[[reply_to_current")),
+        ("[[reply_to_current]] Hello", ParsedReply("Hello", to_current=True)),
+        ("Hello\n[[ reply_to_current ]]", ParsedReply("Hello", to_current=True)),
+        ("[[reply_to: msg-7 ]]Hello", ParsedReply("Hello", reply_to="msg-7")),
+        ("[[REPLY_TO:7]] a", ParsedReply("a", reply_to="7")),
+        ("a [[audio_as_voice]] b", ParsedReply("a b", voice=True)),
+        ("One\n[[audio_as_voice]]\nTwo", ParsedReply("One\nTwo", voice=True)),
+        ("[[reply_to:]] x", ParsedReply("[[reply_to:]] x")),
+        ("[[wiki link]] x", ParsedReply("[[wiki link]] x")),
+        ("Write `[[reply_to_current]]` first.", ParsedReply("Write `[[reply_to_current]]` first.")),
+        ("[[reply_to_current", ParsedReply("[[reply_to_current")),
     ],
 )
-def test_directives_are_obeyed_and_taken_out(text: str, reply: Reply) -> None:
+def test_directives_are_obeyed_and_taken_out(text: str, reply: ParsedReply) -> None:
     assert parse_reply(text) == reply
 
 
 @pytest.mark.parametrize(
     ("text", "reply"),
     [
-        ("Here:\nMEDIA:./plot.png\nEnjoy.", Reply("Here:\nEnjoy.", media=("./plot.png",))),
-        ("MEDIA: `my plot.png`", Reply("", media=("my plot.png",))),
-        ("  MEDIA:https://x.example/a.png", Reply("", media=("https://x.example/a.png",))),
-        ("MEDIA:a.png\nMEDIA:b.png", Reply("", media=("a.png", "b.png"))),
-        ("<final>MEDIA:a.png</final>", Reply("", media=("a.png",))),
-        ("See MEDIA:a.png", Reply("See MEDIA:a.png")),
-        ("MEDIA:", Reply("MEDIA:")),
-        ("MEDIA:https://x.example/a.png is where it is", Reply("MEDIA:https://x.example/a.png is where it is")),
-        ("```\nMEDIA:a.png\n```", Reply("```\nMEDIA:a.png\n```")),
-        ("MEDIA:a.png\nNO_REPLY", Reply("", media=("a.png",), silent=True)),
+        ("Here:\nMEDIA:./plot.png\nEnjoy.", ParsedReply("Here:\nEnjoy.", media=("./plot.png",))),
+        ("MEDIA: `my plot.png`", ParsedReply("", media=("my plot.png",))),
+        ("  MEDIA:https://x.example/a.png", ParsedReply("", media=("https://x.example/a.png",))),
+        ("MEDIA:a.png\nMEDIA:b.png", ParsedReply("", media=("a.png", "b.png"))),
+        ("<final>MEDIA:a.png</final>", ParsedReply("", media=("a.png",))),
+        ("See MEDIA:a.png", ParsedReply("See MEDIA:a.png")),
+        ("MEDIA:", ParsedReply("MEDIA:")),
+        ("MEDIA:https://x.example/a.png is where it is", ParsedReply("MEDIA:https://x.example/a.png is where it is")),
+        ("```\nMEDIA:a.png\n```", ParsedReply("```\nMEDIA:a.png\n```")),
+        ("MEDIA:a.png\nNO_REPLY", ParsedReply("", media=("a.png",), silent=True)),
     ],
 )
-def test_media_lines_are_taken_out(text: str, reply: Reply) -> None:
+def test_media_lines_are_taken_out(text: str, reply: ParsedReply) -> None:
     assert parse_reply(text) == reply
 
 

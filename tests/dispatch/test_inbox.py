@@ -20,7 +20,7 @@ from retinue.core.keys import AgentId, RunId, SessionKey
 from retinue.core.messages import Image, Text, ToolResult, Usage
 from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.envelope_codec import decode_inbound, decode_outbound, encode_inbound, encode_outbound
-from retinue.dispatch.inbox import UNREADABLE, Accepted, Inbox, InboxFull, UnknownRun
+from retinue.dispatch.inbox import UNREADABLE, Acceptance, Inbox, InboxFull, UnknownRun
 from retinue.storage.database import Database
 from retinue.testing.clock import START, FrozenClock
 
@@ -78,7 +78,7 @@ def test_messages_wait_in_the_order_in_which_they_were_accepted(inbox: Inbox, cl
 
 
 def test_the_acknowledgement_says_when(inbox: Inbox) -> None:
-    assert inbox.accept(Inbound("hi", KEY), run("a")) == Accepted(run("a"), START)
+    assert inbox.accept(Inbound("hi", KEY), run("a")) == Acceptance(run("a"), START)
     assert inbox.waiting(KEY)[0].accepted_at == START
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from retinue.core.keys import AgentId, SessionKey, SessionKind
 from retinue.core.origin import Origin, PeerKind
-from retinue.dispatch.router import SessionRules, Tier, choose_agent, may_send, session_of, tier_of
+from retinue.dispatch.router import MatchTier, SessionRules, choose_agent, may_send, session_of, tier_of
 from retinue.dispatch.settings import Binding
 from retinue.sessions.settings import DmScope, SendPolicySettings
 from retinue.structs.decode import decode
@@ -32,19 +32,19 @@ def bind(agent: str, **match: Any) -> Binding:
 @pytest.mark.parametrize(
     ("match", "tier"),
     [
-        ({"peer": {"kind": "group", "id": "room"}}, Tier.PEER),
-        ({"peer": {"kind": "group"}}, Tier.PEER_KIND),
-        ({"peer": {"kind": "group", "id": "*"}}, Tier.PEER_KIND),
-        ({"guildId": "G1", "roles": ["staff"]}, Tier.GUILD_ROLES),
-        ({"guildId": "g1"}, Tier.GUILD),
-        ({"teamId": "T1"}, Tier.TEAM),
-        ({"accountId": "Office"}, Tier.ACCOUNT),
-        ({"accountId": "*"}, Tier.CHANNEL),
-        ({}, Tier.CHANNEL),
-        ({"channel": "*"}, Tier.CHANNEL),
+        ({"peer": {"kind": "group", "id": "room"}}, MatchTier.PEER),
+        ({"peer": {"kind": "group"}}, MatchTier.PEER_KIND),
+        ({"peer": {"kind": "group", "id": "*"}}, MatchTier.PEER_KIND),
+        ({"guildId": "G1", "roles": ["staff"]}, MatchTier.GUILD_ROLES),
+        ({"guildId": "g1"}, MatchTier.GUILD),
+        ({"teamId": "T1"}, MatchTier.TEAM),
+        ({"accountId": "Office"}, MatchTier.ACCOUNT),
+        ({"accountId": "*"}, MatchTier.CHANNEL),
+        ({}, MatchTier.CHANNEL),
+        ({"channel": "*"}, MatchTier.CHANNEL),
     ],
 )
-def test_each_tier_takes_what_it_names(match: dict[str, Any], tier: Tier) -> None:
+def test_each_tier_takes_what_it_names(match: dict[str, Any], tier: MatchTier) -> None:
     route = choose_agent(GROUP, [bind("work", **match)], AGENTS, MAIN)
     assert (route.agent, route.tier, route.binding) == (WORK, tier, 0)
 
@@ -64,7 +64,7 @@ def test_each_tier_takes_what_it_names(match: dict[str, Any], tier: Tier) -> Non
 )
 def test_everything_a_binding_names_must_fit(match: dict[str, Any]) -> None:
     route = choose_agent(GROUP, [bind("work", **match)], AGENTS, MAIN)
-    assert (route.agent, route.tier, route.binding) == (MAIN, Tier.DEFAULT, None)
+    assert (route.agent, route.tier, route.binding) == (MAIN, MatchTier.DEFAULT, None)
     assert route.considered[0].why
 
 
@@ -98,7 +98,7 @@ def test_the_most_specific_binding_that_fits_wins(drawn: list[tuple[str, dict[st
     alone = [choose_agent(GROUP, [binding], AGENTS, MAIN).binding == 0 for binding in bindings]
     fitting = [(tier_of(binding.match), at) for at, binding in enumerate(bindings) if alone[at]]
     route = choose_agent(GROUP, bindings, AGENTS, MAIN)
-    assert (route.tier, route.binding) == (min(fitting) if fitting else (Tier.DEFAULT, None))
+    assert (route.tier, route.binding) == (min(fitting) if fitting else (MatchTier.DEFAULT, None))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
+from retinue.toolkit.delegation import ToolAnswer
 from retinue.toolkit.sessions.delegation import Told
 from tests.runtime.conftest import Stage
 
@@ -135,7 +136,7 @@ def delegating(text: str) -> Reply:
     return calls("tool_call", name="sessions_spawn", arguments={"task": "Find the answer.", "label": "search"})
 
 
-def rows(told: Told) -> list[dict[str, Any]]:
+def rows(told: ToolAnswer) -> list[dict[str, Any]]:
     """What an agent was told, where it is a list."""
     assert isinstance(told.facts, list)
     return told.facts

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from retinue.core.envelope import Inbound
     from retinue.core.keys import SessionKey
     from retinue.runtime.home import Home
-    from retinue.runtime.inspect.explain import Explained, Standing
+    from retinue.runtime.inspect.explain import Explained, SessionStanding
     from retinue.tools.policy import ToolDecision
     from retinue.tools.tool import Tool
 
@@ -130,7 +130,7 @@ def explain(
     invocation.show(explained.to_json(), f"{explained.effect}: {explained.because}")
 
 
-def _explain_layers(invocation: Invocation, name: str, standing: Standing) -> None:
+def _explain_layers(invocation: Invocation, name: str, standing: SessionStanding) -> None:
     from retinue.core.errors import UsageError
     from retinue.runtime.inspect.explain import every_tool
     from retinue.tools.policy import OWNER_TOOLS
@@ -180,7 +180,7 @@ def _require(name: str, option: str) -> None:
         raise UsageError(f"{_SPELLED[option]} goes with {' or '.join(takes)}, not with {name}: `{example}`.")
 
 
-def _explain_call(standing: Standing, name: str, option: str, value: str) -> Explained:
+def _explain_call(standing: SessionStanding, name: str, option: str, value: str) -> Explained:
     match option:
         case "line":
             with standing.commands() as judge:
@@ -193,7 +193,7 @@ def _explain_call(standing: Standing, name: str, option: str, value: str) -> Exp
             return standing.judge_path(name, value)
 
 
-def _judge_lines(standing: Standing, file: str) -> Iterator[Explained]:
+def _judge_lines(standing: SessionStanding, file: str) -> Iterator[Explained]:
     with click.open_file(file, "rb") as lines, standing.commands() as judge:
         for line in lines:
             yield judge(line.removesuffix(b"\n").decode("utf-8", "surrogateescape"))
@@ -207,7 +207,7 @@ def _stand(
     sender: str | None,
     *,
     needs_model: bool = False,
-) -> Standing:
+) -> SessionStanding:
     from retinue.runtime.inspect.explain import choose_model, depends_on_model, take_stand
 
     home = invocation.load_home()

@@ -16,7 +16,7 @@ from retinue.dispatch.silence import (
 )
 
 
-class Reply(Struct, frozen=True):
+class ParsedReply(Struct, frozen=True):
     """An answer, ready to be sent.
 
     `silent` means that the model asked for nothing to be said. `reply_to` is the message to answer to, `to_current` the
@@ -75,12 +75,12 @@ class VisibleStream:
         return self._take_ready()
 
     @property
-    def reply(self) -> Reply:
+    def reply(self) -> ParsedReply:
         """The whole answer, once it is finished."""
         told = self._scanner.told
         if self._silent and not told.media:
-            return Reply("", silent=True)
-        return Reply(
+            return ParsedReply("", silent=True)
+        return ParsedReply(
             text="".join(self._shown),
             reply_to=told.reply_to,
             to_current=told.to_current,
@@ -114,7 +114,7 @@ def parse_reply(
     final_only: bool = False,
     heartbeat: bool = False,
     ack_max_chars: int = ACK_MAX_CHARS,
-) -> Reply:
+) -> ParsedReply:
     """A whole answer, without what was meant for the program."""
     stream = VisibleStream(final_only=final_only, heartbeat=heartbeat, ack_max_chars=ack_max_chars)
     if reasoned:

@@ -132,7 +132,7 @@ class UnknownRun(RetinueError):
     """No such message: it was forgotten after its time, or lost with a database that was damaged."""
 
 
-class Accepted(Struct, frozen=True):
+class Acceptance(Struct, frozen=True):
     """The acknowledgement: from here on the message survives. A duplicate gets that of the first one."""
 
     run: RunId
@@ -187,7 +187,7 @@ class Inbox:
 
     def accept(
         self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, most: int = MOST_WAITING
-    ) -> Accepted:
+    ) -> Acceptance:
         """Keep a message; once this returns it survives the process.
 
         A run or idempotency key that was accepted before gives the first acknowledgement and keeps nothing. Raises
@@ -199,7 +199,7 @@ class Inbox:
         with self._database.change() as base:
             first = base.execute(_FIND_ACCEPTED, (run, token)).fetchone()
             if first is not None:
-                return Accepted(RunId(first["run"]), parse_moment(first["accepted_at"]), duplicate=True)
+                return Acceptance(RunId(first["run"]), parse_moment(first["accepted_at"]), duplicate=True)
             if base.execute(_COUNT_WAITING, (session.text, session.agent)).fetchone()[0] >= most:
                 raise InboxFull(
                     f"{most} messages wait in the session '{session}' already; this one was not accepted. "
@@ -207,7 +207,7 @@ class Inbox:
                 )
             values = (run, session.text, session.agent, payload, token, format_moment(now), _account_of(inbound))
             base.execute(_ACCEPT, values)
-        return Accepted(run, now)
+        return Acceptance(run, now)
 
     def _without_secrets(self, inbound: Inbound) -> Inbound:
         def hide(text: str) -> str:

@@ -26,7 +26,7 @@ _FENCE_LINE = re.compile(r"[ \t]*([`~]*)[ \t]*")
 _SPECIAL = re.compile(r"[\n<\[]")
 
 
-class Told(Struct):
+class MarkupResult(Struct):
     """What the program was told so far."""
 
     reply_to: str | None = None
@@ -44,7 +44,7 @@ class Scanner:
     """
 
     def __init__(self, show: Callable[[str], None], *, final_only: bool = False) -> None:
-        self.told = Told()
+        self.told = MarkupResult()
         self._show = show
         self._final_only = final_only
         self._in_final = False

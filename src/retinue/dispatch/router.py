@@ -19,7 +19,7 @@ ANY = "*"
 LONGEST_PART = 150
 
 
-class Tier(IntEnum):
+class MatchTier(IntEnum):
     """How specific a binding is, the most specific first; inside a tier the order of the file decides."""
 
     PEER = 1
@@ -33,14 +33,14 @@ class Tier(IntEnum):
 
 
 _BECAUSE = {
-    Tier.PEER: "it names this chat",
-    Tier.PEER_KIND: "it names this kind of chat",
-    Tier.GUILD_ROLES: "it names this server and a role of the sender",
-    Tier.GUILD: "it names this server",
-    Tier.TEAM: "it names this workspace",
-    Tier.ACCOUNT: "it names this account",
-    Tier.CHANNEL: "it names this channel",
-    Tier.DEFAULT: "no binding fits, so the default agent answers",
+    MatchTier.PEER: "it names this chat",
+    MatchTier.PEER_KIND: "it names this kind of chat",
+    MatchTier.GUILD_ROLES: "it names this server and a role of the sender",
+    MatchTier.GUILD: "it names this server",
+    MatchTier.TEAM: "it names this workspace",
+    MatchTier.ACCOUNT: "it names this account",
+    MatchTier.CHANNEL: "it names this channel",
+    MatchTier.DEFAULT: "no binding fits, so the default agent answers",
 }
 
 
@@ -49,15 +49,15 @@ class Considered(Struct, frozen=True):
 
     index: int
     agent: str
-    tier: Tier | None
+    tier: MatchTier | None
     why: str
 
 
-class Route(Struct, frozen=True):
+class AgentRoute(Struct, frozen=True):
     """The agent for a message, and how it was found; `binding` is an index of the list, None for the default."""
 
     agent: AgentId
-    tier: Tier
+    tier: MatchTier
     binding: int | None
     considered: tuple[Considered, ...]
 
@@ -76,15 +76,17 @@ class SessionRules(Struct, frozen=True):
     """Whether everything belongs to the main session."""
 
 
-def choose_agent(origin: Origin, bindings: Sequence[Binding], agents: Collection[AgentId], default: AgentId) -> Route:
+def choose_agent(
+    origin: Origin, bindings: Sequence[Binding], agents: Collection[AgentId], default: AgentId
+) -> AgentRoute:
     """The agent of the most specific binding that fits; a binding to an agent that is not there is passed over."""
     considered = tuple(_consider(index, binding, origin, agents) for index, binding in enumerate(bindings))
     fitting = [each for each in considered if each.tier is not None]
     if not fitting:
-        return Route(default, Tier.DEFAULT, None, considered)
+        return AgentRoute(default, MatchTier.DEFAULT, None, considered)
     best = min(fitting, key=lambda each: (each.tier, each.index))
     assert best.tier is not None
-    return Route(AgentId(best.agent), best.tier, best.index, considered)
+    return AgentRoute(AgentId(best.agent), best.tier, best.index, considered)
 
 
 def _consider(index: int, binding: Binding, origin: Origin, agents: Collection[AgentId]) -> Considered:
@@ -98,19 +100,19 @@ def _consider(index: int, binding: Binding, origin: Origin, agents: Collection[A
     return Considered(index, agent, tier, _BECAUSE[tier])
 
 
-def tier_of(match: BindingMatch) -> Tier:
+def tier_of(match: BindingMatch) -> MatchTier:
     """How specific a binding is, by the most specific thing it names."""
     if match.peer is not None and match.peer.id not in (None, ANY):
-        return Tier.PEER
+        return MatchTier.PEER
     if match.peer is not None:
-        return Tier.PEER_KIND
+        return MatchTier.PEER_KIND
     if match.guild_id is not None:
-        return Tier.GUILD_ROLES if match.roles else Tier.GUILD
+        return MatchTier.GUILD_ROLES if match.roles else MatchTier.GUILD
     if match.team_id is not None:
-        return Tier.TEAM
+        return MatchTier.TEAM
     if match.account_id not in (None, ANY):
-        return Tier.ACCOUNT
-    return Tier.CHANNEL
+        return MatchTier.ACCOUNT
+    return MatchTier.CHANNEL
 
 
 def _find_misfit(match: BindingMatch, origin: Origin) -> str | None:

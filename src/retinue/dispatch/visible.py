@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from retinue.core.envelope import CallSummary
 from retinue.core.events import Emit, MessageFinished, ReasoningDelta, TextDelta, ToolFinished, TurnEvent, TurnFinished
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, text_of
-from retinue.dispatch.delivery import Reply, VisibleStream
+from retinue.dispatch.delivery import ParsedReply, VisibleStream
 from retinue.dispatch.silence import ACK_MAX_CHARS
 
 
@@ -20,7 +20,7 @@ class VisibleEvents:
         self._show = show
         self._new_stream = partial(VisibleStream, heartbeat=heartbeat, ack_max_chars=ack_max_chars)
         self._stream = self._new_stream()
-        self.reply = Reply("")
+        self.reply = ParsedReply("")
         self.calls: list[CallSummary] = []
 
     async def emit(self, event: TurnEvent) -> None:
@@ -54,7 +54,7 @@ class VisibleEvents:
         self._stream = self._new_stream()
 
 
-def show_message(message: AssistantMessage, stream: VisibleStream) -> tuple[AssistantMessage, Reply]:
+def show_message(message: AssistantMessage, stream: VisibleStream) -> tuple[AssistantMessage, ParsedReply]:
     """A message of the model with the words that were delivered, and what the others told the program.
 
     `stream` is a fresh one. Calls and reasoning stay as they are, and where words are kept they keep their place.

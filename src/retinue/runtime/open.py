@@ -31,7 +31,7 @@ from retinue.runtime.agents.agent import open_workspace
 from retinue.runtime.agents.agents import HomeServices
 from retinue.runtime.agents.confinement import make_sandboxes
 from retinue.runtime.agents.prompting import AgentPrompt
-from retinue.runtime.agents.tools import SessionTools, make_tools
+from retinue.runtime.agents.tools import HomeTools, make_tools
 from retinue.runtime.approvals.approvals import Permissions, open_permissions
 from retinue.runtime.automation.background import announce
 from retinue.runtime.automation.hooks import attach_bundled, open_bus
@@ -158,7 +158,7 @@ def make_home_services(runtime: Runtime, home: Home, permissions: Permissions) -
     )
 
 
-def _make_tools(runtime: Runtime, home: Home, secrets: Secrets, permissions: Permissions) -> SessionTools:
+def _make_tools(runtime: Runtime, home: Home, secrets: Secrets, permissions: Permissions) -> HomeTools:
     services = HomeSessionServices(
         lambda: runtime.dispatcher,
         reaches_channels=bool(reachable(home.config)),

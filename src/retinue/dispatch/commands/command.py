@@ -43,7 +43,7 @@ class Answer(Struct, frozen=True):
     ask: str | None = None
 
 
-class Status(Struct, frozen=True):
+class StatusReport(Struct, frozen=True):
     """How a conversation stands."""
 
     session: str
@@ -91,7 +91,7 @@ class CommandTarget(Protocol):
         """Commands that skills bring, with their descriptions."""
         ...
 
-    async def status(self) -> Status: ...
+    async def status(self) -> StatusReport: ...
 
     async def report(self) -> PromptReport: ...
 

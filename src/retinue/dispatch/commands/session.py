@@ -7,7 +7,7 @@ import json
 from msgspec.structs import asdict
 
 from retinue.core.messages import Usage
-from retinue.dispatch.commands.command import Answer, CommandTarget, Fresh, SlashCommand, Status
+from retinue.dispatch.commands.command import Answer, CommandTarget, Fresh, SlashCommand, StatusReport
 
 SUBAGENTS_USAGE = "/subagents [list | log <run> | cancel <run> | steer <run> <message>]"
 
@@ -87,7 +87,7 @@ async def _whoami(desk: CommandTarget, rest: str) -> Answer:
     return Answer(f"You are {desk.sender}, {role}, in session {desk.session}.")
 
 
-def spell_status(status: Status) -> str:
+def spell_status(status: StatusReport) -> str:
     """The status as a person reads it."""
     share = f", {status.context_tokens / status.window:.0%} of {status.window:,}" if status.window else ""
     lines = [

@@ -8,7 +8,7 @@ from retinue.context.engine import ContextEngine
 from retinue.hooks.bus import HookBus
 from retinue.providers.registry import Providers
 from retinue.runtime.agents.agent import AgentWorkspace
-from retinue.runtime.agents.tools import SessionTools
+from retinue.runtime.agents.tools import HomeTools
 from retinue.runtime.approvals.approvals import Permissions
 from retinue.runtime.home import Home
 from retinue.runtime.memory.pool import MemoryPool
@@ -27,7 +27,7 @@ class HomeServices(msgspec.Struct, frozen=True, eq=False):
     bus: HookBus
     memories: MemoryPool
     permissions: Permissions
-    tools: SessionTools
+    tools: HomeTools
 
 
 class Agent(msgspec.Struct, frozen=True, eq=False):

@@ -20,7 +20,7 @@ from retinue.tools.tool import Tool
 from retinue.tools.toolset import Toolset, cap_output
 
 
-class SessionTools:
+class HomeTools:
     """All tools there are, and what each session gets of them."""
 
     def __init__(self, home: Home, toolset: Toolset, commands: CommandTable, secrets: Secrets) -> None:
@@ -74,7 +74,7 @@ class SessionTools:
         return self.secrets.redactor.redact(text)
 
 
-def make_tools(home: Home, parts: ToolParts) -> SessionTools:
+def make_tools(home: Home, parts: ToolParts) -> HomeTools:
     """Ask every registered family for its tools."""
     tools = [tool for factory in home.registry.tools.values() for tool in factory.make.load()(parts)]
-    return SessionTools(home, Toolset(tools), parts.commands, parts.secrets)
+    return HomeTools(home, Toolset(tools), parts.commands, parts.secrets)

@@ -18,7 +18,7 @@ from retinue.dispatch.admission import wants_ack
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.commands.triggers import as_command
 from retinue.dispatch.group_context import GroupRemark
-from retinue.dispatch.inbox import Accepted
+from retinue.dispatch.inbox import Acceptance
 from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
 from retinue.runtime.channels.routing import Destination, find_destination, is_called
@@ -53,7 +53,7 @@ class Taken(Struct, frozen=True):
     """What became of an arrival: accepted, or the reason why it is not for the agents."""
 
     destination: Destination
-    accepted: Accepted | None = None
+    accepted: Acceptance | None = None
     reason: str = ""
 
 
@@ -93,7 +93,7 @@ async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) 
 
 
 async def _answer_at_once(
-    sessions: Sessions, dispatcher: Dispatcher, inbound: Inbound, accepted: Accepted, *, called: bool
+    sessions: Sessions, dispatcher: Dispatcher, inbound: Inbound, accepted: Acceptance, *, called: bool
 ) -> None:
     """Send what need not wait for a turn: the sign that a message was seen, and the answer of a command."""
     origin, messages = inbound.origin, sessions.home.config.messages

@@ -17,7 +17,7 @@ from retinue.dispatch.admission import (
     needs_mention,
     refuse_writer,
 )
-from retinue.dispatch.router import Route, SessionRules, choose_agent, session_of
+from retinue.dispatch.router import AgentRoute, SessionRules, choose_agent, session_of
 from retinue.sessions.settings import DmScope
 
 STRANGERS_SCOPE: DmScope = "per-account-channel-peer"
@@ -26,7 +26,7 @@ STRANGERS_SCOPE: DmScope = "per-account-channel-peer"
 class Destination(Struct, frozen=True):
     """Where a message goes, whose it is, and whether it is for the agents at all."""
 
-    route: Route
+    route: AgentRoute
     session: SessionKey
     owner: bool
     refused: str | None

@@ -16,7 +16,7 @@ from retinue.core.envelope import Inbound, Source
 from retinue.core.keys import SessionKey
 from retinue.core.messages import Usage
 from retinue.core.model import ModelRef, ReasoningEffort
-from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, Status, UsageRow, parse_command
+from retinue.dispatch.commands.command import Answer, Fresh, SlashCommand, StatusReport, UsageRow, parse_command
 from retinue.dispatch.commands.table import COMMANDS, RESERVED, run_command
 from retinue.dispatch.points import COMMAND, CommandGiven
 from retinue.dispatch.queue import AS_CONFIGURED, QueueOverrides, parse_queue_command
@@ -79,7 +79,7 @@ class SessionApi(Struct, frozen=True):
     def skill_commands(self) -> Mapping[str, str]:
         return {command.name: command.description for command in self._skills()}
 
-    async def status(self) -> Status:
+    async def status(self) -> StatusReport:
         conversation = self.conversation
         parts = conversation.parts
         transcript = parts.store.open(self.session)
@@ -87,7 +87,7 @@ class SessionApi(Struct, frozen=True):
         session = parts.store.peek(self.session)
         assert session is not None
         identity = parts.workspace.identity()
-        return Status(
+        return StatusReport(
             session=str(self.session),
             session_id=str(session.id),
             agent=parts.workspace.id,

@@ -26,14 +26,13 @@ from retinue.core.approval import Ask, nobody_to_ask
 from retinue.core.clock import random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError, first_cause
-from retinue.core.events import Accepted as AcceptedEvent
-from retinue.core.events import Emit, Notice, TurnEvent, TurnFinished, TurnStatus
+from retinue.core.events import Accepted, Emit, Notice, TurnEvent, TurnFinished, TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.messages import Usage
 from retinue.dispatch.commands.command import Answer
 from retinue.dispatch.commands.triggers import as_meant
 from retinue.dispatch.group_context import GroupContext
-from retinue.dispatch.inbox import Accepted, UnknownRun, Waiting
+from retinue.dispatch.inbox import Acceptance, UnknownRun, Waiting
 from retinue.runtime.dispatcher.serving import Audience, SessionServer
 from retinue.runtime.memory.pool import has_notes
 from retinue.runtime.turns.sessions import Sessions
@@ -88,7 +87,7 @@ class _Command:
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
-        self.accepted: Accepted | None = None
+        self.accepted: Acceptance | None = None
         self.message: Inbound | None = None
         self.error: Exception | None = None
 
@@ -142,13 +141,13 @@ class Dispatcher:
         self._driving: dict[SessionKey, anyio.CancelScope] = {}
         self._pending: dict[RunId, _Pending] = {}
         self._answers: OrderedDict[RunId, Outbound] = OrderedDict()
-        self._accepted_commands: OrderedDict[str, Accepted] = OrderedDict()
+        self._accepted_commands: OrderedDict[str, Acceptance] = OrderedDict()
         self._commands: dict[str, _Command] = {}
         self._followed: set[AgentId] = set()
 
     # Accepting
 
-    async def submit(self, inbound: Inbound, idempotency: str | None = None) -> Accepted:
+    async def submit(self, inbound: Inbound, idempotency: str | None = None) -> Acceptance:
         """Accept a message and have it answered; a slash command is run before this returns.
 
         The same idempotency key again gives the first acknowledgement and does nothing.
@@ -168,7 +167,7 @@ class Dispatcher:
             accepted = await self._accept(inbound, run, None)
             if run in self._answers:
                 return self._answers[run]
-            await show(AcceptedEvent(run, inbound.session, accepted.accepted_at))
+            await show(Accepted(run, inbound.session, accepted.accepted_at))
             return await self._await_outcome(run, pending)
 
     async def answer(self, waiting: Waiting, show: Emit, ask: Ask = nobody_to_ask) -> Outbound | None:
@@ -191,7 +190,7 @@ class Dispatcher:
             return await self._await_outcome(run, pending)
         return None
 
-    async def _accept(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Accepted:
+    async def _accept(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Acceptance:
         if self._is_closing:
             raise DispatcherClosed("The gateway is shutting down and accepts no messages. Try again in a moment.")
         if idempotency is not None and idempotency in self._accepted_commands:
@@ -202,7 +201,7 @@ class Dispatcher:
         inbound = as_meant(inbound, config.session.reset_triggers, bash=config.commands.bash)
         if inbound.text.lstrip().startswith("/"):
             done = await self._command(inbound, run, idempotency)
-            if isinstance(done, Accepted):
+            if isinstance(done, Acceptance):
                 return done
             inbound = done
         accepted = self.sessions.services.inbox.accept(inbound, run, idempotency)
@@ -210,7 +209,7 @@ class Dispatcher:
             self._record_wake(inbound)
         return accepted
 
-    async def _command(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Accepted | Inbound:
+    async def _command(self, inbound: Inbound, run: RunId, idempotency: str | None) -> Acceptance | Inbound:
         """Run a slash command; returns the message that goes to the agent instead, if there is one.
 
         It runs in a task of the dispatcher: its sender may disconnect, or send it again meanwhile.
@@ -247,11 +246,11 @@ class Dispatcher:
             self._commands.pop(idempotency or run, None)
             command.ended.set()
 
-    def _keep_command(self, inbound: Inbound, run: RunId, text: str, idempotency: str | None) -> Accepted:
+    def _keep_command(self, inbound: Inbound, run: RunId, text: str, idempotency: str | None) -> Acceptance:
         session = self.sessions.runner(inbound.session).parts.store.peek(inbound.session)
         answer = Outbound(run, inbound.session, str(session.id) if session else "", TurnStatus.OK, text)
         _keep(self._answers, run, answer)
-        accepted = Accepted(run, self.sessions.home.clock.now())
+        accepted = Acceptance(run, self.sessions.home.clock.now())
         if idempotency is not None:
             _keep(self._accepted_commands, idempotency, accepted)
         self._publish(inbound.session, (run,), TurnFinished(run, TurnStatus.OK, text, Usage(), ""))

@@ -64,7 +64,7 @@ class Explained(Struct, frozen=True):
         return {"decision": str(self.effect), **self.more, "because": self.because}
 
 
-class Standing(Struct, frozen=True):
+class SessionStanding(Struct, frozen=True):
     """A session as the policy sees it, for messages of one sender."""
 
     home: Home
@@ -193,7 +193,7 @@ def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
 
 def take_stand(
     home: Home, session: SessionKey, *, model: ModelRef | None = None, sender: Inbound | None = None
-) -> Standing:
+) -> SessionStanding:
     """How a session stands for a sender, by default its owner."""
     settings = home.config.agents.resolve(session.agent)
     inbound = sender or Inbound("", session)
@@ -201,7 +201,7 @@ def take_stand(
     elevated = elevation_of(home.config, settings, kept, inbound)
     layers = session_layers(home.config, settings, session, model)
     layers = replace(layers, caller=Caller(inbound.owner, elevated))
-    return Standing(home, session, model, layers, elevated, working_folder(kept))
+    return SessionStanding(home, session, model, layers, elevated, working_folder(kept))
 
 
 def find_kept(home: Home, session: SessionKey) -> Session | None:

@@ -21,6 +21,7 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.tree import has_untrusted_content
+from retinue.toolkit.delegation import ToolAnswer
 from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
 
 NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
@@ -33,7 +34,7 @@ class HomeCompany(Struct, frozen=True):
     _sessions: Sessions
     _dispatcher: Dispatcher
 
-    async def spawn(self, asker: Asker, wish: SpawnArguments) -> Told:
+    async def spawn(self, asker: Asker, wish: SpawnArguments) -> ToolAnswer:
         order = SpawnOrder(
             task=wish.task,
             label=literal(wish.label, 60),
@@ -51,13 +52,13 @@ class HomeCompany(Struct, frozen=True):
         spawned = await spawner.spawn(order, asker.session, owner=asker.owner, foreign=asker.tainted)
         child = spawned.child
         facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
-        return Told({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
+        return ToolAnswer({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
 
-    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> Told:
+    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> ToolAnswer:
         book = self._children()
         if wish.action == "list":
             children = book.of_parent(asker.session)
-            return Told([_brief(child) for child in children], any(child.foreign for child in children))
+            return ToolAnswer([_brief(child) for child in children], any(child.foreign for child in children))
         if not wish.run:
             raise UsageError(f"`{wish.action}` needs `run`, the id or taskName of a sub-agent. `list` shows them.")
         child = book.named(asker.session, wish.run) or book.get(wish.run)
@@ -65,17 +66,17 @@ class HomeCompany(Struct, frozen=True):
             raise UsageError(f"The sub-agent {wish.run} is not one of this session.")
         match wish.action:
             case "cancel":
-                return Told({"cancelled": (await self._spawner()).cancel(child, told=True), "runId": child.run})
+                return ToolAnswer({"cancelled": (await self._spawner()).cancel(child, told=True), "runId": child.run})
             case "steer":
                 if not wish.message.strip():
                     raise UsageError("`steer` needs a message.")
                 await (await self._spawner()).steer(child, wish.message, foreign=asker.tainted)
-                return Told({"steered": child.run})
+                return ToolAnswer({"steered": child.run})
             case "log":
                 facts = {**_brief(child), "text": child.text, "messages": self._messages(child.session, 20)}
-                return Told(facts, child.foreign or self._is_foreign(child.session))
+                return ToolAnswer(facts, child.foreign or self._is_foreign(child.session))
 
-    async def sessions(self, asker: Asker, limit: int) -> Told:
+    async def sessions(self, asker: Asker, limit: int) -> ToolAnswer:
         found: list[dict[str, Any]] = []
         for agent in self._sessions.home.config.agents.ids:
             found += [
@@ -88,13 +89,13 @@ class HomeCompany(Struct, frozen=True):
                 for session in self._sessions.agent(agent).store.list()
                 if self._objection(asker.session, session.key) is None
             ]
-        return Told(sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit])
+        return ToolAnswer(sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit])
 
-    async def history(self, asker: Asker, session: str, limit: int) -> Told:
+    async def history(self, asker: Asker, session: str, limit: int) -> ToolAnswer:
         key = self._reachable(asker.session, session)
-        return Told({"session": key.text, "messages": self._messages(key, limit)}, self._is_foreign(key))
+        return ToolAnswer({"session": key.text, "messages": self._messages(key, limit)}, self._is_foreign(key))
 
-    async def send(self, asker: Asker, wish: SessionsSendArguments) -> Told:
+    async def send(self, asker: Asker, wish: SessionsSendArguments) -> ToolAnswer:
         key = self._reachable(asker.session, wish.session)
         if key == asker.session:
             raise UsageError("That is this session. Say it in your answer.")
@@ -118,15 +119,15 @@ class HomeCompany(Struct, frozen=True):
         accepted = await dispatcher.submit(said)
         answer = await dispatcher.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
         if answer is None:
-            return Told({"status": "accepted", "runId": accepted.run})
+            return ToolAnswer({"status": "accepted", "runId": accepted.run})
         status = "silent" if answer.silent else answer.status.value
         facts = {"status": status, "runId": accepted.run, "answer": answer.text or answer.error}
-        return Told(facts, self._is_foreign(key))
+        return ToolAnswer(facts, self._is_foreign(key))
 
-    async def agents(self, asker: Asker) -> Told:
+    async def agents(self, asker: Asker) -> ToolAnswer:
         agents = self._sessions.home.config.agents
         allowed = set(agents.resolve(asker.session.agent).subagents.allow_agents)
-        return Told(
+        return ToolAnswer(
             [
                 {"id": agent, "name": self._name_of(agent)}
                 for agent in agents.ids

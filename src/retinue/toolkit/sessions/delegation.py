@@ -61,7 +61,7 @@ class AgentsListArguments(Arguments):
     pass
 
 
-class Told(Struct, frozen=True):
+class ToolAnswer(Struct, frozen=True):
     """What an agent is told, and whether any of it rests on text from outside."""
 
     facts: dict[str, Any] | list[dict[str, Any]]
@@ -71,17 +71,17 @@ class Told(Struct, frozen=True):
 class Company(Protocol):
     """The others of a home, as one session may see them; every method raises `UsageError` for what may not be."""
 
-    async def spawn(self, asker: Asker, wish: SpawnArguments) -> Told: ...
+    async def spawn(self, asker: Asker, wish: SpawnArguments) -> ToolAnswer: ...
 
-    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> Told: ...
+    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> ToolAnswer: ...
 
-    async def sessions(self, asker: Asker, limit: int) -> Told: ...
+    async def sessions(self, asker: Asker, limit: int) -> ToolAnswer: ...
 
-    async def history(self, asker: Asker, session: str, limit: int) -> Told: ...
+    async def history(self, asker: Asker, session: str, limit: int) -> ToolAnswer: ...
 
-    async def send(self, asker: Asker, wish: SessionsSendArguments) -> Told: ...
+    async def send(self, asker: Asker, wish: SessionsSendArguments) -> ToolAnswer: ...
 
-    async def agents(self, asker: Asker) -> Told: ...
+    async def agents(self, asker: Asker) -> ToolAnswer: ...
 
 
 OpenCompany = Callable[[], Company]
@@ -91,7 +91,7 @@ OpenCompany = Callable[[], Company]
 def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
     """All tools of this family."""
 
-    async def tell(asked: Awaitable[Told]) -> ToolOutput:
+    async def tell(asked: Awaitable[ToolAnswer]) -> ToolOutput:
         try:
             told = await asked
         except UsageError as error:
