@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -21,12 +22,15 @@ from retinue.core.model import ModelEvent, ModelRef, ModelRequest
 from retinue.dispatch.inbox import Inbox
 from retinue.providers.failover import OnFallback
 from retinue.runtime.home import load_home
+from retinue.runtime.models.access import ModelAccess
 from retinue.runtime.open import open_runtime
 from retinue.sessions.entries import MessageAdded
 from retinue.storage.database import Database
 from retinue.storage.home_paths import HomePaths
 from retinue.storage.lease import SessionLease
 from retinue.testing.modelserver import running_server
+
+STREAM = ModelAccess.stream
 
 APIS = {
     "openai-completions": ("/v1", "import httpx2"),
@@ -89,7 +93,7 @@ async def _warm(paths: HomePaths, messages: int) -> tuple[float, float]:
             transcript.append(MessageAdded(said(f"question {number}")))
             transcript.append(MessageAdded(AssistantMessage((Text(f"answer {number}"),), "test/test-model")))
         waited = 0.0
-        stream = parts.access.stream
+        stream = partial(STREAM, parts.access)
 
         async def timed(
             request: ModelRequest, chain: tuple[ModelRef, ...], on_fallback: OnFallback
@@ -106,7 +110,7 @@ async def _warm(paths: HomePaths, messages: int) -> tuple[float, float]:
                     waited += time.perf_counter() - began
                 yield event
 
-        parts.access.stream = timed  # type: ignore[method-assign]
+        ModelAccess.stream = staticmethod(timed)  # type: ignore[method-assign,assignment]
         turns, models = [], []
         for number in range(25):
             waited = 0.0
