@@ -13,6 +13,7 @@ import pytest
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
+from retinue.structs.decode import decode
 from retinue.toolkit.consent import Wish, bind, permit
 from retinue.toolkit.launches import CommandEnd, Launch
 from retinue.toolkit.programs import ProgramFolders, locate_programs
@@ -380,7 +381,7 @@ async def test_the_end_of_a_background_command_is_told_as_configured(
 @pytest.mark.parametrize("folder", ["bin", "./bin", "/a:/b"])
 def test_prepended_folders_are_absolute(folder: str) -> None:
     with pytest.raises(ValueError, match="absolute"):
-        ExecSettings(path_prepend=[folder])
+        decode(ExecSettings, {"pathPrepend": [folder]})
 
 
 @pytest.mark.parametrize(
