@@ -19,7 +19,6 @@ from retinue.structs.decode import decode
 
 PROGRAM = """#!{python} -IS
 import json, os, pathlib, subprocess, sys, time
-from retinue.structs.decode import decode
 here = pathlib.Path(__file__).parent
 arguments = sys.argv[3:]
 command = arguments[0]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -182,7 +183,7 @@ async def test_no_model_at_all_is_explained(tmp_path: Path) -> None:
                 return ()
 
             access.servers = LocalServers(ask_ollama=nothing, ask_llamacpp=nothing)
-            access.settings = replace(access.settings, model=access.settings.image_model)
+            access.settings = msgspec.structs.replace(access.settings, model=access.settings.image_model)
             access.home.config.models.providers.clear()
             reply = await runtime.say(Inbound("hi", SessionKey.parse("agent:main:main")))
         assert reply.status is TurnStatus.FAILED

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from retinue.core.approval import ApprovalDecision, ApprovalRequest, Verdict
 from retinue.core.errors import ToolFailed
 from retinue.core.keys import AgentId, SessionKey
+from retinue.structs.decode import decode
 from retinue.toolkit.processes.approval import LaunchRequest, approve_launch, compute_binding
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.processes.environment import ProgramFolders, locate_programs
@@ -385,7 +386,7 @@ async def test_the_end_of_a_background_command_is_told_as_configured(
 @pytest.mark.parametrize("folder", ["bin", "./bin", "/a:/b"])
 def test_prepended_folders_are_absolute(folder: str) -> None:
     with pytest.raises(ValueError, match="absolute"):
-        ExecSettings(path_prepend=[folder])
+        decode(ExecSettings, {"pathPrepend": [folder]})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ class ChannelAccount(OpenSettings):
     enabled: bool = key(True)
     """Whether the account is used."""
     token: SecretValue | None = key(None)
-    """What whoever brings messages shows; without it, a token of the gateway is needed."""
+    """Token of the sender of messages; without it, a gateway token is needed."""
     webhook_url: str | None = key(None)
     """Where answers are sent; without it they stay in the inbox."""
     webhook_secret: SecretValue | None = key(None)
@@ -26,4 +26,4 @@ class ChannelAccount(OpenSettings):
     threads: bool = key(True)
     """Whether the other side has threads."""
     typing: bool = key(False)
-    """Whether the other side can show that an answer is being written."""
+    """Whether the other side can show a typing indicator."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from retinue.config.json5 import Json5Error, parse
 from retinue.config.json5_edit import set_in, unset_in
@@ -27,16 +28,14 @@ CONFIG_CHANGE = "config_change"
 """The kind of audit record for a changed key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A key and the JSON5 text that it shall be; None takes it out, so that its default holds again."""
 
     path: str
     text: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(msgspec.Struct, frozen=True):
     """What an edit did: the file it changed, or nothing, and what to know about the result."""
 
     file: Path
@@ -87,8 +86,7 @@ def read_value(path: Sequence[Segment], text: str) -> Json:
     return text if key.shape.takes_text and isinstance(value, (int, float)) else value
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct, frozen=True):
     """What is to change, and to what; `goes` where the key is taken out."""
 
     path: Sequence[Segment]
@@ -96,8 +94,7 @@ class _Wanted:
     goes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
+class _Edit(msgspec.Struct, frozen=True):
     """One change as it is made: in which file, and from what to what."""
 
     file: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from retinue.config.keypath import Segment, locate, look_up, parse_path, spell_path
 from retinue.config.keys import keys_of, require_key
@@ -17,8 +18,7 @@ from retinue.structs.plain import to_plain
 _WORKSPACE = ("agents", "defaults", "workspace")
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """What there is to know about a key; secrets are left out."""
 
     key: str
@@ -34,7 +34,7 @@ class Explanation:
     """The keys inside it, where it is a section."""
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
 
 def explain(loaded: LoadedConfig, name: str) -> Explanation:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import isinf, isnan
+
+import msgspec
+from msgspec.structs import replace
 
 from retinue.config.json5 import is_blank, is_identifier, parse, skip_trivia
 from retinue.config.json5_tree import Array, Document, Json, Member, Node, Object, Scalar, value_of
@@ -20,8 +22,7 @@ _LEADING_SPACE = re.compile(r"[ \t]*")
 _WIDTH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Style:
+class _Style(msgspec.Struct, frozen=True):
     """How the text is written, learned from the text itself."""
 
     newline: str

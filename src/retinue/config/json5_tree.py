@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
+
+import msgspec
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A plain value, as read from a document."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(msgspec.Struct, frozen=True):
     """A comment with its slashes, from `start` up to `end`."""
 
     start: int
@@ -21,8 +21,7 @@ class Comment:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     """A string, number, boolean or null."""
 
     start: int
@@ -30,8 +29,7 @@ class Scalar:
     value: bool | int | float | str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(msgspec.Struct, frozen=True):
     """A list; `start` is its bracket, `end` is behind the closing one."""
 
     start: int
@@ -39,8 +37,7 @@ class Array:
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """A key and its value inside an object."""
 
     key: str
@@ -53,8 +50,7 @@ class Member:
         return self.value.end
 
 
-@dataclass(frozen=True, slots=True)
-class Object:
+class Object(msgspec.Struct, frozen=True):
     """An object; of two members with one key the later counts."""
 
     start: int
@@ -68,8 +64,7 @@ class Object:
 Node: TypeAlias = Scalar | Array | Object
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(msgspec.Struct, frozen=True, dict=True):
     """A parsed text: the tree, its comments and the members that a later one of the same key overrides."""
 
     text: str

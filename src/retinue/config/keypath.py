@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from retinue.core.errors import UsageError
 
@@ -12,8 +13,7 @@ Step = str | int
 """A key of an object or an index of a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matching:
+class Matching(msgspec.Struct, frozen=True):
     """The item of a list whose `key` has this value."""
 
     key: str

@@ -6,9 +6,10 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from retinue.config.json5 import is_blank
 from retinue.config.keypath import Segment, locate, parse_path
@@ -27,8 +28,7 @@ log = logging.getLogger(__name__)
 Source = Literal["file", "last-good", "defaults"]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where a value comes from: the defaults, a line of a file, or the environment by way of that line."""
 
     kind: Literal["default", "file", "environment", "profile"]
@@ -49,8 +49,7 @@ class Origin:
                 return f"environment ({', '.join(self.variables)}) at {self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
+class LoadedConfig(msgspec.Struct, frozen=True):
     """The configuration in effect, and everything there is to say about it."""
 
     config: Config
@@ -86,8 +85,7 @@ class LoadedConfig:
         return tuple(problem for problem in self.problems if problem.severity == "warning")
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """One attempt to make a configuration of a text; `config` is None where the text has errors."""
 
     config: Config | None

@@ -52,9 +52,9 @@ class Config(Settings):
     channels: dict[str, ChannelSettings] = key({})
     """Where people talk, under the channel's name."""
     logging: LoggingSettings = key(LoggingSettings)
-    """What is written down about the program's work."""
+    """Logging."""
     diagnostics: DiagnosticsSettings = key(DiagnosticsSettings)
-    """What Retinue tells other programs about its work."""
+    """Diagnostics for other programs."""
     env: EnvSettings = key(EnvSettings)
     """Environment variables for what Retinue runs."""
     browser: dict[str, Any] = key({}, pending=True)

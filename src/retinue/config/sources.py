@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from retinue.config.json5 import Json5Error, is_blank, parse
 from retinue.config.json5_tree import Array, Document, Json, Node, Object, Scalar
@@ -22,8 +24,7 @@ MAX_FILES = 100
 INCLUDE = "$include"
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(msgspec.Struct, frozen=True):
     """A value, the file and line it stands at, and its path inside that file."""
 
     value: bool | int | float | str | list[Located] | dict[str, Located] | None
@@ -58,8 +59,7 @@ class SourceError(ConfigError):
         self.problem = problem
 
 
-@dataclass
-class Sources:
+class Sources(msgspec.Struct):
     """What the files say: one tree, the texts it came from, and what was odd about them."""
 
     tree: Located
@@ -107,12 +107,11 @@ def assemble(home: HomePaths, file: Path, text: str, overrides: Mapping[Path, st
     return Sources(tree, reading.texts, reading.problems)
 
 
-@dataclass
-class _Reading:
+class _Reading(msgspec.Struct):
     home: HomePaths
     overrides: Mapping[Path, str]
-    texts: dict[Path, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    texts: dict[Path, str] = {}
+    problems: list[Problem] = []
     total: int = 0
 
     def parse_file(self, file: Path, text: str, chain: tuple[Path, ...]) -> Located:
@@ -144,8 +143,7 @@ class _Reading:
             return decode(root.read(relative, max_bytes=MAX_FILE_BYTES, links=Links.INSIDE).data, file)
 
 
-@dataclass
-class _Conversion:
+class _Conversion(msgspec.Struct):
     """Turns one parsed file into located values, bringing in what it includes."""
 
     reading: _Reading

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from retinue.config.keypath import Step, spell_path
 from retinue.config.problems import Problem

@@ -50,7 +50,7 @@ class MidTurnPrecheck(Settings):
 
 
 class CompactionSettings(Settings):
-    """How old history becomes a summary."""
+    """Compaction: how old history is replaced by a summary."""
 
     enabled: bool = key(True)
     """Whether history is compacted by itself."""
@@ -87,7 +87,7 @@ class CompactionSettings(Settings):
     post_compaction_sections: list[str] = key(list(DEFAULT_SECTIONS))
     """Headings of AGENTS.md that are brought back afterwards."""
     post_index_sync: Literal["off", "async", "await"] = key("async")
-    """Whether memory is brought up to date afterwards; `async` waits a moment for it, `await` until it is done."""
+    """Whether memory is indexed afterwards; `async` waits briefly for it, `await` until it is done."""
     truncate_after_compaction: bool = key(False, pending=True)
     """Whether the transcript starts over in a new file."""
     max_active_transcript_bytes: int | str | None = key(None, check=_check_size)

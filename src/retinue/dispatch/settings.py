@@ -22,9 +22,9 @@ class QueueSettings(Settings):
     debounce_ms_by_channel: dict[str, int] = key({})
     """Other waits per channel."""
     cap: int = key(20, ge=1)
-    """How many messages may wait."""
+    """Maximum number of waiting messages."""
     drop: Literal["summarize", "old", "new"] = key("summarize")
-    """What happens to those that are too many."""
+    """What happens to messages above `cap`."""
 
 
 class InboundSettings(Settings):
@@ -85,11 +85,11 @@ class GroupChatSettings(Settings):
     """When an agent answers in a group."""
 
     mention_patterns: list[str] = key([])
-    """Patterns that count as calling the agent, as regular expressions; without any, its name."""
+    """Regular expressions that count as a mention of the agent. Default: its name."""
     require_mention: bool | None = key(None)
-    """Whether the agent answers only when it is called, which it does unless told otherwise."""
+    """Whether the agent answers only when it is mentioned. Default: true."""
     history_limit: int | None = key(None, ge=0)
-    """How many messages before the call the agent gets to see, 50 unless told otherwise; 0 is none."""
+    """How many messages before the mention the agent sees; 0 is none. Default: 50."""
 
 
 class HumanDelay(Settings):
@@ -107,7 +107,7 @@ class GroupRules(OpenSettings):
     """What holds in one group."""
 
     require_mention: bool | None = key(None)
-    """Whether an agent answers only when it is called here."""
+    """Whether an agent answers only when it is mentioned here."""
     allow_from: list[SenderId] = key([])
     """Senders that may write here, besides those of the channel."""
 
@@ -116,11 +116,11 @@ class ChatAccess(Settings):
     """Who may write to the agents."""
 
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = key("pairing")
-    """Who may write directly: with `pairing` and `allowlist` those who are named; `pairing` tells others their id."""
+    """Who may write directly: `pairing` and `allowlist` accept allowed senders; `pairing` sends others their id."""
     allow_from: list[SenderId] = key([])
-    """Senders that may write; `*` is everybody."""
+    """Senders that may write; `*` allows everyone."""
     group_policy: Literal["allowlist", "open", "disabled"] = key("allowlist")
-    """Which groups are answered: with `allowlist` those of `groups`, or whoever `groupAllowFrom` names."""
+    """Which groups are answered: with `allowlist` those in `groups`, and senders in `groupAllowFrom`."""
     group_allow_from: list[SenderId] = key([])
     """Senders that may write in groups; without it those of `allowFrom`."""
     groups: dict[str, GroupRules] = key({})

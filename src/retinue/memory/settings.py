@@ -79,12 +79,12 @@ class MemoryStore(Settings):
 
 
 class ChunkingSettings(Settings):
-    """How files are cut into the pieces that are found."""
+    """Chunking of files for the index."""
 
     tokens: int = key(400, ge=8)
-    """The size of a piece."""
+    """Chunk size in tokens."""
     overlap: int = key(80, ge=0)
-    """How much two neighbours share."""
+    """Overlap of neighbouring chunks in tokens."""
 
 
 class SyncSessions(Settings):
@@ -116,40 +116,40 @@ class SyncSettings(Settings):
 
 
 class Diversity(Settings):
-    """Whether hits that say the same are passed over."""
+    """Diversity of results (MMR)."""
 
     enabled: bool = key(False)
     """Whether they are."""
     lambda_: float = key(0.7, ge=0, le=1, name="lambda")
-    """1 looks at relevance alone, 0 at variety alone."""
+    """1 is relevance only, 0 is diversity only."""
 
 
 class TemporalDecay(Settings):
-    """Whether older notes count less."""
+    """Temporal decay: lower scores for older notes."""
 
     enabled: bool = key(False)
     """Whether they do."""
     half_life_days: float = key(30, gt=0)
-    """Days after which a note counts half."""
+    """Days after which the score of a note is halved."""
 
 
 class HybridSettings(Settings):
-    """How search by meaning and search by words are joined."""
+    """Hybrid search: how vector search and text search are combined."""
 
     enabled: bool = key(True)
     """Whether both are used."""
     fusion: Literal["weighted", "rrf"] = key("weighted")
-    """How they are joined: by weight, or by their ranks alone."""
+    """How results are combined: by weighted score, or by rank (reciprocal rank fusion)."""
     vector_weight: float = key(0.7, ge=0, le=1)
-    """The weight of meaning."""
+    """Weight of vector search."""
     text_weight: float = key(0.3, ge=0, le=1)
-    """The weight of words."""
+    """Weight of text search."""
     candidate_multiplier: int = key(4, ge=1, le=20)
     """How many candidates are looked at for each result."""
     mmr: Diversity = key(Diversity)
-    """Whether hits that say the same are passed over."""
+    """Diversity of results (MMR)."""
     temporal_decay: TemporalDecay = key(TemporalDecay)
-    """Whether older notes count less."""
+    """Temporal decay: lower scores for older notes."""
 
 
 class QuerySettings(Settings):
@@ -166,7 +166,7 @@ class QuerySettings(Settings):
     timeout_ms: int = key(4_000, ge=1)
     """How long a search may take, in milliseconds."""
     hybrid: HybridSettings = key(HybridSettings)
-    """How search by meaning and search by words are joined."""
+    """Hybrid search: how vector search and text search are combined."""
 
 
 class EmbeddingCache(Settings):
@@ -186,7 +186,7 @@ class MemoryExperiments(Settings):
 
 
 class RecallSettings(Settings):
-    """Whether messages bring along what memory knows about them."""
+    """Recall: add search results from memory to a message."""
 
     enabled: bool = key(True)
     """Whether they do, in direct chats."""
@@ -204,9 +204,9 @@ class MemorySearchSettings(Settings):
     extra_paths: list[str] = key([])
     """More Markdown files and folders."""
     provider: Embedder = key("auto")
-    """Who embeds texts; `auto` takes `remote` where that has a key or address, else the built-in model."""
+    """The embedding provider; `auto` uses `remote` if that has a key or address, else the built-in model."""
     fallback: Embedder = key("none")
-    """Who embeds where the provider fails."""
+    """The embedding provider that is used if `provider` fails."""
     model: str | None = key(None)
     """The embedding model; without it the provider's usual one."""
     remote: RemoteEmbedding = key(RemoteEmbedding)
@@ -216,13 +216,13 @@ class MemorySearchSettings(Settings):
     store: MemoryStore = key(MemoryStore)
     """Where the index is."""
     chunking: ChunkingSettings = key(ChunkingSettings)
-    """How files are cut into the pieces that are found."""
+    """Chunking of files for the index."""
     sync: SyncSettings = key(SyncSettings)
     """When the index is brought up to date."""
     query: QuerySettings = key(QuerySettings)
     """What a search gives back."""
     recall: RecallSettings = key(RecallSettings)
-    """Whether messages bring along what memory knows about them."""
+    """Recall: add search results from memory to a message."""
     cache: EmbeddingCache = key(EmbeddingCache)
     """Whether embeddings are kept for texts that come again."""
     experimental: MemoryExperiments = key(MemoryExperiments)
@@ -351,7 +351,7 @@ class MemorySettings(Settings):
     """Memory that all agents share settings for."""
 
     backend: Literal["builtin", "qmd"] = key("builtin", reload="restart")
-    """Who indexes and searches."""
+    """The memory backend."""
     citations: Literal["auto", "on", "off"] = key("auto")
     """Whether recalled text names its source; `auto` does in direct chats."""
     qmd: QmdSettings = key(QmdSettings)

@@ -25,7 +25,7 @@ class DockerSettings(Settings):
     cap_drop: list[str] = key(["ALL"])
     """Capabilities that are taken away."""
     user: str | None = key(None)
-    """Who runs the commands; without it whoever owns the workspace."""
+    """User of the commands. Default: the owner of the workspace."""
     env: dict[str, str] = key({})
     """Environment variables of the container."""
     binds: list[str] = key([])
@@ -82,7 +82,7 @@ class SandboxSettings(Settings):
     scope: Literal["session", "agent", "shared"] = key("agent")
     """Who shares a sandbox: its temporary files, its home folder and, without workspace access, its work."""
     backend: Literal["bubblewrap", "landlock", "docker", "podman", "ssh"] | None = key(None)
-    """What confines; without it bubblewrap, or landlock where bubblewrap cannot work."""
+    """Sandbox backend. Default: bubblewrap, or landlock if bubblewrap does not work."""
     workspace_access: Literal["none", "ro", "rw"] = key("none")
     """What a sandboxed session may do with the agent's workspace: nothing, read, or read and write."""
     workspace_root: str | None = key(None)

@@ -157,9 +157,9 @@ class SessionSettings(Settings):
     store: str | None = key(None, pending=True)
     """Another place for the index; a key of OpenClaw."""
     typing_mode: Literal["never", "instant", "thinking", "message"] = key("thinking")
-    """When a channel shows that an answer is written: as the turn begins, at the model's first sign or first word."""
+    """When a channel shows a typing indicator: at the start of the turn, the first model output or the first text."""
     typing_interval_seconds: int = key(6, ge=1)
-    """How often that sign is repeated."""
+    """How often the typing indicator is repeated, in seconds."""
     parent_fork_max_tokens: int = key(100_000, ge=0)
     """A sub-agent that is to know a conversation longer than this begins without it; 0 is no limit."""
     send_policy: SendPolicySettings = key(SendPolicySettings)
@@ -169,4 +169,4 @@ class SessionSettings(Settings):
     maintenance: MaintenanceSettings = key(MaintenanceSettings)
     """How old sessions are tidied away."""
     durability: Literal["process", "power"] = key("process")
-    """What a written line survives: a killed process, or also a power cut (slower: each line waits for the disk)."""
+    """What a written line survives: a killed process, or also a power failure (slower, because each line is synced)."""

@@ -260,7 +260,9 @@ def _is_within(value: Any, limits: Mapping[str, Any]) -> bool:
             case "max_length":
                 fits = len(value) <= bound
             case "pattern":
-                fits = re.search(bound, value) is not None
+                # `$` of Python also matches before a newline at the end.
+                ended = rf"{bound[:-1]}\Z" if bound.endswith("$") else bound
+                fits = re.search(ended, value) is not None
             case _:
                 raise TypeError(f"{name} is not a limit")
         if not fits:

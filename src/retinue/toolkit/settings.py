@@ -53,7 +53,7 @@ class ExecPolicy(Settings):
     security: Literal["deny", "allowlist", "full"] | None = key(None)
     """`deny` runs nothing, `allowlist` what is allowed, `full` everything; without it `allowlist`."""
     ask: Literal["off", "on-miss", "always"] | None = key(None)
-    """When a person is asked: never, for what is not allowed, always; without it `on-miss`."""
+    """When approval is requested: never, for commands that are not allowed, or always. Default: `on-miss`."""
     allowlist: list[str] = key([])
     """Command patterns that need no asking, word by word, as in `git diff *`."""
     safe_bins: list[str] | None = key(None)
@@ -63,7 +63,7 @@ class ExecPolicy(Settings):
     safe_bin_profiles: dict[str, SafeBinProfile] = key({})
     """How safe programs may be called."""
     strict_inline_eval: bool = key(True)
-    """Whether code on the command line, as in `python -c`, always asks."""
+    """Whether inline code, such as `python -c`, always needs approval."""
     auto_allow_skills: bool = key(False)
     """Whether programs that skills name are allowed."""
 
@@ -109,7 +109,7 @@ class FetchSettings(Settings):
     cache_ttl_minutes: float = key(15, ge=0)
     """How long a page is remembered; with 0 it is loaded anew each time."""
     user_agent: str | None = key(None, check=_check_header)
-    """What servers are told about us, in the place of our name."""
+    """User agent header."""
     readability: bool = key(True)
     """Whether only the article of a page is taken; else everything that a reader would see."""
 

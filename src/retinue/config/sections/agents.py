@@ -54,13 +54,13 @@ class RequestParams(Settings):
     """Parameters of requests to models; those of a model win over the defaults, those of an agent over both."""
 
     temperature: float | None = key(None, ge=0, le=2)
-    """How freely the model chooses its words; not sent to models that refuse it, as those that reason do."""
+    """Sampling temperature. Not sent to models that refuse it, such as reasoning models."""
     top_p: float | None = key(None, gt=0, le=1)
-    """The share of likely words that it chooses from; not sent to models that refuse it."""
+    """Nucleus sampling (top-p). Not sent to models that refuse it."""
     max_tokens: int | None = key(None, ge=1)
-    """The most tokens of an answer, within what the model can do."""
+    """Maximum number of output tokens, within the limit of the model."""
     cache_retention: Literal["none", "short", "long"] | None = key(None)
-    """How long the provider keeps the prompt: not at all, minutes, or an hour and more; without it `short`."""
+    """How long the provider caches the prompt: not at all, minutes, or an hour and more. Default: `short`."""
 
 
 class ModelEntry(Settings):
@@ -71,7 +71,7 @@ class ModelEntry(Settings):
     params: RequestParams = key(RequestParams)
     """Parameters of its requests."""
     streaming: bool = key(True)
-    """Whether its answers are shown while they are written; `false` also for servers that cannot send them so."""
+    """Whether answers are streamed. Set `false` for servers that cannot stream."""
 
 
 class AgentSubagents(Settings):
@@ -80,73 +80,73 @@ class AgentSubagents(Settings):
     allow_agents: list[str] = key([])
     """Agents it may start besides itself; `*` is any."""
     model: ModelChoice | None = key(None)
-    """The model that the agent uses when it works as a sub-agent; without it that of whoever started it."""
+    """The model that the agent uses as a sub-agent. Default: the model of its parent."""
     budget: Limit = key(Limit)
-    """What one sub-agent may spend in all before it is stopped."""
+    """Budget of one sub-agent; it is stopped when the budget is spent."""
     delegation_mode: Literal["suggest", "prefer"] = key("suggest")
-    """Whether the agent is told that it can delegate, or that it should."""
+    """Whether the prompt says that the agent can delegate (`suggest`) or should (`prefer`)."""
     require_agent_id: bool = key(False)
-    """Whether it must say which agent it starts."""
+    """Whether `agentId` is required to start a sub-agent."""
 
 
 class SubagentDefaults(AgentSubagents):
     """What agents may delegate, and within which limits."""
 
     thinking: Thinking | None = key(None)
-    """How much sub-agents reason."""
+    """Reasoning effort of sub-agents."""
     max_concurrent: int = key(8, reload="restart", ge=1)
-    """How many run at once."""
+    """Maximum number that run at the same time."""
     max_spawn_depth: int = key(1, ge=1, le=5)
-    """How deep sub-agents may start sub-agents; 1 is not at all."""
+    """Maximum nesting of sub-agents; 1 means that sub-agents cannot start sub-agents."""
     max_children_per_agent: int = key(5, ge=1, le=20)
-    """How many one session may have."""
+    """Maximum number of sub-agents per session."""
     archive_after_minutes: int = key(60, ge=0)
-    """When a finished one is put away; 0 is never."""
+    """Minutes after which a finished sub-agent is archived; 0 is never."""
     run_timeout_seconds: int = key(0, ge=0)
-    """How long one may take; 0 is as long as it likes."""
+    """Time limit of a run in seconds; 0 is no limit."""
     announce_timeout_ms: int = key(120_000, ge=1)
-    """How long a result may wait for its parent, in milliseconds, before people are told that it does."""
+    """How long a result may wait for its parent, in milliseconds, before the user is notified."""
 
 
 class AgentDefaults(WorkspaceSettings):
     """What holds for every agent unless it says otherwise."""
 
     user_timezone: str | None = key(None)
-    """The person's time zone, as in `Europe/Berlin`; without it the machine's zone is told."""
+    """The user's time zone, such as `Europe/Berlin`. Default: the time zone of the machine."""
     time_format: Literal["auto", "12", "24"] = key("auto")
-    """How the time of day is told: by 12 or 24 hours, or as the locale says."""
+    """Time format in the prompt: 12 or 24 hours, or `auto` for the format of the locale."""
     model: ModelChoice = key(ModelChoice)
     """The model that answers."""
     image_model: ModelChoice = key(ModelChoice)
-    """The model that answers a message with pictures where the usual one cannot see them."""
+    """The model for messages with images, if the usual model does not accept images."""
     pdf_model: SpecialModel = key(SpecialModel)
     """The model that reads PDF files."""
     utility_model: ModelChoice = key(ModelChoice)
-    """The model for work beside the conversation: summaries, and the notes before them, unless they have their own."""
+    """The model for summaries and memory flushes, unless they set their own."""
     models: dict[str, ModelEntry] = key({})
     """Aliases and parameters per model, under `provider/model`."""
     params: RequestParams = key(RequestParams)
     """Parameters of every request."""
     skills: list[str] | None = key(None)
-    """The skills that agents may use; without it all."""
+    """The skills that agents may use. Default: all."""
     thinking_default: Thinking | None = key(None)
-    """How much the model reasons."""
+    """Reasoning effort."""
     reasoning_default: Literal["off", "on", "stream"] = key("off")
-    """Whether reasoning is shown."""
+    """Whether reasoning is shown in the chat."""
     verbose_default: Literal["off", "on", "full"] = key("off")
     """How much of tool results the chat shows."""
     elevated_default: Literal["off", "on", "ask", "full"] = key("off")
     """Whether sessions start with commands outside the sandbox."""
     context_tokens: int | None = key(None, ge=1024)
-    """How many tokens of a model's window are used; without it all. Less is cheaper, and is summed up sooner."""
+    """How many tokens of the context window are used. Default: all. Fewer are cheaper and compacted sooner."""
     timeout_seconds: int = key(172_800, ge=1)
     """How long a turn may take."""
     max_concurrent: int | None = key(None, reload="restart", ge=1)
     """How many turns may run at once."""
     media_max_mb: float | None = key(None, gt=0)
-    """How large one file from a chat or for it may be, where its channel says nothing else; without it 5."""
+    """Maximum size of a file sent or received in a chat, in MB, unless the channel sets its own. Default: 5."""
     repo_root: str | None = key(None)
-    """The repository that the prompt names; without it the one around the workspace, where there is one."""
+    """The repository named in the prompt. Default: the repository that contains the workspace."""
     budget: BudgetSettings = key(BudgetSettings)
     """What may be spent before turns are refused."""
     context_limits: ContextLimits = key(ContextLimits)
@@ -154,21 +154,21 @@ class AgentDefaults(WorkspaceSettings):
     context_pruning: ContextPruningSettings = key(ContextPruningSettings)
     """How old tool results are shortened in what the model sees."""
     compaction: CompactionSettings = key(CompactionSettings)
-    """How old history becomes a summary."""
+    """Compaction: how old history is replaced by a summary."""
     memory_search: MemorySearchSettings = key(MemorySearchSettings)
     """How memory is indexed and searched."""
     heartbeat: HeartbeatSettings = key(HeartbeatSettings)
-    """How agents wake up by themselves."""
+    """Heartbeat: periodic turns without a message."""
     subagents: SubagentDefaults = key(SubagentDefaults)
     """What agents may delegate, and within which limits."""
     sandbox: SandboxSettings = key(SandboxSettings)
-    """Whether and how commands are confined."""
+    """Sandbox for commands."""
     human_delay: HumanDelay = key(HumanDelay)
-    """A pause between parts of an answer."""
+    """A pause between the parts of an answer."""
     block_streaming_default: Literal["off", "on"] = key("off", pending=True)
     """Whether channels get an answer in blocks while it is written."""
     typing_mode: Literal["never", "instant", "thinking", "message"] | None = key(None)
-    """When channels show that an answer is being written; without it as `session.typingMode` says."""
+    """When channels show a typing indicator. Default: `session.typingMode`."""
 
 
 class AgentSkillsLimits(Settings):
@@ -191,13 +191,13 @@ class AgentEntry(Settings):
     id: Annotated[str, Parsed(_read_agent_id)] = key()
     """The agent's name in sessions, folders and bindings."""
     default: bool = key(False)
-    """Whether messages that no binding takes go to this agent."""
+    """Whether messages without a matching binding go to this agent."""
     name: str | None = key(None)
     """The name people see."""
     workspace: str | None = key(None, reload="restart")
     """The agent's folder."""
     agent_dir: str | None = key(None, reload="restart")
-    """Where the agent's credentials are, absolute or in the home; without it `agents/<id>/agent`."""
+    """Directory of the agent's credentials, absolute or relative to the home. Default: `agents/<id>/agent`."""
     model: ModelChoice | None = key(None)
     """The model that answers."""
     params: RequestParams | None = key(None)
@@ -207,7 +207,7 @@ class AgentEntry(Settings):
     skills_limits: AgentSkillsLimits | None = key(None)
     """How much of the prompt the agent's skills may take."""
     identity: Identity | None = key(None)
-    """Who the agent is to people."""
+    """How the agent presents itself."""
     group_chat: GroupChatSettings | None = key(None)
     """When the agent answers in groups."""
     tools: AgentTools | None = key(None)
@@ -225,13 +225,13 @@ class AgentEntry(Settings):
     memory_search: MemorySearchSettings | None = key(None)
     """How the agent's memory is indexed and searched."""
     heartbeat: HeartbeatSettings | None = key(None)
-    """How the agent wakes up by itself."""
+    """Heartbeat of the agent."""
     subagents: AgentSubagents | None = key(None)
     """What the agent may delegate."""
     sandbox: SandboxSettings | None = key(None)
     """Whether and how the agent's commands are confined."""
     human_delay: HumanDelay | None = key(None)
-    """A pause between parts of an answer."""
+    """A pause between the parts of an answer."""
 
 
 class AgentSettings(AgentDefaults):
@@ -240,7 +240,7 @@ class AgentSettings(AgentDefaults):
     id: AgentId = key(DEFAULT_AGENT)
     """The agent's name in sessions, folders and bindings."""
     is_default: bool = key(True)
-    """Whether messages that no binding takes go to this agent."""
+    """Whether messages without a matching binding go to this agent."""
     name: str | None = key(None)
     """The name people see."""
     agent_dir: str | None = key(None)
@@ -248,7 +248,7 @@ class AgentSettings(AgentDefaults):
     skills_limits: AgentSkillsLimits = key(AgentSkillsLimits)
     """How much of the prompt the agent's skills may take."""
     identity: Identity = key(Identity)
-    """Who the agent is to people."""
+    """How the agent presents itself."""
     group_chat: GroupChatSettings | None = key(None)
     """When the agent answers in groups."""
     tools: AgentTools = key(AgentTools)

@@ -13,9 +13,9 @@ class ActiveHours(Settings):
     """When the heartbeat may run."""
 
     start: str | None = key(None, pattern=r"^([01]?\d|2[0-3]):[0-5]\d$")
-    """The first minute, as in `08:00`."""
+    """The start, such as `08:00`."""
     end: str | None = key(None, pattern=r"^(([01]?\d|2[0-3]):[0-5]\d|24:00)$")
-    """The first minute that is too late, as in `24:00`."""
+    """The end (exclusive), such as `24:00`."""
     timezone: str = key("user")
     """`user`, `local` or a zone such as `Europe/Berlin`."""
 
@@ -26,9 +26,9 @@ class HeartbeatSettings(Settings):
     enabled: bool = key(True)
     """Whether there is a heartbeat at all."""
     every: Duration = key(timedelta(minutes=30))
-    """How often, as in `30m`; `0m` is never."""
+    """Interval, such as `30m`; `0m` is never."""
     prompt: str | None = key(None)
-    """What the agent is asked; without it, to follow HEARTBEAT.md."""
+    """The prompt. Default: follow HEARTBEAT.md."""
     target: str = key("last")
     """Where the answer goes: `last` (the last chat), `none`, or a channel."""
     to: str | None = key(None)
@@ -46,7 +46,7 @@ class HeartbeatSettings(Settings):
     direct_policy: Literal["allow", "block"] = key("allow")
     """Whether heartbeats may answer into direct chats on channels."""
     light_context: bool = key(False)
-    """Whether a heartbeat sees HEARTBEAT.md alone of the workspace's files; best with `isolatedSession`."""
+    """Whether a heartbeat prompt has only HEARTBEAT.md of the workspace files; best with `isolatedSession`."""
     isolated_session: bool = key(False)
     """Whether each heartbeat starts a fresh session."""
     include_reasoning: bool = key(False)
@@ -54,9 +54,9 @@ class HeartbeatSettings(Settings):
     include_system_prompt_section: bool = key(True)
     """Whether the system prompt tells the agent about heartbeats."""
     skip_when_busy: bool = key(True)
-    """Whether a heartbeat is left out while the agent works."""
+    """Whether a heartbeat is skipped while the agent is busy."""
     timeout_seconds: int | None = key(None, ge=1)
-    """How long a heartbeat may take; without it the interval, at most 600."""
+    """Time limit of a heartbeat in seconds. Default: the interval, at most 600."""
 
 
 class CronSettings(Settings):

@@ -18,11 +18,11 @@ class OtelSettings(Settings):
     service_name: str = key("retinue", reload="restart")
     """The name under which they appear."""
     sample_rate: float = key(1.0, reload="restart", ge=0, le=1)
-    """Which part of all turns is traced."""
+    """Fraction of turns that are traced."""
 
 
 class DiagnosticsSettings(Settings):
-    """What Retinue tells other programs about its work."""
+    """Diagnostics for other programs."""
 
     otel: OtelSettings = key(OtelSettings)
     """Traces for an OpenTelemetry collector."""

@@ -34,16 +34,16 @@ def _check_patterns(patterns: list[str]) -> None:
 
 
 class RateLimit(Settings):
-    """How often somebody may fail to sign in."""
+    """Rate limit for failed authentication."""
 
     max_attempts: int = key(10, ge=1)
-    """Failures within the window."""
+    """Maximum number of failures within the window."""
     window_ms: int = key(60_000, ge=1)
     """The window, in milliseconds."""
     lockout_ms: int = key(300_000, ge=0)
-    """How long nothing is accepted afterwards, in milliseconds."""
+    """Lockout after too many failures, in milliseconds."""
     exempt_loopback: bool = key(True)
-    """Whether this machine itself is never locked out."""
+    """Whether loopback addresses are never locked out."""
 
 
 class TrustedProxy(Settings):
@@ -52,28 +52,28 @@ class TrustedProxy(Settings):
     user_header: str | None = key(None)
     """The header with the name of the person; the proxy must remove it from what clients send."""
     required_headers: list[str] = key([])
-    """Headers that must be there too, or nobody is let in."""
+    """Headers that must also be present."""
     allow_users: list[str] = key([])
-    """Only these people; without it everybody whom the proxy lets through."""
+    """Only these users. Default: every user that the proxy authenticates."""
     allow_loopback: bool = key(False)
-    """Whether a proxy on this machine counts: every other program here could then pass for it."""
+    """Whether a proxy on this machine is trusted. Every other local program could then impersonate it."""
 
 
 class GatewayAuth(Settings):
-    """Who may use the gateway."""
+    """Authentication."""
 
     mode: Literal["token", "password", "none", "trusted-proxy"] = key("token", reload="restart")
-    """How a client proves itself; with `trusted-proxy` by what a proxy says, and by a token everywhere."""
+    """How clients authenticate; `trusted-proxy` trusts the identity that a proxy sends. Tokens always work."""
     token: SecretValue | None = key(None)
-    """A token that may do everything, besides those that `retinue gateway token` makes."""
+    """A token with full access, in addition to those that `retinue gateway token` creates."""
     password: SecretValue | None = key(None)
     """The password."""
     trusted_proxy: TrustedProxy = key(TrustedProxy)
-    """How a proxy tells who somebody is."""
+    """How a proxy passes on the identity of a user."""
     allow_tailscale: bool = key(False, pending=True)
     """Whether identities of a tailnet are accepted."""
     rate_limit: RateLimit = key(RateLimit)
-    """How often somebody may fail to sign in."""
+    """Rate limit for failed authentication."""
 
 
 class ControlUi(Settings):
@@ -125,9 +125,9 @@ class GatewayTools(Settings):
     """Tools that may be called over HTTP."""
 
     allow: list[str] = key([])
-    """Tools taken off the usual list of refused ones."""
+    """Tools removed from the default deny list."""
     deny: list[str] = key([])
-    """Tools added to it."""
+    """Tools added to the deny list."""
 
 
 class RemoteGateway(Settings):
@@ -149,13 +149,13 @@ class GatewaySettings(Settings):
     port: int = key(18_790, reload="restart", ge=1, le=65_535)
     """The port of socket and pages."""
     bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = key("loopback", reload="restart")
-    """Who can reach the port: this machine, the local network, a tailnet."""
+    """Network interface: this machine, the local network, or a tailnet."""
     custom_bind_host: str | None = key(None, reload="restart")
     """The address of `custom`."""
     auth: GatewayAuth = key(GatewayAuth)
-    """Who may use the gateway."""
+    """Authentication."""
     trusted_proxies: list[str] = key([], check=_check_networks)
-    """Addresses and networks of proxies whose word about a client's address counts."""
+    """Addresses and networks of proxies that are trusted to report the client's address."""
     control_ui: ControlUi = key(ControlUi)
     """The control page."""
     http: HttpSettings = key(HttpSettings)
@@ -210,16 +210,16 @@ class PluginEntry(Settings):
 
 
 class PluginSlots(Settings):
-    """Who does what only one can do."""
+    """Plugins for roles that only one plugin can have."""
 
     memory: str | None = key(None, pending=True, reload="restart")
-    """The plugin that remembers, or `none`."""
+    """The memory plugin, or `none`."""
     context_engine: str | None = key(None, reload="restart")
-    """The plugin that assembles what the model reads."""
+    """The context engine plugin."""
     sandbox: str | None = key(None, pending=True, reload="restart")
-    """The plugin that confines commands."""
+    """The sandbox plugin."""
     browser: str | None = key(None, pending=True, reload="restart")
-    """The plugin that drives a browser."""
+    """The browser plugin."""
 
 
 class PluginLoad(Settings):
@@ -241,26 +241,26 @@ class PluginsSettings(Settings):
     load: PluginLoad = key(PluginLoad)
     """Where plugins come from."""
     slots: PluginSlots = key(PluginSlots)
-    """Who does what only one can do."""
+    """Plugins for roles that only one plugin can have."""
     entries: dict[str, PluginEntry] = key({})
     """Settings per plugin, under its id."""
 
 
 class LoggingSettings(Settings):
-    """What is written down about the program's work."""
+    """Logging."""
 
     level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info")
-    """How much goes to the log file."""
+    """Log level of the log file."""
     format: Literal["text", "json"] = key("text")
     """How it is written there: lines for people, or a JSON object per line."""
     file: str | None = key(None)
     """Another log file, absolute or in the home; without it `logs/retinue.log`."""
     console_level: Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"] = key("info")
-    """How much a gateway that runs in a terminal shows there."""
+    """Log level on the terminal of a gateway."""
     console_style: Literal["pretty", "compact", "json"] = key("pretty")
     """How it looks there: with the time and the turn, short, or a JSON object per line."""
     redact_sensitive: Literal["off", "tools"] = key("tools")
-    """Whether what only looks like a key is taken out of logs, errors and exports too; known secrets always are."""
+    """Whether text that looks like a secret is also redacted in logs, errors and exports; known secrets always are."""
     redact_patterns: list[str] = key([], check=_check_patterns)
     """More patterns of secrets, as regular expressions; of one with a group, only what the group found is taken out."""
 

@@ -24,11 +24,11 @@ class Identity(Settings):
     name: str | None = key(None)
     """The name people see."""
     emoji: str | None = key(None)
-    """A sign for the agent."""
+    """An emoji for the agent."""
     creature: str | None = key(None)
-    """What kind of being the agent is."""
+    """What kind of character the agent is."""
     vibe: str | None = key(None)
-    """How the agent comes across."""
+    """The agent's style."""
     theme: str | None = key(None)
     """The colours that the control page uses."""
     avatar: str | None = key(None)

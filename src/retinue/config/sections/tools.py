@@ -44,9 +44,9 @@ class ExecSection(ExecSettings):
     node: str | None = key(None, pending=True)
     """The node that runs them."""
     ask_fallback: Literal["deny", "allowlist", "full"] = key("deny")
-    """What holds where nobody answers."""
+    """What applies if nobody answers an approval request."""
     approval_timeout_ms: int = key(1_800_000, ge=1)
-    """How long an approval is waited for, in milliseconds."""
+    """How long to wait for an approval, in milliseconds."""
 
 
 class FilesPolicy(Settings):
@@ -68,7 +68,7 @@ class LoopDetectors(Settings):
 
 
 class LoopDetection(Settings):
-    """Whether an agent that repeats itself is stopped."""
+    """Loop detection."""
 
     enabled: bool = key(True)
     """Whether an agent that makes the same call with the same result is warned, then stopped."""
@@ -85,7 +85,7 @@ class LoopDetection(Settings):
 
 
 class ElevatedSettings(Settings):
-    """Who may let a sandboxed agent run commands outside the sandbox."""
+    """Elevated mode: who may let a sandboxed agent run commands outside the sandbox."""
 
     enabled: bool = key(True)
     """Whether anybody may."""
@@ -128,11 +128,11 @@ class ToolsSection(ToolsSettings):
     fs: FilesPolicy = key(FilesPolicy)
     """Where file tools may go."""
     ask_when_tainted: bool = key(True)
-    """Whether you are asked before tools send, run or write beyond the workspace once text from outside was read."""
+    """Whether approval is needed to send, run, or write outside the workspace after untrusted text was read."""
     loop_detection: LoopDetection = key(LoopDetection)
-    """Whether an agent that repeats itself is stopped."""
+    """Loop detection."""
     elevated: ElevatedSettings = key(ElevatedSettings)
-    """Who may let a sandboxed agent run commands outside the sandbox."""
+    """Elevated mode: who may let a sandboxed agent run commands outside the sandbox."""
     sandbox: LayerTools = key(LayerTools)
     """The tools of sandboxed sessions."""
     subagents: LayerTools = key(LayerTools)
