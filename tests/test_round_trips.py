@@ -22,7 +22,7 @@ from msgspec.structs import fields
 
 from retinue.automation.job_codec import decode_job, encode_job
 from retinue.automation.jobs import Job
-from retinue.automation.webhook_store import WebhookDelivery, WebhookTask, decode_delivery, encode_delivery
+from retinue.automation.webhook_store import WebhookDelivery, decode_delivery, encode_delivery
 from retinue.core.clock import EPOCH
 from retinue.core.envelope import Inbound, Outbound
 from retinue.core.keys import AgentId, SessionKey

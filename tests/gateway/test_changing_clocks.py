@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobMode
+from retinue.automation.jobs import Delivery, DeliveryMode, Job
 from retinue.automation.schedule import At, Cron, Every
 from retinue.client import Client
 from retinue.core.keys import DEFAULT_AGENT

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobMode, JobRun
+from retinue.automation.jobs import Delivery, DeliveryMode, Job, JobRun
 from retinue.automation.pending_notes import PendingNoteStore
 from retinue.automation.schedule import At
 from retinue.core.clock import random_id

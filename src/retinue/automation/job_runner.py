@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import DeliveryMode, Job, JobMode, JobRun
+from retinue.automation.jobs import DeliveryMode, Job, JobRun
 from retinue.core.background import run_logged
 from retinue.core.clock import Clock, random_uuid
 from retinue.core.envelope import Inbound, Outbound, Source

@@ -9,7 +9,7 @@ import msgspec
 
 from retinue.config.keypath import Segment, locate, look_up, parse_path, spell_path
 from retinue.config.keys import keys_of, require_key
-from retinue.config.load import LoadedConfig, Origin
+from retinue.config.load import LoadedConfig, ValueOrigin
 from retinue.config.schema import Config
 from retinue.config.secrecy import redact
 from retinue.settings import Reload
@@ -65,7 +65,7 @@ def effective_value(loaded: LoadedConfig, name: str | None = None) -> Any:
     return redact(value_and_origin(loaded, path)[0], path)
 
 
-def value_and_origin(loaded: LoadedConfig, path: Sequence[Segment]) -> tuple[Any, Origin]:
+def value_and_origin(loaded: LoadedConfig, path: Sequence[Segment]) -> tuple[Any, ValueOrigin]:
     """The value in effect and where it comes from."""
     data = plain_config(loaded.config)
     steps = locate(path, data)
@@ -74,7 +74,7 @@ def value_and_origin(loaded: LoadedConfig, path: Sequence[Segment]) -> tuple[Any
     if steps == _WORKSPACE and value is None:
         value = str(loaded.home.workspace)
         if loaded.home.profile:
-            origin = Origin("profile", profile=loaded.home.profile)
+            origin = ValueOrigin("profile", profile=loaded.home.profile)
     return value, origin
 
 

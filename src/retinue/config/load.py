@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 Source = Literal["file", "last-good", "defaults"]
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ValueOrigin(msgspec.Struct, frozen=True):
     """Where a value comes from: the defaults, a line of a file, or the environment by way of that line."""
 
     kind: Literal["default", "file", "environment", "profile"]
@@ -61,7 +61,7 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     tree: Located
     """The values of the file that is in effect, with their places."""
 
-    def origin(self, path: Sequence[Segment]) -> Origin:
+    def origin(self, path: Sequence[Segment]) -> ValueOrigin:
         """Where the value at a path comes from."""
         node: Located | None = self.tree
         with suppress(UsageError):
@@ -69,8 +69,8 @@ class LoadedConfig(msgspec.Struct, frozen=True):
                 node = node.child(step) if node else None
             if node is not None and path:
                 kind: Literal["environment", "file"] = "environment" if node.variables else "file"
-                return Origin(kind, node.file, node.line, node.variables)
-        return Origin("default")
+                return ValueOrigin(kind, node.file, node.line, node.variables)
+        return ValueOrigin("default")
 
     def describe_origin(self, name: str) -> str:
         """Where the value of a key comes from, in words."""

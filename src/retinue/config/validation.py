@@ -16,7 +16,7 @@ from retinue.config.sections.tools import AllowRules
 from retinue.config.shape import shape_of
 from retinue.config.sources import Located
 from retinue.config.variables import REFUSED, refused_variables
-from retinue.structs.decode import DecodeError, Fault, decode
+from retinue.structs.decode import DecodeError, DecodeProblem, decode
 from retinue.toolkit.settings import ToolsSettings
 from retinue.tools.tool_names import GROUPS
 
@@ -107,7 +107,7 @@ def _children(node: Located) -> list[tuple[Step, Located]]:
     return list(enumerate(node.value)) if isinstance(node.value, list) else []
 
 
-def _wrong_values(tree: Located, faults: Sequence[Fault]) -> Iterator[Problem]:
+def _wrong_values(tree: Located, faults: Sequence[DecodeProblem]) -> Iterator[Problem]:
     for fault in faults:
         path, node = _place(tree, fault.path)
         yield Problem("error", spell_path(path), node.file, node.line, _explain(path, node, fault))
@@ -125,7 +125,7 @@ def _place(tree: Located, location: Sequence[Step]) -> tuple[tuple[Step, ...], L
     return path, node
 
 
-def _explain(path: tuple[Step, ...], node: Located, fault: Fault) -> str:
+def _explain(path: tuple[Step, ...], node: Located, fault: DecodeProblem) -> str:
     match fault.kind:
         case "missing":
             return f"'{fault.path[-1]}' is missing here. Add it."

@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
 from datetime import date
 from functools import cache
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from retinue.core.errors import OutsideRoot, StorageError
 from retinue.core.globs import Glob

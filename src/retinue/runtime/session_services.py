@@ -95,9 +95,9 @@ class HomeSessionServices:
 
     def messenger(self) -> Messenger:
         """The way to the chats of channels."""
-        from retinue.runtime.channels.message_tool import MessageSender
+        from retinue.runtime.channels.message_tool import ChatMessageSender
 
-        return MessageSender(self._sessions)
+        return ChatMessageSender(self._sessions)
 
     def steward(self) -> Steward:
         """The configuration as agents may change it."""

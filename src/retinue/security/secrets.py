@@ -10,8 +10,9 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, assert_never
+
+from msgspec import Struct
 
 from retinue.core.errors import ConfigError
 from retinue.security.redaction import Redactor
@@ -27,16 +28,14 @@ from retinue.security.secret_sources import (
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
-@dataclass(frozen=True, slots=True)
-class EnvSecret:
+class EnvSecret(Struct, frozen=True):
     """The value of an environment variable."""
 
     source: Literal["env"]
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileSecret:
+class FileSecret(Struct, frozen=True):
     """The content of a file, or with `id` (a JSON pointer such as `/openai/key`) one value inside it."""
 
     source: Literal["file"]
@@ -44,8 +43,7 @@ class FileSecret:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecSecret:
+class ExecSecret(Struct, frozen=True):
     """What a program prints; `command` is its argument list and no shell reads it."""
 
     source: Literal["exec"]
@@ -53,8 +51,7 @@ class ExecSecret:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyringSecret:
+class KeyringSecret(Struct, frozen=True):
     """An entry of the desktop's keyring."""
 
     source: Literal["keyring"]

@@ -28,7 +28,7 @@ _TRUTH = {
 }
 
 
-class Fault(msgspec.Struct, frozen=True):
+class DecodeProblem(msgspec.Struct, frozen=True):
     """One thing that is wrong with the data, and where; for a missing key `path` ends with it."""
 
     path: tuple[Step, ...]
@@ -44,7 +44,7 @@ class Fault(msgspec.Struct, frozen=True):
 class DecodeError(ValueError):
     """The data does not fit the struct; `faults` says everything that is wrong."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[DecodeProblem]) -> None:
         super().__init__("; ".join(map(str, faults)))
         self.faults = tuple(faults)
 
@@ -75,10 +75,10 @@ class _Walk:
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
-        self.faults: list[Fault] = []
+        self.faults: list[DecodeProblem] = []
 
     def fail(self, path: tuple[Step, ...], kind: FaultKind, message: str, expected: str = "") -> _FailedType:
-        self.faults.append(Fault(path, kind, message.rstrip("."), expected))
+        self.faults.append(DecodeProblem(path, kind, message.rstrip("."), expected))
         return _FAILED
 
     def value(self, hint: Any, data: Any, path: tuple[Step, ...], limits: Mapping[str, Any]) -> Any:
@@ -119,7 +119,7 @@ class _Walk:
             return None
         if len(arms) == 1:
             return self.value(arms[0], data, path, limits)
-        tried: list[Fault] = []
+        tried: list[DecodeProblem] = []
         for strict in (True,) if self.strict else (True, False):
             tried = []
             for arm in arms:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from retinue.core.envelope import Source
 from retinue.core.messages import AssistantMessage
-from retinue.dispatch.delivery import Reply, VisibleStream
+from retinue.dispatch.delivery import ParsedReply, VisibleStream
 from retinue.dispatch.visible import show_message
 from retinue.sessions.entries import MessageAdded, TranscriptEntry
 from retinue.sessions.export import export_json
@@ -45,7 +45,7 @@ def read_messages(path: Path, options: HistoryOptions) -> tuple[list[dict[str, A
     return lines, len(messages)
 
 
-def _show(entry: TranscriptEntry, options: HistoryOptions) -> tuple[TranscriptEntry, Reply | None]:
+def _show(entry: TranscriptEntry, options: HistoryOptions) -> tuple[TranscriptEntry, ParsedReply | None]:
     body = entry.body
     if not isinstance(body, MessageAdded) or not isinstance(body.message, AssistantMessage):
         return entry, None
@@ -55,7 +55,7 @@ def _show(entry: TranscriptEntry, options: HistoryOptions) -> tuple[TranscriptEn
     return replace(entry, body=replace(body, message=message)), reply
 
 
-def _describe(reply: Reply, options: HistoryOptions) -> dict[str, Any]:
+def _describe(reply: ParsedReply, options: HistoryOptions) -> dict[str, Any]:
     """The directives that a reply contains."""
     facts = {
         "media": [options.redact(each) for each in reply.media],

@@ -48,7 +48,7 @@ class BatchUse(Enum):
     WAIT = "wait"
 
 
-class BatchStatus(Protocol):
+class BatchProgress(Protocol):
     """The status of a batch as reported by the provider."""
 
     @property
@@ -87,7 +87,7 @@ class BatchEmbedder(Protocol):
         """Submit texts, each under a unique key; return the id of the batch."""
         ...
 
-    async def look(self, batch: str) -> BatchStatus: ...
+    async def look(self, batch: str) -> BatchProgress: ...
 
     def collect(self, batch: str) -> AsyncIterator[tuple[str, EmbeddingOutcome]]:
         """Yield the outcome of each text of a finished batch."""

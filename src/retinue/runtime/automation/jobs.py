@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from retinue.automation.job_runner import JobRunner
 from retinue.automation.job_store import JobStore
-from retinue.automation.jobs import DeliveryMode, Job, JobMode
+from retinue.automation.jobs import DeliveryMode, Job
 from retinue.automation.pending_notes import PendingNoteStore
 from retinue.core.clock import random_id
 from retinue.core.envelope import Inbound, Outbound, Source

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from retinue.automation.pending_notes import PendingNoteStore
 from retinue.automation.transforms import find_transform, transform
-from retinue.automation.webhook_store import WebhookDelivery, WebhookRun, WebhookStore, WebhookTask
+from retinue.automation.webhook_store import WebhookDelivery, WebhookRun, WebhookStore
 from retinue.automation.webhooks import (
     PRESETS,
     HookFields,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from retinue.runtime.turns.sessions import Sessions
 
 
-class MessageSender(Struct, frozen=True):
+class ChatMessageSender(Struct, frozen=True):
     """Sends messages of agents to the chats of channels."""
 
     sessions: Sessions

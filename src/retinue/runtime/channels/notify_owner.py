@@ -14,7 +14,7 @@ from retinue.core.events import TurnStatus
 from retinue.core.keys import AgentId, RunId, SessionKey, SessionKind
 from retinue.core.origin import Origin, PeerKind
 from retinue.dispatch.admission import is_owner
-from retinue.runtime.channels.message_tool import MessageSender
+from retinue.runtime.channels.message_tool import ChatMessageSender
 from retinue.runtime.channels.routing import find_destination
 from retinue.runtime.turns.sessions import Sessions
 
@@ -44,14 +44,14 @@ def find_chat(
     such chat.
     """
     if channel is not None and to is not None:
-        return _named_chat(sessions, agent, to, *MessageSender(sessions).address(channel, account))
+        return _named_chat(sessions, agent, to, *ChatMessageSender(sessions).address(channel, account))
     chat = next(_owner_chats(sessions, agent, channel), None)
     if chat is None and channel is not None:
         raise UsageError(f"The owner has not written on {channel} yet, and no recipient (`to`) is set.")
     chat = chat or OwnerChat(SessionKey.main(agent))
     if chat.origin is None or account is None:
         return chat
-    _, known = MessageSender(sessions).address(chat.origin.channel, account)
+    _, known = ChatMessageSender(sessions).address(chat.origin.channel, account)
     return replace(chat, origin=replace(chat.origin, account=known))
 
 

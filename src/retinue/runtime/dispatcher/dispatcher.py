@@ -33,7 +33,7 @@ from retinue.dispatch.commands.command import Answer
 from retinue.dispatch.commands.triggers import as_meant
 from retinue.dispatch.group_context import GroupContext
 from retinue.dispatch.inbox import Acceptance, UnknownRun, Waiting
-from retinue.runtime.dispatcher.serving import Audience, SessionServer
+from retinue.runtime.dispatcher.serving import SessionServer, TurnAudience
 from retinue.runtime.memory.pool import has_notes
 from retinue.runtime.turns.sessions import Sessions
 from retinue.storage.lease import SessionLease
@@ -97,7 +97,7 @@ class _Pending:
 
     def __init__(self, session: SessionKey) -> None:
         self.session = session
-        self.audience: Audience | None = None
+        self.audience: TurnAudience | None = None
         self.waiters = 0
         self.changed = anyio.Event()
         self.outcome: Outbound | None = None
@@ -163,7 +163,7 @@ class Dispatcher:
         Raises the error that keeps this process from answering; the message waits in the inbox then.
         """
         run = RunId(random_uuid())
-        with self._awaiting(run, inbound.session, Audience(show, ask)) as pending:
+        with self._awaiting(run, inbound.session, TurnAudience(show, ask)) as pending:
             accepted = await self._accept(inbound, run, None)
             if run in self._answers:
                 return self._answers[run]
@@ -176,7 +176,7 @@ class Dispatcher:
         outcome = inbox.outcome(waiting.run)
         if outcome is not None:
             return outcome if inbox.delivered(waiting.run) else None
-        with self._awaiting(waiting.run, waiting.inbound.session, Audience(show, ask)) as pending:
+        with self._awaiting(waiting.run, waiting.inbound.session, TurnAudience(show, ask)) as pending:
             return await self._await_outcome(waiting.run, pending)
 
     async def wait(self, run: RunId, seconds: float) -> Outbound | None:
@@ -259,7 +259,7 @@ class Dispatcher:
     # Waiting
 
     @contextmanager
-    def _awaiting(self, run: RunId, session: SessionKey, audience: Audience | None = None) -> Iterator[_Pending]:
+    def _awaiting(self, run: RunId, session: SessionKey, audience: TurnAudience | None = None) -> Iterator[_Pending]:
         pending = self._pending.setdefault(run, _Pending(session))
         pending.audience = audience or pending.audience
         pending.waiters += 1
@@ -465,7 +465,7 @@ class Dispatcher:
             pending.notify()
         return bool(callers)
 
-    async def _find_audience(self, session: SessionKey, runs: tuple[RunId, ...], notice: str) -> Audience:
+    async def _find_audience(self, session: SessionKey, runs: tuple[RunId, ...], notice: str) -> TurnAudience:
         """The callers that wait for these messages and the clients; callers for other messages read the notice."""
         callers = self._callers(session)
         mine = [each.audience for run in runs if (each := self._pending.get(run)) is not None and each.audience]
@@ -479,7 +479,7 @@ class Dispatcher:
             for audience in mine:
                 await audience.show(event)
 
-        return Audience(show, (*others, *mine)[-1].ask if mine or others else self._ask)
+        return TurnAudience(show, (*others, *mine)[-1].ask if mine or others else self._ask)
 
     @asynccontextmanager
     async def _place(self, session: SessionKey) -> AsyncIterator[None]:

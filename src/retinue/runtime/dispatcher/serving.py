@@ -40,14 +40,14 @@ POISONOUS = (
 CRASHED = "An unexpected error of Retinue's own ended this message; the log has the details. Send it again."
 
 
-class Audience(msgspec.Struct, frozen=True):
+class TurnAudience(msgspec.Struct, frozen=True):
     """What receives the events of a turn, and what answers its questions."""
 
     show: Emit
     ask: Ask
 
 
-FindAudience = Callable[[tuple[RunId, ...], str], Awaitable[Audience]]
+FindAudience = Callable[[tuple[RunId, ...], str], Awaitable[TurnAudience]]
 """Finds the audience of the turn that answers these messages; callers that wait for others read the text first."""
 
 

@@ -21,8 +21,13 @@ from retinue.runtime.turns.sessions import Sessions
 from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.tree import has_untrusted_content
-from retinue.toolkit.delegation import ToolAnswer
-from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments, Told
+from retinue.toolkit.sessions.delegation import (
+    Asker,
+    SessionsSendArguments,
+    SpawnArguments,
+    SubagentsArguments,
+    ToolAnswer,
+)
 
 NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start it with `retinue gateway start`."
 LOG_CHARS = 4_000
