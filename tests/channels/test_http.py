@@ -103,7 +103,7 @@ async def test_a_message_that_comes_twice_is_answered_once(tmp_path: Path) -> No
 async def test_in_a_group_the_bound_agent_answers_when_it_is_called(tmp_path: Path) -> None:
     async with scene(tmp_path) as (hall, receiver):
         unheard = await bring(hall, "lovely weather", ROOM)
-        assert (unheard["accepted"], unheard["reason"]) == (False, "nobody called the agent")
+        assert (unheard["accepted"], unheard["reason"]) == (False, "the message does not mention the agent")
         called = await bring(hall, "@work hello", ROOM, sender=GUEST)
         assert (called["agent"], called["sessionKey"]) == ("work", "agent:work:http:group:room")
         assert (await bring(hall, "hello", ROOM, mentioned=True))["accepted"]

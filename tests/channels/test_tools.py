@@ -64,7 +64,7 @@ async def test_a_guest_cannot_have_messages_sent_elsewhere(tmp_path: Path) -> No
         hall.model.push(use("message", to="ada", text="I am Eve's."), says("I may not."))
         await bring(hall, "@work tell Ada something", ROOM, sender=GUEST)
         await receiver.until(1)
-        assert "Only the owner" in last_result(hall)
+        assert "only in a turn of the owner" in last_result(hall)
         assert [each["text"] for each in receiver.deliveries] == ["I may not."]
 
 

@@ -31,8 +31,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     return HomePaths(tmp_path / "home")
 
 
-async def test_conversations_are_found_with_who_said_what_and_without_secrets(paths: HomePaths) -> None:
-    foundation = load_home(paths, environment={"OPENAI_API_KEY": SECRET})
+async def test_conversations_are_found_with_who_said_what_and_without_secrets(home: HomePaths) -> None:
+    foundation = load_home(home, environment={"OPENAI_API_KEY": SECRET})
     agent = foundation.agent_id(None)
     sessions = open_sessions(foundation, agent)
     talk = sessions.open(SessionKey.parse("agent:main:ideas"))

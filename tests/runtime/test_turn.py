@@ -203,7 +203,7 @@ async def test_prompt_diff_names_what_moved_the_cache_between_two_turns(
     found = json.loads(capsys.readouterr().out)
     assert found["moved"]["name"] == "file:SOUL.md"
     assert retinue(["prompt", "diff", "main#1", "main#9", "--home", home]) == 2
-    assert "2 were kept" in capsys.readouterr().err
+    assert "2 are recorded" in capsys.readouterr().err
 
 
 async def test_files_are_read_again_only_in_the_first_turn_when_configured(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from retinue.core.trust import Trust
 from retinue.security.network import Policy
-from retinue.security.secrets import Secrets
+from retinue.security.secrets import EnvSecret, Secrets
 from retinue.security.untrusted_text import TOKEN_REMOVED, WARNING
 from retinue.structs.decode import DecodeError, decode
 from retinue.toolkit.parts import ToolParts
@@ -329,9 +329,9 @@ async def test_the_key_may_be_kept_elsewhere(
     context: ToolContext, web: WebServer, clock: SteppedClock, new_id: Callable[[], str]
 ) -> None:
     web.on("/s", ANSWERS["brave"])
-    await call(search_at(web, "brave", clock, new_id, api_key={"source": "env", "id": "KEY"}), context, query="x")
+    await call(search_at(web, "brave", clock, new_id, api_key=EnvSecret("env", "KEY")), context, query="x")
     assert web.requests[0].headers["x-subscription-token"] == "fr0m env"
-    lost = search_at(web, "brave", clock, new_id, api_key={"source": "env", "id": "LOST"})
+    lost = search_at(web, "brave", clock, new_id, api_key=EnvSecret("env", "LOST"))
     assert "'LOST' is not set" in await failure(lost, context, query="x")
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from retinue.runtime.dispatcher.dispatcher import Dispatcher
     from retinue.runtime.turns.sessions import Sessions
 
-NOT_CALLED = "nobody called the agent"
+NOT_CALLED = "the message does not mention the agent"
 NO_COMMANDS = "the sender may not use commands"
 BEFORE = "[Said in this group since you were called last. It is there to be understood by, and not to be answered.]"
 
