@@ -60,9 +60,7 @@ def _may_hold_plugins(folder: str) -> bool:
     `importlib.metadata` would answer that too, but importing it takes a tenth of a one-shot turn.
     """
     try:
-        packages = [
-            entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info"))
-        ]
+        entries = [*os.scandir(folder or ".")]
     except FileNotFoundError:
         return False
     except OSError:
