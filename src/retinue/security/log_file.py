@@ -1,4 +1,4 @@
-"""The file that a log goes to: private, of limited size, and shared by every process of a home."""
+"""The log file: private, of limited size, and shared by all processes of a home."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MODE = 0o600
 
 
 class LogFile(RotatingFileHandler):
-    """Writes to a file that only the owner may read, also after it was begun anew.
+    """Writes to a file that only the owner may read, also after rotation.
 
-    Several processes write to it. When another one has begun a new file, this one follows; it would write into an old
-    one otherwise.
+    Several processes write to it. If another process rotated the file, this one reopens it; otherwise it would write to
+    an old file.
     """
 
     def __init__(self, path: Path) -> None:

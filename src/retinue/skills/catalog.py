@@ -1,4 +1,4 @@
-"""The list of skills that the model reads, kept within its budget."""
+"""The list of skills in the prompt, limited in size."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LONGEST_PATH = 4096
 
 
 class SkillCatalog(Struct, frozen=True):
-    """The rendered list. `text` is what the prompt takes, note included; it is empty where nothing can be listed.
+    """The rendered list. `text` is inserted into the prompt, including the note; it is empty if there are no skills.
 
-    `note` is empty unless skills or their descriptions had to be left out.
+    `note` is empty unless skills or descriptions were omitted.
     """
 
     text: str
@@ -30,9 +30,9 @@ class SkillCatalog(Struct, frozen=True):
 
 
 def render_catalog(skills: Iterable[Skill], *, max_skills: int, max_chars: int, home: Path) -> SkillCatalog:
-    """List the skills the model may choose by itself, in at most `max_chars` characters.
+    """List the skills that the model may invoke, in at most `max_chars` characters.
 
-    Over budget the descriptions go first; when names alone are still too many, the end of the list goes.
+    If the list is too long, descriptions are omitted first, then the last entries.
     """
     visible = tuple(skill for skill in skills if not skill.disable_model_invocation)
     head = visible[:max_skills]
