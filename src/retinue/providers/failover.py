@@ -1,6 +1,6 @@
-"""Trying again elsewhere: the next credential, then the next model, until one answers.
+"""Failover: try the next credential, then the next model, until one answers.
 
-What a person has already read is never answered a second time: once words were shown, a failure stays a failure.
+After text was shown to the person, a failure is final: the answer is not started again.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from retinue.providers.vendors import find_vendor
 
 Sleep = Callable[[float], Awaitable[None]]
 OnFallback = Callable[[str], Awaitable[None]]
-"""Tells the person that another model answers."""
+"""Notifies the person that another model answers."""
 
 PROFILES_PER_MODEL = 2
 LONGEST_WAIT = 60.0
 CHARS_PER_TOKEN = 6
-"""More than any text has on average: an answer longer than this many for each token of the window is no answer."""
+"""More than any text has on average: an answer with more characters per token of the window is cut off."""
 TOO_LONG = "the answer was longer than the model's whole window, so it was stopped"
-# With another model at hand one quick retry is enough; the last one is worth some patience.
+# If another model is available, one quick retry is enough; the last one is retried longer.
 QUICK_RETRIES = (1.0,)
 PATIENT_RETRIES = (2.5, 5.0, 10.0, 20.0, 30.0)
 
@@ -67,7 +67,7 @@ _WORDS = {
 
 
 class OpenProviders(Protocol):
-    """Where adapters come from."""
+    """Opens the adapters of providers."""
 
     def __getitem__(self, provider: str) -> Provider: ...
 
@@ -75,7 +75,7 @@ class OpenProviders(Protocol):
 
 
 class Attempt(Struct, frozen=True):
-    """A model and the credential to ask it with; None where it needs none."""
+    """A model and its credential; None if it needs none."""
 
     ref: ModelRef
     profile: Profile | None
@@ -85,13 +85,13 @@ class Attempt(Struct, frozen=True):
 
 
 class _Patience(Struct, frozen=True):
-    """How often the same attempt is made again. A rate limit is waited out only where no other credential is left."""
+    """The retries of one attempt. A rate limit is waited for only if no other credential is left."""
 
     delays: Sequence[float]
     waits_out_limits: bool
 
     def pause(self, failure: ModelFailed, delay: float) -> float | None:
-        """How long to wait before the next try; None where waiting would not help."""
+        """Return the delay before the next retry; None if retrying does not help."""
         wish = failure.retry_after or 0.0
         passing = failure.reason in _PASSING or (
             self.waits_out_limits and failure.reason is Failure.RATE_LIMIT and wish > 0
@@ -100,14 +100,14 @@ class _Patience(Struct, frozen=True):
 
 
 class _Story(Struct):
-    """What happened so far in one request."""
+    """The progress of one request."""
 
     failures: list[tuple[str, ModelFailed]] = field(default_factory=list)
     words_shown: bool = False
 
 
 class Failover:
-    """Answers a request with the first model of a chain that can."""
+    """Answers a request with the first model of a chain that works."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Failover:
         tuning: Callable[[ModelRef], RequestOptions] = lambda ref: NO_OPTIONS,
         redact: Callable[[str], str] = str,
     ) -> None:
-        """`tuning` says how the operator wants each model asked; `redact` removes secrets from error messages."""
+        """`tuning` returns the operator's options for each model; `redact` removes secrets from error messages."""
         self._providers = providers
         self._credentials = credentials
         self._describe = describe
@@ -136,9 +136,9 @@ class Failover:
         on_fallback: OnFallback | None = None,
         failures: list[tuple[str, ModelFailed]] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Stream from the first model that answers; keeps the contract of `Provider.stream`.
+        """Stream from the first model that answers, with the contract of `Provider.stream`.
 
-        Every attempt that failed is added to `failures`, by its name.
+        Every failed attempt is added to `failures`, by its name.
         """
         story = _Story([] if failures is None else failures)
         models = list(dict.fromkeys(chain)) or [request.model]
@@ -171,11 +171,14 @@ class Failover:
         yield self._without_secrets(_sum_up(story))
 
     def _without_secrets(self, failure: ModelFailed) -> ModelFailed:
-        """The failure as it may be shown; an endpoint can repeat a secret in its error message."""
+        """Return the failure without secrets; an endpoint can repeat a secret in its error message."""
         return replace(failure, detail=self._redact(failure.detail))
 
     def _plan(self, models: Sequence[ModelRef], story: _Story) -> list[Attempt]:
-        """What to try, in order. Resting credentials are left out, but never all of them: the soonest is asked."""
+        """Return the attempts in order.
+
+        Credentials in cooldown are skipped, unless all are: then the first to end is used.
+        """
         ready: list[Attempt] = []
         resting: list[tuple[datetime, Attempt]] = []
         for ref in models:
@@ -189,7 +192,7 @@ class Failover:
                 continue
             profiles = self._credentials.profiles(ref.provider)
             if not profiles and find_vendor(ref.provider) is None:
-                # An endpoint of the operator's own, without a key in sight, is taken to need none.
+                # A configured endpoint without a key is assumed to need none.
                 ready.append(Attempt(ref, None))
             elif not profiles:
                 detail = f"there is no credential for '{ref.provider}'. {self._credentials.how_to_add(ref.provider)}"
@@ -206,7 +209,7 @@ class Failover:
     async def _try(
         self, attempt: Attempt, request: ModelRequest, story: _Story, patience: _Patience
     ) -> AsyncGenerator[ModelEvent, None]:
-        """One model with one credential, again after a pause while the failure is a passing one."""
+        """Try one model with one credential, with retries while the failure is temporary."""
         info = self._describe(attempt.ref)
         fitted = adapt_request(apply_options(request, self._tuning(attempt.ref)), info)
         for delay in (*patience.delays, None):
@@ -239,7 +242,7 @@ class Failover:
             await self._sleep(pause)
 
     async def _open(self, attempt: Attempt, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """The stream of one attempt; nothing is sent before it is read."""
+        """Return the stream of one attempt; nothing is sent before it is read."""
         try:
             credential = await self._credentials.open(attempt.profile) if attempt.profile else None
             return self._providers[attempt.ref.provider].stream(request, credential)
@@ -266,7 +269,7 @@ async def _failed_stream(failure: ModelFailed) -> AsyncGenerator[ModelEvent, Non
 
 @asynccontextmanager
 async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
-    """Close a stream at the end where it can be closed, so that its connection does not outlive it."""
+    """Close a stream at the end of the block if it can be closed, so that its connection does not outlive it."""
     try:
         yield events
     finally:
@@ -276,12 +279,12 @@ async def _closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIte
 
 def _fallback_notice(before: ModelRef, now: ModelRef, story: _Story) -> str:
     told = [failure for name, failure in story.failures if name.startswith(str(before))]
-    why = _WORDS[told[-1].reason] if told else "its credentials are resting after earlier failures"
+    why = _WORDS[told[-1].reason] if told else "its credentials are in cooldown after earlier failures"
     return f"{before} cannot answer now ({why}); {now} answers instead."
 
 
 def _sum_up(story: _Story) -> ModelFailed:
-    """One failure for all: the first one's reason, every attempt told."""
+    """Combine all failures into one: the first one's reason, and the details of every attempt."""
     if not story.failures:
         return ModelFailed(Failure.NOT_FOUND, "no model is configured. Choose one: retinue models set <provider/model>")
     name, first = story.failures[0]

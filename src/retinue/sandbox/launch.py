@@ -90,7 +90,7 @@ class Launcher:
                 self._open_network(inside)
                 os.write(release, b"!")
         except OSError:
-            # kill the inner process first: closing the descriptor it waits for would let it continue before its wrapper ends
+            # inner process first: closing the descriptor it waits for would let it continue before its wrapper ends
             for process in (pid,) if inside is None else (inside, pid):
                 os.kill(process, signal.SIGKILL)
             raise

@@ -176,9 +176,7 @@ async def _read_head(client: SocketStream) -> tuple[bytes, bytes]:
 
 async def _connect(request: ProxyRequest, rules: NetworkRules) -> SocketStream:
     if not is_allowed(rules.hosts, request.host, request.port):
-        raise AddressRefused(
-            f"{request.host}:{request.port} is not allowed in this sandbox; see sandbox.allowHosts."
-        )
+        raise AddressRefused(f"{request.host}:{request.port} is not allowed in this sandbox; see sandbox.allowHosts.")
     addresses = await find_addresses(request.host, request.port, rules.policy, rules.resolve)
     for address in addresses:
         try:

@@ -19,7 +19,7 @@ _LINE_BREAKS = re.compile("\r\n?|[\v\f\x85\u2028\u2029]")
 _HIDDEN = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f"
     "\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # zero width, direction, annotation
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates; tag characters, which are invisible to people but readable by models
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates; tag characters, which only models can read
 )
 
 _UNSEEN_IN_NAMES = re.compile(f"{_HIDDEN.pattern}|[\t-\r\x85\u2028\u2029]")

@@ -117,8 +117,7 @@ def _without_credentials(send: Outgoing) -> Outgoing:
 
 
 def _redirected(send: Outgoing, status: int) -> Outgoing:
-    """Return the redirected request: a form becomes a GET without a body, as in browsers, unless the status forbids it.
-    """
+    """Return the redirected request: a form becomes a GET, as in browsers, unless the status forbids it."""
     if status in (307, 308) or send.method in ("GET", "HEAD"):
         return send
     headers = {name: value for name, value in send.headers.items() if name.lower() != "content-type"}

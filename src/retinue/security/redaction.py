@@ -38,7 +38,7 @@ _SHAPES: tuple[str, ...] = (
     r"xapp-[A-Za-z0-9-]{10,}",
     r"(?:AKIA|ASIA)[A-Z0-9]{16}",
     r"\b\d{8,10}:[A-Za-z0-9_-]{35}\b",
-    # bounded, because each start within a run of such characters is tried: unbounded, a crafted text costs quadratic time
+    # bounded, because every start within such a run is tried: otherwise a crafted text costs quadratic time
     r"(?:(?<![\w-])eyJ[\w-]{10,}+|(?<=-)eyJ[\w-]{10,1000}+)\.[\w-]{10,}+\.[\w-]{10,}",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"(?<=Bearer )[A-Za-z0-9._~+/=-]{16,}",
@@ -70,7 +70,7 @@ _SHORTEST_LINE = 20
 
 
 class _Known(Struct, frozen=True):
-    """A secret prepared for the search: `probe` stands unchanged in each of the `spellings`, the `codes` are apart."""
+    """A secret prepared for the search: `probe` occurs unchanged in each of the `spellings`, but not in `codes`."""
 
     probe: str
     spellings: tuple[str, ...]
@@ -160,10 +160,14 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         flags = (re.IGNORECASE if "i" in slashed[2] else 0) | (re.DOTALL if "s" in slashed[2] else 0)
     try:
         if len(body) > LONGEST_PATTERN:
-            raise ConfigError(f"A redaction pattern may have at most {LONGEST_PATTERN} characters; this one has {len(body)}.")
+            raise ConfigError(
+                f"A redaction pattern may have at most {LONGEST_PATTERN} characters; this one has {len(body)}."
+            )
         return re.compile(body, flags)
     except re.error as error:
-        raise ConfigError(f"'{text}' is not a valid regular expression: {error}. Correct `logging.redactPatterns`.") from None
+        raise ConfigError(
+            f"'{text}' is not a valid regular expression: {error}. Correct `logging.redactPatterns`."
+        ) from None
 
 
 _live: WeakSet[Redactor] = WeakSet()

@@ -36,7 +36,7 @@ def name_commands(skills: Iterable[Skill], *, reserved: Collection[str] = ()) ->
 
 
 def derive_name(name: str) -> str:
-    """A skill's name as a command: lower-case letters, digits and single underscores, at most 32 characters."""
+    """Derive a command name: lower-case letters, digits and single underscores, at most 32 characters."""
     return _FOREIGN.sub("_", name.lower()).strip("_")[:MAX_NAME].rstrip("_") or _FALLBACK
 
 

@@ -125,8 +125,7 @@ class Programs:
         self._has_program: Callable[[str], bool] = _has_none
 
     def on(self, path: str) -> Callable[[str], bool]:
-        """Return a function that checks whether a program is in a folder of `path`; the same one while nothing changed.
-        """
+        """Return a function that checks whether a program is in `path`; the same one while nothing changed."""
         now = self._now_ns()
         stamps = {folder: stamp_path(folder) for folder in path.split(os.pathsep)}
         settled = not any(is_fresh(stamp, now, now) for stamp in stamps.values())

@@ -165,8 +165,7 @@ class _Search:
         raise _LimitReached
 
     def _take_file(self, folder: _Folder, name: str) -> bool:
-        """Read the folder's file as a skill; return False if there is none. Raises `OSError` if a link leads outside.
-        """
+        """Read the skill of a folder; return False if there is none. Raises `OSError` if a link leads outside."""
         path = f"{folder.shown}/{name}"
         try:
             descriptor = folder.area.open((*folder.parts, name), _READ)

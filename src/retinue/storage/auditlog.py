@@ -100,8 +100,7 @@ class AuditLog(Struct, frozen=True):
             os.close(head)
 
     def _continue_from(self, last: _Last) -> _Last:
-        """Return the line that the next one follows: the last in the file, or the recorded head if lines were removed.
-        """
+        """Return the last line for the next one to refer to: the recorded head if lines were removed."""
         kept = self._kept_head()
         return replace(kept, whole=last.whole) if kept is not None and kept.number > last.number else last
 

@@ -132,7 +132,9 @@ class _Builder:
     def _admit(self, event: Event, depth: int) -> None:
         self._nodes += 1
         if isinstance(event, kinds.NodeEvent) and event.anchor is not None:
-            raise FrontMatterError("anchors and aliases (`&`, `*`) are not supported. Write the value out.", _line(event))
+            raise FrontMatterError(
+                "anchors and aliases (`&`, `*`) are not supported. Write the value out.", _line(event)
+            )
         if getattr(event, "tag", None) is not None:
             raise FrontMatterError("tags (`!`) are not supported. Quote the value if it begins with `!`.", _line(event))
         if depth > MAX_DEPTH:

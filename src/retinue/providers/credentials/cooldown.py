@@ -1,4 +1,4 @@
-"""How long a credential rests after a failure: pure arithmetic over what happened before."""
+"""Cooldowns of credentials after failures, computed from earlier failures."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from retinue.providers.settings import CooldownSettings
 
 SHORT_RESTS = (timedelta(seconds=30), timedelta(minutes=1), timedelta(minutes=5))
 
-# These say something about the request or the answer and nothing about the credential: one bad session must not
-# close the door for the others.
+# These failures concern the request or the answer, not the credential: one bad session must not
+# block the others.
 BLAMELESS = frozenset({Failure.FORMAT, Failure.OVERFLOW, Failure.EMPTY})
 
 
 class Cooldown(Struct, frozen=True):
-    """One credential rests for one model, for one reason."""
+    """The cooldown of one credential for one model and one reason."""
 
     model: str
     reason: Failure
@@ -26,7 +26,7 @@ class Cooldown(Struct, frozen=True):
     failed_at: datetime
 
     def holds(self, now: datetime) -> bool:
-        """Whether the rest is not over; one that begins in the future was noted by a clock that went wrong."""
+        """Return whether the cooldown is active; one that starts in the future was recorded with a wrong clock."""
         return self.failed_at <= now < self.until
 
 
@@ -38,7 +38,7 @@ def next_cooldown(
     settings: CooldownSettings,
     retry_after: float | None = None,
 ) -> Cooldown | None:
-    """The rest that a failure causes, longer each time; None where the credential is not to blame."""
+    """Return the cooldown after a failure, longer each time; None if the failure does not concern the credential."""
     if reason in BLAMELESS:
         return None
     window = timedelta(hours=settings.failure_window_hours)

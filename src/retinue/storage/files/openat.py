@@ -92,7 +92,7 @@ def open_beneath(
         try:
             return _open_by_kernel(root, parts, flags, mode, links)
         except OSError as error:
-            # EAGAIN: concurrent renames interfered. EXDEV: the kernel refuses every absolute link, also one inside the root.
+            # EAGAIN: concurrent renames interfered. EXDEV: the kernel refuses all absolute links, also those inside.
             if error.errno != errno.EAGAIN and not (error.errno == errno.EXDEV and links is Links.INSIDE):
                 raise
     return _open_by_walk(root, parts, flags, mode, links, anchor)
