@@ -140,7 +140,7 @@ def _in_time(keyring: ModuleType, call: Callable[[], T], seconds: float) -> T:
     def run() -> None:
         try:
             outcome.append(call())
-        except Exception as error:  # noqa: BLE001 - border: a keyring is foreign code; told below, in this thread
+        except Exception as error:  # noqa: BLE001 - border: a keyring is foreign code; raised below, in this thread
             failure.append(error)
 
     worker = threading.Thread(target=run, daemon=True, name="keyring")

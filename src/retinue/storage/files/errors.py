@@ -1,15 +1,15 @@
-"""What can go wrong with a file, told so that somebody can act on it.
+"""Errors of file operations, with messages that say what to do.
 
 StorageError
 ├── OutsideRoot          the path leads out of its folder
-│   └── LinkRefused      the path goes through a symbolic link where none may be followed
+│   └── LinkRefused      the path contains a symbolic link that must not be followed
 ├── NotThere             no such file or folder
-├── AlreadyThere         the name is taken
-│   └── ShadowedName     another spelling of the name is taken
-├── NotRegular           a folder, FIFO, socket or device where a file is needed
-├── HardLinked           the file has further names
-├── TooLarge             more bytes than the caller will take
-├── TooMany              more entries than the caller will take
+├── AlreadyThere         the name is already in use
+│   └── ShadowedName     another spelling of the name is already in use
+├── NotRegular           a folder, FIFO, socket or device instead of a file
+├── HardLinked           the file has several hard links
+├── TooLarge             more bytes than the caller accepts
+├── TooMany              more entries than the caller accepts
 ├── NoPermission         the system does not allow it
 ├── ReadOnly             the file system is mounted read-only
 └── DiskFull             no space or quota left; the old content is still there
