@@ -23,7 +23,7 @@ def configure(home: Path, sandbox: str) -> None:
 def use(home: Path, when: datetime) -> Path:
     settings = SandboxSettings(mode="all")
     sandboxes = Sandboxes(home, lambda agent: settings, lambda agent: home / "workspace", lambda: when)
-    confinement = sandboxes.draw(KEY)
+    confinement = sandboxes.confinement_of(KEY)
     sandboxes.open(confinement, KEY)
     return confinement.own
 

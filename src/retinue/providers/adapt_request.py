@@ -46,7 +46,7 @@ def adapt_request(request: ModelRequest, info: ModelInfo) -> ModelRequest:
     if "image" not in info.inputs:
         messages = tuple(_without_pictures(message) for message in messages)
     if not info.tools:
-        messages = tuple(_told_in_words(message) for message in messages)
+        messages = tuple(_message_as_text(message) for message in messages)
     return replace(
         request,
         model=info.ref,
@@ -65,7 +65,7 @@ def _without_pictures(message: Message) -> Message:
     )
 
 
-def _told_in_words(message: Message) -> Message:
+def _message_as_text(message: Message) -> Message:
     """Return a message for a model without tools: calls and results become text."""
     match message:
         case UserMessage():
@@ -73,10 +73,10 @@ def _told_in_words(message: Message) -> Message:
         case ToolResult():
             return UserMessage((Text(f"[{message.tool} returned]\n"), *message.content), trust=message.trust)
         case AssistantMessage():
-            return replace(message, content=tuple(_in_words(part) for part in message.content))
+            return replace(message, content=tuple(_part_as_text(part) for part in message.content))
         case _:
             assert_never(message)
 
 
-def _in_words(part: Text | Thinking | ToolCall) -> Text | Thinking:
+def _part_as_text(part: Text | Thinking | ToolCall) -> Text | Thinking:
     return Text(f"[called {part.name} {to_json(part.arguments)}]") if isinstance(part, ToolCall) else part

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from retinue.core.errors import ModelError
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo, ModelRef, Price
-from retinue.providers.local.gguf import LARGEST_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
+from retinue.providers.local.gguf import MAX_WINDOW, ModelFile, find_model_file, list_model_files, read_model_file
 from retinue.providers.settings import ModelSettings, ModelsSettings
 from retinue.providers.vendors import canonical_provider, settings_of
 
@@ -159,7 +159,7 @@ class ModelCatalog:
             facts = _facts(path, path.stat().st_mtime_ns)
         except (ModelError, OSError):
             return info
-        window = min(facts.window or info.window, LARGEST_WINDOW)
+        window = min(facts.window or info.window, MAX_WINDOW)
         return replace(info, window=window, max_output=max(512, window // 4), tools=facts.calls_tools)
 
 

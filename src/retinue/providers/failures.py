@@ -15,10 +15,10 @@ from retinue.core.errors import ModelError
 from retinue.core.model import Failure
 from retinue.security.redaction import Redactor
 
-LONGEST_DETAIL = 600
-LONGEST_READ = 8_000
+MAX_DETAIL_CHARS = 600
+MAX_READ_CHARS = 8_000
 """Only this much of an error message is searched, because patterns are slow on long texts."""
-LONGEST_WAIT = 3600.0
+MAX_RETRY_AFTER_SECONDS = 3600.0
 
 
 class CallFailed(ModelError):
@@ -130,10 +130,10 @@ def failure_from_response(
     status: int | None, body: str, headers: Mapping[str, str] | None = None, *, secret: str | None = None
 ) -> CallFailed:
     """Return the failure of an error response; its detail is safe to show."""
-    message, body = _message_of(body), body[:LONGEST_READ]
+    message, body = _message_of(body), body[:MAX_READ_CHARS]
     detail = f"{status}: {message}" if status is not None else message
     hidden = Redactor([secret] if secret else []).redact(detail)
-    short = hidden if len(hidden) <= LONGEST_DETAIL else hidden[: LONGEST_DETAIL - 1] + "…"
+    short = hidden if len(hidden) <= MAX_DETAIL_CHARS else hidden[: MAX_DETAIL_CHARS - 1] + "…"
     return CallFailed(classify(status, body), short, retry_after(headers or {}, body))
 
 
@@ -156,7 +156,7 @@ def _message_of(body: str) -> str:
 
 def _plain(body: str) -> str:
     """Return a body of unknown structure on one line; for an HTML page, its title."""
-    body = body[:LONGEST_READ]
+    body = body[:MAX_READ_CHARS]
     if _PAGE.match(body):
         from html import unescape
 
@@ -179,7 +179,7 @@ def retry_after(headers: Mapping[str, str], body: str = "") -> float | None:
         seconds = _until_date(lowered["retry-after"], lowered.get("date"))
     if seconds is None and (found := _RETRY_DELAY.search(body)):
         seconds = float(found[1])
-    return None if seconds is None else min(max(seconds, 0.0), LONGEST_WAIT)
+    return None if seconds is None else min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)
 
 
 def _number(text: str | None, scale: float) -> float | None:

@@ -29,8 +29,8 @@ from retinue.security.network import (
     parse_url,
 )
 
-LONGEST_LINE = 8 * 1024 * 1024
-LONGEST_BODY = 64 * 1024 * 1024
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 def check_endpoint(url: str) -> str:
@@ -102,21 +102,21 @@ class _BoundedStream(httpx2.AsyncByteStream):
 class BodyLimits:
     """Checks a body as it arrives; raises `CallFailed` at the first byte that violates a limit."""
 
-    def __init__(self, longest_line: int = LONGEST_LINE, longest_body: int = LONGEST_BODY) -> None:
-        self._longest_line = longest_line
-        self._longest_body = longest_body
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._max_body_bytes = max_body_bytes
         self._line = 0
         self._body = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def measure(self, chunk: bytes) -> None:
         self._body += len(chunk)
-        if self._body > self._longest_body:
-            raise CallFailed(Failure.SERVER, f"the endpoint sent more than {self._longest_body} bytes")
+        if self._body > self._max_body_bytes:
+            raise CallFailed(Failure.SERVER, f"the endpoint sent more than {self._max_body_bytes} bytes")
         first, *rest = chunk.split(b"\n")
         self._line += len(first)
-        if max(self._line, *map(len, rest), 0) > self._longest_line:
-            raise CallFailed(Failure.SERVER, f"the endpoint sent a line of more than {self._longest_line} bytes")
+        if max(self._line, *map(len, rest), 0) > self._max_line_bytes:
+            raise CallFailed(Failure.SERVER, f"the endpoint sent a line of more than {self._max_line_bytes} bytes")
         if rest:
             self._line = len(rest[-1])
         try:

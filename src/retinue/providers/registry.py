@@ -84,7 +84,7 @@ class Providers:
             base_url=_address(provider, api, base_url),
             describe=self.catalog.describe,
             headers={name: self._secrets.resolve(value) for name, value in configured.headers.items()},
-            auth=configured.auth or _usual_auth(vendor, configured),
+            auth=configured.auth or _default_auth(vendor, configured),
             timeouts=_timeouts(api, configured),
             compat=configured.compat or CompatSettings(),
             model_compat={model.id: model.compat for model in configured.models if model.compat},
@@ -114,7 +114,7 @@ def _address(provider: str, api: Api, base_url: str) -> str:
     return checked if api != "ollama" or checked.endswith("/v1") else f"{checked}/v1"
 
 
-def _usual_auth(vendor: Vendor | None, settings: ProviderSettings) -> Literal["api-key", "none"]:
+def _default_auth(vendor: Vendor | None, settings: ProviderSettings) -> Literal["api-key", "none"]:
     """Return the default auth mode: self-hosted servers need no key unless one is configured."""
     open_door = vendor is not None and not vendor.variables and not settings.api_key
     return "none" if open_door else "api-key"

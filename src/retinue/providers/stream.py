@@ -36,7 +36,7 @@ Delta = ModelTextDelta | ModelReasoningDelta | ModelCallDelta
 Source = Callable[["Draft"], AsyncGenerator[Delta, None]]
 """Fills a draft and yields each event as it arrives. It may raise any exception."""
 
-MOST_TOKENS = 2**40
+MAX_TOKEN_COUNT = 2**40
 """The maximum plausible token count."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -114,7 +114,7 @@ class Draft:
 
     def message(self) -> AssistantMessage:
         """Return the message as far as it has arrived."""
-        parts = _tell_calls_apart([part for block in self._blocks if (part := _part(block)) is not None])
+        parts = _make_call_ids_unique([part for block in self._blocks if (part := _part(block)) is not None])
         stop = self.stop or StopReason.ERROR
         if stop in (StopReason.END, StopReason.TOOL_CALLS):
             # The actual calls determine the stop reason: some servers report calls although there are none.
@@ -149,10 +149,10 @@ class Draft:
         if half := _HALF_PAIR.search(text):
             self._held[kind] = half[0]
             text = text[:-1]
-        return _mend(text)
+        return _replace_surrogates(text)
 
 
-def _mend(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     if not _SURROGATE.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -173,18 +173,18 @@ def _part(block: _Block) -> Text | Thinking | ToolCall | None:
             return ToolCall(block.id, block.name, arguments, block.signature or None)
 
 
-def _tell_calls_apart(parts: Sequence[Text | Thinking | ToolCall]) -> list[Text | Thinking | ToolCall]:
+def _make_call_ids_unique(parts: Sequence[Text | Thinking | ToolCall]) -> list[Text | Thinking | ToolCall]:
     """Return the parts with a unique id for each call: some servers give all calls of an answer the same."""
     seen: set[str] = set()
-    told: list[Text | Thinking | ToolCall] = []
+    unique: list[Text | Thinking | ToolCall] = []
     for part in parts:
         if isinstance(part, ToolCall):
             own = next(name for n in count(1) if (name := part.id if n == 1 else f"{part.id}_{n}") not in seen)
             seen.add(own)
-            told.append(part if own == part.id else replace(part, id=own))
+            unique.append(part if own == part.id else replace(part, id=own))
         else:
-            told.append(part)
-    return told
+            unique.append(part)
+    return unique
 
 
 def parse_arguments(text: str) -> Mapping[str, Any]:
@@ -192,14 +192,14 @@ def parse_arguments(text: str) -> Mapping[str, Any]:
     if not text.strip():
         return {}
     try:
-        found = json.loads(_mend(text), parse_constant=_refuse_constant)
+        found = json.loads(_replace_surrogates(text), parse_constant=_refuse_constant)
         if isinstance(found, dict):
             # A number that is too large is parsed as infinity, which is not valid JSON.
             written = json.dumps(found, ensure_ascii=False, allow_nan=False)
-            return found if not _SURROGATE.search(written) else dict(json.loads(_mend(written)))
+            return found if not _SURROGATE.search(written) else dict(json.loads(_replace_surrogates(written)))
     except (ValueError, RecursionError):
         pass
-    return {INVALID_ARGUMENTS: _mend(text)}
+    return {INVALID_ARGUMENTS: _replace_surrogates(text)}
 
 
 def _refuse_constant(name: str) -> None:
@@ -231,12 +231,12 @@ async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> 
         ending = draft.failed(error)
     except TimeoutError:
         late = anyio.current_time() >= give_up
-        told = (
+        unique = (
             f"the answer took more than {timeouts.total:g} seconds"
             if late
             else f"no data arrived for {patience:g} seconds"
         )
-        ending = draft.failed(CallFailed(Failure.TIMEOUT, told))
+        ending = draft.failed(CallFailed(Failure.TIMEOUT, unique))
     except Exception as error:  # noqa: BLE001 - border: an SDK and a foreign server are behind this
         log.warning("model call failed: %s: %s", type(error).__name__, error)
         ending = draft.failed(explain(error))
@@ -273,7 +273,7 @@ def _origin(error: BaseException) -> BaseException:
 
 def whole_number(value: object) -> int:
     """Return a token count from untrusted JSON, also `12.0`; 0 if it is invalid or implausibly large."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_TOKENS:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TOKEN_COUNT:
         return 0
     return int(value)
 
@@ -289,4 +289,4 @@ def to_body(value: object) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         # An old transcript may contain a lone surrogate, which must not make its session unusable.
-        return _mend(to_json(value)).encode()
+        return _replace_surrogates(to_json(value)).encode()

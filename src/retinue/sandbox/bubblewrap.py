@@ -65,8 +65,8 @@ class Bubblewrap(Struct, frozen=True, dict=True):
         tried = _run(self.program, *self._namespaces(), *_system(), "--proc", "/proc", "--dev", "/dev", "/usr/bin/true")
         if tried.returncode == 0:
             return None
-        told = tried.stderr.strip().splitlines()
-        return f"`bwrap` does not work here: {told[-1] if told else f'it ended with {tried.returncode}'}"
+        errors = tried.stderr.strip().splitlines()
+        return f"`bwrap` does not work here: {errors[-1] if errors else f'it ended with {tried.returncode}'}"
 
     def find_problem(self, confinement: Confinement) -> str | None:
         """Return why bubblewrap cannot be used, by running it; None if it works."""

@@ -32,22 +32,22 @@ _LISTEN_SECONDS = 5.0
 _MOUNT_SECONDS = 20.0
 _MOUNT_DELAY = 0.001
 _LOOPBACK_DELAY = 0.002
-_KILLED_FIRST = 500
+_OOM_SCORE_ADJUSTMENT = 500
 
 
 class Launcher:
     """Starts programs according to one plan.
 
-    `spawn` starts a program with its path, arguments, variables and descriptor actions; `door` is a socket to the
+    `spawn` starts a program with its path, arguments, variables and descriptor actions; `proxy_socket` is a socket to the
     process that serves the network.
     """
 
-    def __init__(self, plan: dict[str, Any], spawn: Spawn, door: int | None = None) -> None:
+    def __init__(self, plan: dict[str, Any], spawn: Spawn, proxy_socket: int | None = None) -> None:
         self._plan = plan
         self._spawn = spawn
-        if door is not None:
-            os.set_inheritable(door, False)
-        self._door = door
+        if proxy_socket is not None:
+            os.set_inheritable(proxy_socket, False)
+        self._proxy_socket = proxy_socket
         self._feeds = [bytes.fromhex(feed) for feed in plan["feeds"]]
         self._held = lock_stamp(plan["stamp"]) if plan["stamp"] else None
         self.containers: list[str] = []
@@ -106,13 +106,13 @@ class Launcher:
             require_same_folder(stat_inside(inside, path), (device, inode))
 
     def _open_network(self, inside: int) -> None:
-        if self._plan["port"] is None or self._door is None:
+        if self._plan["port"] is None or self._proxy_socket is None:
             return
         from socket import send_fds, socket
 
         listener = listen_in_namespace(inside, self._plan["port"])
-        with listener, socket(fileno=os.dup(self._door)) as door:
-            send_fds(door, [b"!"], [listener.fileno()])
+        with listener, socket(fileno=os.dup(self._proxy_socket)) as proxy_socket:
+            send_fds(proxy_socket, [b"!"], [listener.fileno()])
 
     def _start_enclosed(self, argv: list[str], actions: list[FileAction]) -> int:
         parent = os.getpid()
@@ -171,7 +171,7 @@ def raise_oom_score() -> None:
     """Make the kernel kill this process and its children first if memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as stream:  # noqa: PTH123
-            stream.write(str(_KILLED_FIRST))
+            stream.write(str(_OOM_SCORE_ADJUSTMENT))
     except OSError:
         return
 

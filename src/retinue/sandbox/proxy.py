@@ -101,15 +101,15 @@ def parse_request(head: bytes) -> ProxyRequest:
     return ProxyRequest(parsed.hostname, port, forward.encode("latin-1"))
 
 
-async def serve_network(door: socket.socket, rules: NetworkRules) -> None:
-    """Accept connections on every listening socket received through the door, until the other side closes it."""
-    door.setblocking(False)
+async def serve_network(proxy_socket: socket.socket, rules: NetworkRules) -> None:
+    """Accept connections on every listening socket received through `proxy_socket`, until the other side closes it."""
+    proxy_socket.setblocking(False)
     async with anyio.create_task_group() as tasks:
-        with door:
+        with proxy_socket:
             while True:
-                await anyio.wait_readable(door)
+                await anyio.wait_readable(proxy_socket)
                 try:
-                    received, descriptors, _, _ = socket.recv_fds(door, 1, 1)
+                    received, descriptors, _, _ = socket.recv_fds(proxy_socket, 1, 1)
                 except OSError:
                     break
                 if not received:
@@ -122,19 +122,19 @@ async def serve_network(door: socket.socket, rules: NetworkRules) -> None:
 async def _serve(listening: socket.socket, rules: NetworkRules) -> None:
     at_once = anyio.CapacityLimiter(MAX_CONNECTIONS)
 
-    async def attend(client: SocketStream) -> None:
+    async def serve_client(client: SocketStream) -> None:
         async with at_once, client:
             try:
-                await _attend(client, rules)
+                await _serve_client(client, rules)
             except _BROKEN_OFF:
                 log.debug("a connection of a sandbox was interrupted", exc_info=True)
 
     listener = await SocketListener.from_socket(listening)
     async with listener:
-        await listener.serve(attend)
+        await listener.serve(serve_client)
 
 
-async def _attend(client: SocketStream, rules: NetworkRules) -> None:
+async def _serve_client(client: SocketStream, rules: NetworkRules) -> None:
     try:
         with anyio.fail_after(HEAD_SECONDS):
             head, rest = await _read_head(client)
@@ -159,8 +159,8 @@ async def _pass_on(request: ProxyRequest, rest: bytes, client: SocketStream, ups
         if request.forward or rest:
             await upstream.send((request.forward or b"") + rest)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_pump, client, upstream)
-            await _pump(upstream, client)
+            tasks.start_soon(_copy_bytes, client, upstream)
+            await _copy_bytes(upstream, client)
             tasks.cancel_scope.cancel()
 
 
@@ -187,7 +187,7 @@ async def _connect(request: ProxyRequest, rules: NetworkRules) -> SocketStream:
     raise NetworkFailed(f"{request.host}:{request.port} does not answer.")
 
 
-async def _pump(source: SocketStream, target: SocketStream) -> None:
+async def _copy_bytes(source: SocketStream, target: SocketStream) -> None:
     """Copy bytes until the end of the stream, or until it is idle for too long."""
     with suppress(*_BROKEN_OFF):
         with anyio.move_on_after(IDLE_SECONDS) as patience:

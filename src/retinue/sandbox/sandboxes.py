@@ -80,15 +80,15 @@ class Sandboxes(Struct, frozen=True):
     inherited: Mapping[str, str] = field(default_factory=dict)
     policy: Policy = MODEL_CHOSEN
 
-    def standing(self, session: SessionKey) -> SandboxDecision:
+    def decide(self, session: SessionKey) -> SandboxDecision:
         """Return whether a session is sandboxed, and why."""
         return decide_sandbox(self.settings_of(session.agent), session)
 
     def confine(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement | None:
         """Return the sandbox that a session must use; None if it is not sandboxed."""
-        return self.draw(session, shown) if self.standing(session).confined else None
+        return self.confinement_of(session, shown) if self.decide(session).confined else None
 
-    def draw(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement:
+    def confinement_of(self, session: SessionKey, shown: tuple[Path, ...] = ()) -> Confinement:
         """Return the sandbox that a session would use."""
         workspace = self.workspace_of(session.agent)
         grounds = SandboxFolders(self.home.resolve(), workspace.resolve(), tuple(path.resolve() for path in shown))
@@ -118,7 +118,7 @@ class Sandboxes(Struct, frozen=True):
             case name:
                 return tuple(backend for backend in built_in() if backend.name == name)
 
-    def enclose(
+    def with_backend(
         self, confinement: Confinement, session: SessionKey, below: str = ".", part: VisiblePart | None = None
     ) -> BackedSandbox:
         """Return a sandbox with its backend; raise `SandboxUnavailable` if none works. Creates nothing on disk.
@@ -127,10 +127,10 @@ class Sandboxes(Struct, frozen=True):
         """
         choice = self.choose(confinement, session)
         if choice.backend is None:
-            told = "; ".join(f"{candidate.name}: {candidate.problem}" for candidate in choice.candidates)
-            because = self.standing(session).because
+            problems = "; ".join(f"{candidate.name}: {candidate.problem}" for candidate in choice.candidates)
+            because = self.decide(session).because
             raise SandboxUnavailable(
-                f"Commands of this session run in a sandbox only ({because}), and none works here. {told}. {INSTALL}"
+                f"Commands of this session need a sandbox ({because}), and none works here. {problems}. {INSTALL}"
             )
         if part is not None and choice.backend.shows_parts:
             confinement = confinement.keep_to(part)

@@ -27,7 +27,7 @@ _TYPE_INTO_TERMINAL = (0x5412, 0x541C)
 """`TIOCSTI` and `TIOCLINUX`, which put characters into a terminal's input."""
 _QUERY_PERSONALITY = (0, 0xFFFFFFFF)
 _UNIX, _INET, _INET6 = 1, 2, 10
-_NOTHING_WRONG = 0
+_NO_ERROR = 0
 """The error number of a call that does nothing and reports success."""
 
 
@@ -107,7 +107,7 @@ ON_THE_HOST: tuple[Rule, ...] = (
     Refuse("socket", errno.EACCES),
     # landlock does not control file attributes or inotify watches; changing a mode succeeds without effect,
     # because common programs such as git fail if they cannot set one
-    *_refuse("chmod fchmod fchmodat fchmodat2", _NOTHING_WRONG),
+    *_refuse("chmod fchmod fchmodat fchmodat2", _NO_ERROR),
     *_refuse("chown lchown fchown fchownat utime utimes futimesat inotify_add_watch"),
     *_refuse("setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr"),
     OnlyNull("utimensat", 1),
@@ -146,7 +146,7 @@ def build_filter(rules: Iterable[Rule], machine: Machine) -> bytes:
     for rule in rules:
         number = number_of(rule.call, machine)
         if number is not None:
-            program += _block(number, _judge(rule))
+            program += _block(number, _compile_rule(rule))
     program.append(_step(_RETURN, _ALLOW))
     return b"".join(program)
 
@@ -155,7 +155,7 @@ def _block(number: int, judged: list[bytes]) -> list[bytes]:
     return [_step(_EQUAL, number, no=len(judged)), *judged]
 
 
-def _judge(rule: Rule) -> list[bytes]:
+def _compile_rule(rule: Rule) -> list[bytes]:
     """Return the instructions of a rule; they always end with a verdict."""
     match rule:
         case Refuse(_, error):

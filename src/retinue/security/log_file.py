@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-LARGEST = 5_000_000
+MAX_FILE_BYTES = 5_000_000
 OLDER_FILES = 3
 _MODE = 0o600
 
@@ -21,7 +21,9 @@ class LogFile(RotatingFileHandler):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, maxBytes=LARGEST, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace")
+        super().__init__(
+            path, maxBytes=MAX_FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.stream is not None and self._was_moved(os.fstat(self.stream.fileno())):

@@ -33,7 +33,7 @@ CONSOLE = "retinue-console"
 """The name of the handler that shows records in the terminal."""
 
 
-class ErrandFilter(logging.Filter):
+class RunContextFilter(logging.Filter):
     """Adds the turn to each record, so that the log can be filtered by session."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -72,7 +72,7 @@ class JsonFormatter(RedactingFormatter):
 
         # Redaction runs on plain text, where the patterns of secrets match; only then is it encoded as JSON.
         whole = passage(super().format(record))
-        said, _, trace = whole.partition("\nTraceback ") if record.exc_info else (whole, "", "")
+        message, _, trace = whole.partition("\nTraceback ") if record.exc_info else (whole, "", "")
         data = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -80,11 +80,11 @@ class JsonFormatter(RedactingFormatter):
             "agent": getattr(record, "agent", None),
             "session": getattr(record, "session", None),
             "run": getattr(record, "run", None),
-            "message": said,
+            "message": message,
             "error": f"Traceback {trace}" if trace else None,
         }
-        told = redact_data({name: value for name, value in data.items() if value is not None})
-        return json.dumps(told, ensure_ascii=False)
+        redacted = redact_data({name: value for name, value in data.items() if value is not None})
+        return json.dumps(redacted, ensure_ascii=False)
 
 
 class ConsoleFormatter(RedactingFormatter):
@@ -107,13 +107,13 @@ def tune_logs(level: str, line_format: LineFormat, file: Path | None = None) -> 
     """Apply the configured level and format to the log file; does nothing if there is no log file."""
     everything = logging.getLogger()
     for handler in [each for each in everything.handlers if each.name == LOG]:
-        kept = _moved(handler, file) if file is not None else handler
+        kept = _move_handler(handler, file) if file is not None else handler
         kept.setLevel(LEVELS[level])
         kept.setFormatter(JsonFormatter() if line_format == "json" else TextFormatter())
-    _listen_to_all()
+    _update_root_level()
 
 
-def _moved(handler: logging.Handler, file: Path) -> logging.Handler:
+def _move_handler(handler: logging.Handler, file: Path) -> logging.Handler:
     """Return the handler of the log file, moved to a new path; the old handler if the path cannot be used."""
     from retinue.security.log_file import LogFile
 
@@ -138,7 +138,7 @@ def show_logs() -> None:
     """Show records in the terminal too; `tune_console` sets level and format."""
     handler = logging.StreamHandler()
     handler.name = CONSOLE
-    handler.addFilter(ErrandFilter())
+    handler.addFilter(RunContextFilter())
     logging.getLogger().addHandler(handler)
 
 
@@ -148,10 +148,10 @@ def tune_console(level: str, style: ConsoleStyle) -> None:
         if handler.name == CONSOLE:
             handler.setLevel(LEVELS[level])
             handler.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter(style))
-    _listen_to_all()
+    _update_root_level()
 
 
-def _listen_to_all() -> None:
+def _update_root_level() -> None:
     """Set the root level to the lowest level of our handlers."""
     levels = [handler.level for handler in logging.getLogger().handlers if handler.name in (LOG, CONSOLE)]
     if levels:

@@ -22,8 +22,8 @@ from msgspec import Struct
 from retinue.core.errors import ConfigError
 
 HIDDEN = "[redacted]"
-SHORTEST_SECRET = 6
-LONGEST_PATTERN = 500
+MIN_SECRET_CHARS = 6
+MAX_PATTERN_CHARS = 500
 
 Redact = Callable[[str], str]
 
@@ -65,8 +65,8 @@ _SHAPES: tuple[str, ...] = (
 _KNOWN_SHAPES = re.compile("|".join(f"(?:{shape})" for shape in _SHAPES), re.DOTALL)
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _PLAIN_RUN = re.compile(r"[A-Za-z0-9]+")
-_SHORTEST_CODE = 8
-_SHORTEST_LINE = 20
+_MIN_CODE_CHARS = 8
+_MIN_LINE_CHARS = 20
 
 
 class _Known(Struct, frozen=True):
@@ -100,7 +100,7 @@ class Redactor:
     def hide(self, value: str) -> None:
         """Redact `value` from now on. Very short values are ignored: they would remove ordinary words."""
         value = value.strip()
-        if len(value) < SHORTEST_SECRET or value in self._known:
+        if len(value) < MIN_SECRET_CHARS or value in self._known:
             return
         if not self._known:
             self._announce()
@@ -109,7 +109,7 @@ class Redactor:
         lines = value.splitlines()
         if len(lines) > 1:
             for line in lines:
-                if len(line.strip()) >= _SHORTEST_LINE:
+                if len(line.strip()) >= _MIN_LINE_CHARS:
                     self.hide(line)
 
     def is_in(self, text: str) -> bool:
@@ -159,9 +159,9 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         body = slashed[1]
         flags = (re.IGNORECASE if "i" in slashed[2] else 0) | (re.DOTALL if "s" in slashed[2] else 0)
     try:
-        if len(body) > LONGEST_PATTERN:
+        if len(body) > MAX_PATTERN_CHARS:
             raise ConfigError(
-                f"A redaction pattern may have at most {LONGEST_PATTERN} characters; this one has {len(body)}."
+                f"A redaction pattern may have at most {MAX_PATTERN_CHARS} characters; this one has {len(body)}."
             )
         return re.compile(body, flags)
     except re.error as error:
@@ -218,13 +218,13 @@ class RedactingFormatter(logging.Formatter):
 
 
 def _prepare(value: str) -> _Known:
-    spellings = tuple(_spell(value))
+    spellings = tuple(_quoted_forms(value))
     runs = sorted(_PLAIN_RUN.findall(value), key=len, reverse=True)
     probe = next((run for run in runs if all(run in spelling for spelling in spellings)), "")
     return _Known(probe, spellings, tuple(_encode(value)))
 
 
-def _spell(value: str) -> Iterable[str]:
+def _quoted_forms(value: str) -> Iterable[str]:
     """Return the value as it is, and as quoting formats encode it; letters and digits are unchanged."""
     found = dict.fromkeys([value, unquote(value)] if "%" in value else [value])
     for plain in tuple(found):
@@ -235,7 +235,7 @@ def _spell(value: str) -> Iterable[str]:
         ways += [plain.replace("/", "\\/"), escaped.replace("/", "\\/"), plain.translate(_HTML)]
         ways += [shlex.quote(plain).strip("'")]
         found.update(dict.fromkeys(ways))
-    return sorted((spelling for spelling in found if len(spelling) >= SHORTEST_SECRET), key=len, reverse=True)
+    return sorted((spelling for spelling in found if len(spelling) >= MIN_SECRET_CHARS), key=len, reverse=True)
 
 
 def _lower_hex(text: str) -> str:
@@ -252,4 +252,4 @@ def _encode(value: str) -> Iterable[str]:
         core = whole[lost:] if (lead + len(data)) % 3 == 0 else whole[lost:-1]
         codes[core] = None
         codes[core.replace("+", "-").replace("/", "_")] = None
-    return (code for code in codes if len(code) >= _SHORTEST_CODE)
+    return (code for code in codes if len(code) >= _MIN_CODE_CHARS)

@@ -134,14 +134,14 @@ _OPEN = r"(?:<|&lt;|&#0{0,5}60;|&#x0{0,5}3c;|\\u003c|\\x3c|%3c)"
 _CLOSE = r"(?:>|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e)"
 
 
-def _spelled(word: str) -> str:
+def _word_pattern(word: str) -> str:
     """Return a pattern for a word, also with digits for letters and separated letters."""
     return r"[\s_.\-]?".join(_DIGITS.get(letter, letter) for letter in word)
 
 
 _MARKER = re.compile(
-    rf"{_OPEN}(?:{_OPEN}|\s){{0,8}}(?P<end>/{_GAP}|{_spelled('end')}{_GAP})?"
-    rf"{_spelled('external')}{_GAP}{_spelled('untrusted')}{_GAP}{_spelled('content')}"
+    rf"{_OPEN}(?:{_OPEN}|\s){{0,8}}(?P<end>/{_GAP}|{_word_pattern('end')}{_GAP})?"
+    rf"{_word_pattern('external')}{_GAP}{_word_pattern('untrusted')}{_GAP}{_word_pattern('content')}"
     rf"(?:(?:\s{{0,4}}id\s{{0,2}}=[^<>\n]{{0,80}}?)?\s{{0,4}}{_CLOSE}(?:\s{{0,2}}{_CLOSE}){{0,8}})?"
 )
 _TOKEN = re.compile(

@@ -13,7 +13,7 @@ from retinue.skills.skill import Skill
 
 _OPENING = "<available_skills>\n"
 _CLOSING = "</available_skills>"
-_LONGEST_PATH = 4096
+_MAX_PATH_CHARS = 4096
 
 
 class SkillCatalog(Struct, frozen=True):
@@ -80,5 +80,5 @@ def _render(skill: Skill, prefix: str, *, compact: bool) -> str:
 
 
 def _locate(skill: Skill, prefix: str) -> str:
-    location = literal(skill.location.as_posix(), _LONGEST_PATH)
+    location = literal(skill.location.as_posix(), _MAX_PATH_CHARS)
     return f"~/{location[len(prefix) :]}" if location.startswith(prefix) else location

@@ -16,7 +16,7 @@ from retinue.structs.decode import DecodeError, decode
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1024
 _TEXT_LIMIT = 500
-_MOST_KEYS = 64
+_MAX_KEYS = 64
 _NAMESPACES = ("openclaw", "retinue")
 _SYSTEM_NAMES = {"macos": "darwin", "mac": "darwin", "osx": "darwin", "windows": "win32"}
 
@@ -170,7 +170,7 @@ def _read_key_by_key(block: str, failure: FrontMatterError) -> dict[str, Any]:
     """
     heads = list(_TOP_KEY.finditer(block))
     keys = {head[1] for head in heads}
-    if not len(keys) == len(heads) == len(_TOP_LINE.findall(block)) or len(heads) > _MOST_KEYS:
+    if not len(keys) == len(heads) == len(_TOP_LINE.findall(block)) or len(heads) > _MAX_KEYS:
         raise SkillError(f"Its front matter cannot be read: {failure}") from None
     fields: dict[str, Any] = {}
     for head, end in zip(heads, [*(head.start() for head in heads[1:]), len(block)], strict=True):

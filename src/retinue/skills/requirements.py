@@ -122,7 +122,7 @@ class Programs:
         self._now_ns = now_ns
         self._path: str | None = None
         self._stamps: dict[str, Stamp] = {}
-        self._has_program: Callable[[str], bool] = _has_none
+        self._has_program: Callable[[str], bool] = _has_no_program
 
     def on(self, path: str) -> Callable[[str], bool]:
         """Return a function that checks whether a program is in `path`; the same one while nothing changed."""
@@ -134,7 +134,7 @@ class Programs:
         return self._has_program
 
 
-def _has_none(name: str) -> bool:
+def _has_no_program(name: str) -> bool:
     return False
 
 

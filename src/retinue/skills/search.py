@@ -29,7 +29,7 @@ MAX_DEPTH = 6
 MAX_ENTRIES = 10_000
 FILE_NAME = "SKILL.md"
 _LOWER_NAME = "skill.md"
-_LONGEST_MESSAGE = 1000
+_MAX_MESSAGE_CHARS = 1000
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -161,7 +161,7 @@ class _Search:
         self._candidates += 1
 
     def _stop(self, reason: str) -> None:
-        self._note_limit(reason)
+        self._record_limit(reason)
         raise _LimitReached
 
     def _take_file(self, folder: _Folder, name: str) -> bool:
@@ -228,7 +228,7 @@ class _Search:
             for name in names:
                 self._line_up(folder, name)
         if len(entries) > left:
-            self._note_limit(f"It holds more than {MAX_ENTRIES:,} files and folders.")
+            self._record_limit(f"It holds more than {MAX_ENTRIES:,} files and folders.")
 
     def _line_up(self, folder: _Folder, name: str) -> None:
         if name.isprintable():
@@ -264,9 +264,9 @@ class _Search:
 
     def _report(self, path: str, message: str) -> None:
         # A message may quote untrusted text: the target of a link, a key of the front matter.
-        self._scan.problems.append(SkillProblem(Path(path), literal(message, _LONGEST_MESSAGE)))
+        self._scan.problems.append(SkillProblem(Path(path), literal(message, _MAX_MESSAGE_CHARS)))
 
-    def _note_limit(self, reason: str) -> None:
+    def _record_limit(self, reason: str) -> None:
         limit = SkillProblem(self._source.path, f"{reason} The rest was not searched.")
         if limit not in self._scan.limits_hit:
             self._scan.limits_hit.append(limit)

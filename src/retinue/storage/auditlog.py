@@ -139,7 +139,7 @@ class AuditLog(Struct, frozen=True):
             if sealed != _hash(entry):
                 found.append(AuditDamage(line, f"entry {own} was changed"))
             elif entry.get("previous") != previous:
-                found.append(AuditDamage(line, _tell_gap(number, own)))
+                found.append(AuditDamage(line, _describe_gap(number, own)))
             number, previous = own if isinstance(own, int) else number + 1, sealed
         kept = self._kept_head()
         if kept is not None and kept.number > number:
@@ -154,7 +154,7 @@ class AuditLog(Struct, frozen=True):
             return None
 
 
-def _tell_gap(before: int, after: object) -> str:
+def _describe_gap(before: int, after: object) -> str:
     if isinstance(after, int) and after > before + 1:
         return f"entries {before + 1} to {after - 1} are missing before it"
     return f"entry {after} does not follow entry {before}: an entry was changed, moved or inserted"

@@ -104,7 +104,7 @@ class _Builder:
         return value
 
     def _value(self, event: Event, depth: int) -> YamlValue:
-        self._admit(event, depth)
+        self._check_event(event, depth)
         match event:
             case kinds.ScalarEvent():
                 return _plain_value(event.value) if event.implicit[0] and not event.style else str(event.value)
@@ -124,12 +124,12 @@ class _Builder:
         raise FrontMatterError("expected a value.", _line(event))
 
     def _key(self, event: Event, depth: int) -> str:
-        self._admit(event, depth)
+        self._check_event(event, depth)
         if not isinstance(event, kinds.ScalarEvent):
             raise FrontMatterError("a key must be plain text.", _line(event))
         return str(event.value)
 
-    def _admit(self, event: Event, depth: int) -> None:
+    def _check_event(self, event: Event, depth: int) -> None:
         self._nodes += 1
         if isinstance(event, kinds.NodeEvent) and event.anchor is not None:
             raise FrontMatterError(

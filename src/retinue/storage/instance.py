@@ -24,7 +24,7 @@ from retinue.storage.home_paths import HomePaths
 
 LOCK_NAME = "gateway.lock"
 LOCAL_TOKEN_FILE = "gateway.token"  # noqa: S105 - a file name
-_MOST_BYTES = 4_096
+_MAX_BYTES = 4_096
 ATTEMPTS, ATTEMPT_SECONDS = 20, 0.01
 
 
@@ -108,7 +108,7 @@ def _take(descriptor: int) -> bool:
 
 def _read(descriptor: int) -> InstanceFacts | None:
     try:
-        data = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        data = json.loads(os.pread(descriptor, _MAX_BYTES, 0))
         return InstanceFacts(int(data["pid"]), str(data["url"]), str(data["started_at"]))
     except (ValueError, KeyError, TypeError):
         return None

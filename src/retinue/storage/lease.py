@@ -62,20 +62,20 @@ class SessionLease:
         if self.try_acquire():
             self.release()
             return False
-        with explained(self._wish.name, self._wish.parent):
-            self._wish.touch(mode=PRIVATE_FILE)
+        with explained(self._stop_request.name, self._stop_request.parent):
+            self._stop_request.touch(mode=PRIVATE_FILE)
         return True
 
     def was_asked_to_stop(self) -> bool:
         """Return whether another process asked the holder to end its turn; True only once per request."""
         try:
-            self._wish.unlink()
+            self._stop_request.unlink()
         except OSError:
             return False
         return True
 
     @property
-    def _wish(self) -> Path:
+    def _stop_request(self) -> Path:
         return self.path.with_suffix(".stop")
 
     async def acquire(self, poll: float = 0.05) -> None:

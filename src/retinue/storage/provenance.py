@@ -15,8 +15,8 @@ from retinue.core.keys import AgentId
 from retinue.core.trust import Trust
 from retinue.storage.database import Database
 
-_MOST_ASKED = 500
-_SAME_AS_NOTHING = "\ufeff \t\r\v\f"
+_MAX_QUERY_LINES = 500
+_IGNORED_SPACE = "\ufeff \t\r\v\f"
 
 
 def lines_of(text: str) -> list[str]:
@@ -42,7 +42,7 @@ class AgentWrites(Struct, frozen=True):
 
     def record(self, path: str, lines: Iterable[str], session: str = "") -> None:
         """Record that these lines of a file are untrusted."""
-        hashes = {_hash(line) for line in lines if _says_something(line)}
+        hashes = {_hash(line) for line in lines if _has_content(line)}
         if not hashes:
             return
         at = self.clock.now().isoformat(timespec="seconds")
@@ -64,9 +64,9 @@ class AgentWrites(Struct, frozen=True):
         known = "SELECT 1 FROM written_lines WHERE agent = ? AND path = ?"
         if not self.database.read(f"{known} LIMIT 1", (self.agent, path)):
             return Trust.AGENT
-        hashes = [_hash(line) for line in lines if _says_something(line)]
-        for at in range(0, len(hashes), _MOST_ASKED):
-            some = hashes[at : at + _MOST_ASKED]
+        hashes = [_hash(line) for line in lines if _has_content(line)]
+        for at in range(0, len(hashes), _MAX_QUERY_LINES):
+            some = hashes[at : at + _MAX_QUERY_LINES]
             marks = ",".join("?" * len(some))
             if self.database.read(f"{known} AND line IN ({marks}) LIMIT 1", (self.agent, path, *some)):
                 return Trust.UNTRUSTED
@@ -79,10 +79,10 @@ class AgentWrites(Struct, frozen=True):
 
 
 def _bare(line: str) -> str:
-    return line.strip(_SAME_AS_NOTHING)
+    return line.strip(_IGNORED_SPACE)
 
 
-def _says_something(line: str) -> bool:
+def _has_content(line: str) -> bool:
     """Return whether a line contains a letter or digit; rules, fences and blank lines occur in every note."""
     return any(character.isalnum() for character in line)
 

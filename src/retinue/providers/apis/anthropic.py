@@ -72,7 +72,7 @@ class Anthropic(HttpAdapter):
         from httpx2 import EventSource
 
         body = to_body(messages_body(request, self._endpoint))
-        headers = {"content-type": "application/json", "anthropic-version": API_VERSION, **_door(credential)}
+        headers = {"content-type": "application/json", "anthropic-version": API_VERSION, **_auth_headers(credential)}
         url = f"{self._endpoint.base_url}/v1/messages"
         async with self._connect().stream("POST", url, content=body, headers=headers) as response:
             await check_status(response, credential)
@@ -90,7 +90,7 @@ class Anthropic(HttpAdapter):
         draft.stop = None
 
 
-def _door(credential: Credential | None) -> dict[str, str]:
+def _auth_headers(credential: Credential | None) -> dict[str, str]:
     if credential is None:
         return {}
     if credential.kind == "token":
@@ -166,9 +166,9 @@ def _wire(message: UserMessage | AssistantMessage, provider: str) -> Iterator[di
             yield {"role": "user", "content": blocks or [{"type": "text", "text": NO_TEXT}]}
         case AssistantMessage():
             own = message.model.startswith(f"{provider}/")
-            said = [block for part in message.content if (block := _said(part, own=own)) is not None]
-            if said:
-                yield {"role": "assistant", "content": said}
+            blocks = [block for part in message.content if (block := _answer_block(part, own=own)) is not None]
+            if blocks:
+                yield {"role": "assistant", "content": blocks}
         case _:
             assert_never(message)
 
@@ -191,7 +191,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
     return block | ({"is_error": True} if result.is_error else {})
 
 
-def _said(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | None:
+def _answer_block(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | None:
     """Return one block of an answer. Reasoning is sent back only to the provider that signed it."""
     match part:
         case Text(text):

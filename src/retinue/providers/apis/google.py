@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 API_VERSION = "v1beta"
 # Gemini 3 refuses a call of its current turn without a signature; this documented value is used for calls of
 # another model.
-FOREIGN_CALL = b"skip_thought_signature_validator"
+FOREIGN_CALL_SIGNATURE = b"skip_thought_signature_validator"
 
 _BUDGETS = {
     ReasoningEffort.MINIMAL: 512,
@@ -145,7 +145,7 @@ def contents_of(request: ModelRequest) -> list[dict[str, Any]]:
                 lead = [{"text": message.preface}] if message.preface else []
                 out.append({"role": "user", "parts": [*lead, *_parts(message.content)] or [{"text": NO_TEXT}]})
             case AssistantMessage():
-                if parts := list(_said(message, request)):
+                if parts := list(_answer_parts(message, request)):
                     out.append({"role": "model", "parts": parts})
             case _:
                 assert_never(message)
@@ -169,7 +169,7 @@ def _result(result: ToolResult) -> Iterator[dict[str, Any]]:
     yield from _parts(tuple(part for part in result.content if isinstance(part, Image)))
 
 
-def _said(message: AssistantMessage, request: ModelRequest) -> Iterator[dict[str, Any]]:
+def _answer_parts(message: AssistantMessage, request: ModelRequest) -> Iterator[dict[str, Any]]:
     own = message.model.startswith(f"{request.model.provider}/")
     first_call = next(iter(message.calls), None)
     for part in message.content:
@@ -183,7 +183,7 @@ def _said(message: AssistantMessage, request: ModelRequest) -> Iterator[dict[str
                 call = {"function_call": {"id": part.id, "name": part.name, "args": dict(part.arguments)}}
                 signature = _bytes(part.signature) if own and part.signature else b""
                 if not own and part is first_call and request.model.model.startswith("gemini-3"):
-                    signature = FOREIGN_CALL
+                    signature = FOREIGN_CALL_SIGNATURE
                 yield call | ({"thought_signature": signature} if signature else {})
             case _:
                 assert_never(part)

@@ -18,7 +18,7 @@ from retinue.providers.stream import Delta, Draft, deliver
 if TYPE_CHECKING:
     import httpx2
 
-PARTING_SECONDS = 0.1
+DRAIN_SECONDS = 0.1
 NO_TEXT = "(no text)"
 """The placeholder for a message without text: providers refuse empty ones."""
 
@@ -46,7 +46,7 @@ async def read_to_end(events: AsyncIterator[object]) -> None:
     """
     import httpx2
 
-    with suppress(httpx2.HTTPError, RetinueError, ValueError), anyio.move_on_after(PARTING_SECONDS):
+    with suppress(httpx2.HTTPError, RetinueError, ValueError), anyio.move_on_after(DRAIN_SECONDS):
         async for _ in events:
             pass
 

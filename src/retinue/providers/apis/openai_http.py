@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import httpx2
 
 END = "[DONE]"
-UNSAID = ("", "text/plain")
+UNKNOWN_CONTENT_TYPES = ("", "text/plain")
 """The assumed content type if a streaming server states none."""
 EFFORTS = {
     ReasoningEffort.MINIMAL: "minimal",
@@ -64,7 +64,7 @@ async def read_pieces(response: httpx2.Response, credential: Credential | None) 
     await check_status(response, credential)
     secret = credential.secret if credential else None
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in UNSAID:
+    if kind in UNKNOWN_CONTENT_TYPES:
         response.headers["content-type"] = "text/event-stream"
     if kind == "application/json":
         yield _read(await response.aread(), secret)

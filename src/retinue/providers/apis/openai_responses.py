@@ -81,7 +81,7 @@ def _items(message: Message, provider: str) -> Iterator[dict[str, Any]]:
         case AssistantMessage():
             own = message.model.startswith(f"{provider}/")
             for part in message.content:
-                if (item := _said(part, own=own)) is not None:
+                if (item := _answer_item(part, own=own)) is not None:
                     yield item
         case ToolResult():
             has_picture = any(isinstance(part, Image) for part in message.content)
@@ -102,7 +102,7 @@ def _inputs(content: tuple[Text | Image, ...]) -> list[dict[str, Any]]:
     return parts
 
 
-def _said(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | None:
+def _answer_item(part: Text | Thinking | ToolCall, *, own: bool) -> dict[str, Any] | None:
     match part:
         case Text(text):
             content = [{"type": "output_text", "text": text}]

@@ -9,11 +9,11 @@ from msgspec import Struct
 from retinue.core.model import Failure
 from retinue.providers.settings import CooldownSettings
 
-SHORT_RESTS = (timedelta(seconds=30), timedelta(minutes=1), timedelta(minutes=5))
+SHORT_COOLDOWNS = (timedelta(seconds=30), timedelta(minutes=1), timedelta(minutes=5))
 
 # These failures concern the request or the answer, not the credential: one bad session must not
 # block the others.
-BLAMELESS = frozenset({Failure.FORMAT, Failure.OVERFLOW, Failure.EMPTY})
+NO_COOLDOWN = frozenset({Failure.FORMAT, Failure.OVERFLOW, Failure.EMPTY})
 
 
 class Cooldown(Struct, frozen=True):
@@ -39,17 +39,17 @@ def next_cooldown(
     retry_after: float | None = None,
 ) -> Cooldown | None:
     """Return the cooldown after a failure, longer each time; None if the failure does not concern the credential."""
-    if reason in BLAMELESS:
+    if reason in NO_COOLDOWN:
         return None
     window = timedelta(hours=settings.failure_window_hours)
     count = previous.count + 1 if previous and now - previous.failed_at <= window else 1
-    rest = _rest(reason, count, settings)
+    duration = _duration(reason, count, settings)
     if retry_after is not None:
-        rest = max(rest, timedelta(seconds=retry_after))
-    return Cooldown(model, reason, now + rest, count, now)
+        duration = max(duration, timedelta(seconds=retry_after))
+    return Cooldown(model, reason, now + duration, count, now)
 
 
-def _rest(reason: Failure, count: int, settings: CooldownSettings) -> timedelta:
+def _duration(reason: Failure, count: int, settings: CooldownSettings) -> timedelta:
     match reason:
         case Failure.BILLING:
             first, longest = (
@@ -60,6 +60,6 @@ def _rest(reason: Failure, count: int, settings: CooldownSettings) -> timedelta:
             first = timedelta(minutes=settings.auth_backoff_minutes)
             longest = timedelta(minutes=settings.auth_max_minutes)
         case _:
-            return SHORT_RESTS[min(count, len(SHORT_RESTS)) - 1]
+            return SHORT_COOLDOWNS[min(count, len(SHORT_COOLDOWNS)) - 1]
     doubled: int = 2 ** min(count - 1, 16)
     return min(first * doubled, longest)

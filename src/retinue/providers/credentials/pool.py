@@ -26,10 +26,10 @@ from retinue.providers.vendors import VENDORS, canonical_provider, find_vendor
 from retinue.security.secrets import EnvSecret, Secrets
 
 NEVER = datetime.min.replace(tzinfo=UTC)
-USE_WORTH_WRITING = timedelta(minutes=1)
+LAST_USED_RESOLUTION = timedelta(minutes=1)
 """The order needs the last use only roughly; recording every call would cost a disk flush each time."""
 
-_NEARNESS: dict[Origin, int] = {"agent": 0, "main": 1, "config": 2, "environment": 3}
+_PRECEDENCE: dict[Origin, int] = {"agent": 0, "main": 1, "config": 2, "environment": 3}
 
 
 class AuthRules(Struct, frozen=True):
@@ -68,15 +68,15 @@ class CredentialPool:
 
         def place(profile: Profile) -> tuple[bool, int, int, datetime]:
             named = wanted.index(profile.id) if profile.id in wanted else len(wanted)
-            return profile.is_expired(now), named, _NEARNESS[profile.origin], self._last_used(profile, records)
+            return profile.is_expired(now), named, _PRECEDENCE[profile.origin], self._last_used(profile, records)
 
         return tuple(sorted(found.values(), key=place))
 
-    def resting_until(self, profile: Profile, model: str) -> datetime | None:
+    def cooldown_until(self, profile: Profile, model: str) -> datetime | None:
         """Return when a credential's cooldown ends; None if it may be used now."""
         now = self._clock.now()
         record = self._own.records().get(profile.id, ProfileUsage())
-        ends = [rest.until for rest in record.cooldowns if rest.model == model and rest.holds(now)]
+        ends = [cooldown.until for cooldown in record.cooldowns if cooldown.model == model and cooldown.holds(now)]
         return max(ends, default=None)
 
     async def open(self, profile: Profile) -> Credential:
@@ -92,8 +92,8 @@ class CredentialPool:
         now = self._clock.now()
         before = self._own.records().get(profile.id, ProfileUsage())
         self._used[profile.id] = now
-        kept = tuple(rest for rest in before.cooldowns if rest.model != model)
-        stale = before.last_used is None or now - before.last_used >= USE_WORTH_WRITING
+        kept = tuple(cooldown for cooldown in before.cooldowns if cooldown.model != model)
+        stale = before.last_used is None or now - before.last_used >= LAST_USED_RESOLUTION
         if stale or kept != before.cooldowns:
             self._own.update_record(profile.id, lambda record: replace(record, last_used=now, cooldowns=kept))
 
@@ -103,7 +103,7 @@ class CredentialPool:
         if failure.reason is Failure.AUTH:
             self._secrets.forget(profile.secret)
 
-        def rest(record: ProfileUsage) -> ProfileUsage:
+        def cooldown(record: ProfileUsage) -> ProfileUsage:
             same = [old for old in record.cooldowns if (old.model, old.reason) == (model, failure.reason)]
             settings = self._rules.auth.cooldowns
             previous = same[0] if same else None
@@ -112,7 +112,7 @@ class CredentialPool:
             return replace(record, cooldowns=(*others, new)) if new else record
 
         if next_cooldown(None, model, failure.reason, now, self._rules.auth.cooldowns) is not None:
-            self._own.update_record(profile.id, rest)
+            self._own.update_record(profile.id, cooldown)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ class CredentialPool:
         now = self._clock.now()
         return tuple(summarise(profile, records.get(profile.id, ProfileUsage()), now) for profile in self._all())
 
-    def how_to_add(self, provider: str) -> str:
+    def describe_how_to_add(self, provider: str) -> str:
         """Describe how to add a credential for a provider."""
         vendor = find_vendor(provider)
         variable = f"Set {vendor.variables[0]}, or run" if vendor and vendor.variables else "Run"

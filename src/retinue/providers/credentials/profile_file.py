@@ -138,13 +138,13 @@ class ProfileFile:
             problem = f"it cannot be read: {error.strerror}"
         except (ValueError, RecursionError):
             problem = "it is not valid JSON"
-        self._note(
+        self._add_note(
             f"The credentials in {self.path} are not used: {problem}. Fix the file, or move it away and add them "
             "again with `retinue models auth add`."
         )
         return {}
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         if text not in self.notes:
             log.warning(text)
             self.notes.append(text)
@@ -177,7 +177,9 @@ class ProfileFile:
             path for number in range(1, 10_000) if not (path := self.path.with_suffix(f".corrupt-{number}")).exists()
         )
         self.path.rename(aside)
-        self._note(f"{self.path} could not be read; its content was kept in {aside.name} and a new file was started.")
+        self._add_note(
+            f"{self.path} could not be read; its content was kept in {aside.name} and a new file was started."
+        )
 
 
 def summarise(profile: Profile, record: ProfileUsage, now: datetime) -> ProfileSummary:

@@ -49,7 +49,7 @@ async def retry_transient(work: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
     return await work()
 
 
-LONGEST_LINE = 8 * 1024 * 1024
+MAX_LINE_BYTES = 8 * 1024 * 1024
 _WINDOW = "24h"
 _PATH = "/v1/embeddings"
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
@@ -148,8 +148,8 @@ class EmbeddingBatches:
                     raise ModelError(f"The results of a batch cannot be fetched: status {response.status_code}.")
                 async for chunk in response.aiter_bytes():
                     *lines, rest = (rest + chunk).split(b"\n")
-                    if len(rest) > LONGEST_LINE:
-                        raise ModelError(f"A result of a batch is longer than {LONGEST_LINE:,} bytes.")
+                    if len(rest) > MAX_LINE_BYTES:
+                        raise ModelError(f"A result of a batch is longer than {MAX_LINE_BYTES:,} bytes.")
                     for line in filter(None, lines):
                         yield line.decode("utf-8", "replace")
         except TransientFailure as error:
@@ -173,7 +173,9 @@ class EmbeddingBatches:
             if is_transient(response.status_code):
                 raise TransientFailure(f"the endpoint answered {response.status_code}")
             if not response.is_success:
-                raise ModelError(f"{method} {path} was refused with status {response.status_code}{_told(response)}.")
+                raise ModelError(
+                    f"{method} {path} was refused with status {response.status_code}{_error_message(response)}."
+                )
             return _object(response)
 
         try:
@@ -253,7 +255,7 @@ def _object(response: httpx2.Response) -> dict[str, Any]:
     return found
 
 
-def _told(response: httpx2.Response) -> str:
+def _error_message(response: httpx2.Response) -> str:
     """Return the endpoint's error message, if it has one."""
     try:
         return f": {str(response.json()['error']['message'])[:300]}"

@@ -22,7 +22,7 @@ from retinue.providers.local.llama_cpp import load_llama, quiet_parameters, star
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-LONGEST_WINDOW = 2_048
+MAX_EMBEDDING_WINDOW = 2_048
 _WHOLE_TEXT = "sentence_embedding"
 _SAMPLES, _SAMPLE_BYTES = 16, 65_536
 _EMPTY = "-"
@@ -127,7 +127,7 @@ class _Gguf:
         if facts.pooling is None:
             parameters.pooling_type = llama.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
         # A text must fit into one physical batch.
-        window = min(facts.window or LONGEST_WINDOW, LONGEST_WINDOW)
+        window = min(facts.window or MAX_EMBEDDING_WINDOW, MAX_EMBEDDING_WINDOW)
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = window
         self._server: Any = start_engine(llama, parameters, path)
         self._name = path.name
@@ -216,7 +216,7 @@ class _Onnx:
 def _open_tokenizer(model: Path) -> Tokenizer:
     from tokenizers import Tokenizer
 
-    path = _beside(model, "tokenizer.json")
+    path = _find_beside(model, "tokenizer.json")
     if path is None:
         raise ModelError(f"There is no tokenizer.json next to '{model.name}'. Add the one published with it.")
     try:
@@ -224,14 +224,14 @@ def _open_tokenizer(model: Path) -> Tokenizer:
     except Exception as error:  # border: the library raises nothing narrower
         raise ModelError(f"{path} is not a tokenizer that can be loaded: {error}") from error
     longest = (tokenizer.truncation or {}).get("max_length") or 512
-    tokenizer.enable_truncation(max_length=min(longest, LONGEST_WINDOW))
+    tokenizer.enable_truncation(max_length=min(longest, MAX_EMBEDDING_WINDOW))
     tokenizer.no_padding()
     return tokenizer
 
 
 def _read_pooling(model: Path) -> Literal["first", "mean"]:
     """Return the pooling of a model from its published settings: the first token's vector, or the mean."""
-    path = _beside(model, "1_Pooling/config.json")
+    path = _find_beside(model, "1_Pooling/config.json")
     try:
         found = json.loads(path.read_bytes()) if path else {}
     except (OSError, ValueError):
@@ -239,6 +239,6 @@ def _read_pooling(model: Path) -> Literal["first", "mean"]:
     return "first" if isinstance(found, dict) and found.get("pooling_mode_cls_token") is True else "mean"
 
 
-def _beside(model: Path, name: str) -> Path | None:
+def _find_beside(model: Path, name: str) -> Path | None:
     """Return a file in the model's folder or its parent, where files shared by all variants are published."""
     return next((path for folder in (model.parent, model.parent.parent) if (path := folder / name).is_file()), None)

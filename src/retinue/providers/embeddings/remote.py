@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_BATCH_CHARS = 32_000
+MAX_BATCH_CHARS = 32_000
 
 BATCH_PROVIDERS = frozenset({"openai", "openai-compatible"})
 
@@ -200,7 +200,7 @@ def _portions(texts: Sequence[str]) -> list[list[str]]:
     runs: list[list[str]] = []
     size = 0
     for text in texts:
-        if not runs or size + len(text) > LONGEST_BATCH_CHARS:
+        if not runs or size + len(text) > MAX_BATCH_CHARS:
             runs.append([])
             size = 0
         runs[-1].append(text)

@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from retinue.core.errors import ModelError
 
-LARGEST_WINDOW = 32_768
+MAX_WINDOW = 32_768
 """Memory use grows with the window; a longer one requires `contextWindow`."""
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_MOST_ENTRIES = 10_000
-_LONGEST_TEXT = 1 << 20
+_MAX_ENTRIES = 10_000
+_MAX_STRING_BYTES = 1 << 20
 
 
 class ModelFile(Struct, frozen=True):
@@ -59,7 +59,7 @@ def _read_facts(file: BinaryIO) -> dict[str, str | int | float]:
     if file.read(4) != b"GGUF":
         raise ValueError("wrong first bytes")
     version, _tensors, entries = struct.unpack("<IQQ", file.read(20))
-    if version not in (2, 3) or entries > _MOST_ENTRIES:
+    if version not in (2, 3) or entries > _MAX_ENTRIES:
         raise ValueError(f"version {version}")
     facts: dict[str, str | int | float] = {}
     for _ in range(entries):
@@ -73,7 +73,7 @@ def _read_facts(file: BinaryIO) -> dict[str, str | int | float]:
 
 def _read_text(file: BinaryIO) -> str:
     (length,) = struct.unpack("<Q", file.read(8))
-    if length > _LONGEST_TEXT:
+    if length > _MAX_STRING_BYTES:
         raise ValueError("a string is too long")
     return file.read(length).decode("utf-8", "replace")
 

@@ -48,7 +48,7 @@ class LlamaCppProvider:
         # Not a lock: an abandoned stream may be closed by another task than the one that read it.
         self._turn = anyio.Semaphore(1)
         self._engine: _Engine | None = None
-        self._bedtime: asyncio.TimerHandle | None = None
+        self._unload_timer: asyncio.TimerHandle | None = None
 
     @property
     def id(self) -> str:
@@ -78,11 +78,11 @@ class LlamaCppProvider:
                         for piece in read_chunk(chunk, draft):
                             yield piece
             finally:
-                self._bedtime = asyncio.get_running_loop().call_later(self._idle_seconds, self._fall_asleep)
+                self._unload_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._unload_if_idle)
 
     async def _load(self, request: ModelRequest) -> _Engine:
-        if self._bedtime is not None:
-            self._bedtime.cancel()
+        if self._unload_timer is not None:
+            self._unload_timer.cancel()
         path = find_model_file(self._folder, request.model.model)
         if path is None:
             raise CallFailed(
@@ -96,13 +96,13 @@ class LlamaCppProvider:
         return self._engine
 
     async def _unload(self) -> None:
-        if self._bedtime is not None:
-            self._bedtime.cancel()
+        if self._unload_timer is not None:
+            self._unload_timer.cancel()
         engine, self._engine = self._engine, None
         if engine is not None:
             await anyio.to_thread.run_sync(engine.close)
 
-    def _fall_asleep(self) -> None:
+    def _unload_if_idle(self) -> None:
         """Unload the model after an idle period, unless a call is waiting."""
         if self._turn.value and self._engine is not None:
             log.info("local model %s unloaded after %g idle seconds", self.loaded, self._idle_seconds)

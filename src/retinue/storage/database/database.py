@@ -138,7 +138,7 @@ class Database:
         make_private_dir(self.path.parent)
         with opening_alone(self.path.parent):
             for stray in list(find_strays(self.path)):
-                self._note(f"{stray.name} did not belong there and was kept as {put_aside(stray, 'corrupt').name}.")
+                self._add_note(f"{stray.name} did not belong there and was kept as {put_aside(stray, 'corrupt').name}.")
             if not _connected[self.path]:
                 self._check_log()
             self._connection = self._connect()
@@ -162,19 +162,19 @@ class Database:
     def _check_log(self) -> None:
         aside = keep_damaged_log(self.path)
         if aside is not None:
-            self._note(
+            self._add_note(
                 f"The log of {self.path.name} is damaged: its last changes cannot be read, and messages that were "
                 f"accepted then may be missing. It was kept as {aside.name}; check your last messages for answers."
             )
 
     def _put_aside(self, why: str, reason: str) -> None:
         aside = put_aside(self.path, why)
-        self._note(
+        self._add_note(
             f"{self.path.name} could not be used: {reason.rstrip('.')}. It was kept as {aside.name} and a new one was "
             "started; messages that still waited in it will not be answered."
         )
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         self.notes.append(text)
         log.warning(text)
 
@@ -187,7 +187,7 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-PATIENCE_SECONDS = 0.5
+READ_TIMEOUT_SECONDS = 0.5
 
 
 def query_read_only(path: Path, sql: str, values: Sequence[str | int] = ()) -> list[tuple[Any, ...]] | None:
@@ -195,7 +195,7 @@ def query_read_only(path: Path, sql: str, values: Sequence[str | int] = ()) -> l
     if not path.is_file():
         return None
     try:
-        base = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
+        base = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=READ_TIMEOUT_SECONDS)
         try:
             return base.execute(sql, values).fetchall()
         finally:

@@ -23,10 +23,10 @@ from retinue.storage.files.descriptors import CREATE, PRIVATE_FILE, sync_folder
 from retinue.storage.files.errors import DiskFull, NoPermission, ReadOnly, explained, kind_of
 
 BUSY_SECONDS = 5.0
-MOST_CHECKED = 64 * 1024 * 1024
+MAX_CHECKED_BYTES = 64 * 1024 * 1024
 """A larger file is not checked completely at every start; damage in it is detected when it is used."""
 
-MOST_READINGS = 50
+MAX_READ_ATTEMPTS = 50
 _SIDE_FILES = ("-wal", "-shm")
 
 
@@ -129,7 +129,7 @@ def keep_damaged_log(path: Path) -> Path | None:
     log, index = (path.with_name(path.name + suffix) for suffix in _SIDE_FILES)
     with explained(log.name, path.parent):
         content, known = _read_log(log, index)
-        for _ in range(MOST_READINGS):
+        for _ in range(MAX_READ_ATTEMPTS):
             if find_damage(content, known) is None:
                 return None
             before = content, known
@@ -231,7 +231,7 @@ def _check_file(path: Path, connection: sqlite3.Connection, schema: Schema) -> N
     try:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         connection.execute("SELECT count(*) FROM sqlite_master")
-        checked = path.stat().st_size <= MOST_CHECKED
+        checked = path.stat().st_size <= MAX_CHECKED_BYTES
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if checked else "ok"
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname != "SQLITE_ERROR":

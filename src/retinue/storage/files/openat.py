@@ -22,8 +22,8 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPENAT2 = 437
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _RETRIES = 16
-_MOST_LINKS = 40
-_LONGEST_PATH = 4095
+_MAX_LINKS = 40
+_MAX_PATH_BYTES = 4095
 
 _Openat2 = Callable[[int, bytes, int, int, int], int]
 
@@ -68,8 +68,8 @@ def split_path(relative: str) -> tuple[str, ...]:
         length = len(os.fsencode(relative))
     except UnicodeEncodeError:
         raise StorageError(f"{relative!r} is not a valid file name. Use valid Unicode text.") from None
-    if length > _LONGEST_PATH:
-        raise StorageError(f"'{relative[:80]}…' is too long. Use at most {_LONGEST_PATH} bytes.")
+    if length > _MAX_PATH_BYTES:
+        raise StorageError(f"'{relative[:80]}…' is too long. Use at most {_MAX_PATH_BYTES} bytes.")
     return parts
 
 
@@ -150,7 +150,7 @@ def _open_by_walk(root: int, parts: Sequence[str], flags: int, mode: int, links:
                 held.append(opened)
                 continue
             followed += 1
-            if links is Links.NONE or followed > _MOST_LINKS:
+            if links is Links.NONE or followed > _MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             steps = _steps_of_link(opened, anchor)
             if opened.startswith("/"):
