@@ -59,7 +59,7 @@ def test_explain_says_what_is_missing(retinue: RunCommand, home: Path) -> None:
     configure(home, '{mode: "all", backend: "ssh"}')
     found = retinue("sandbox", "explain", "--json").data
     assert found["backend"] is None
-    assert found["candidates"] == [{"name": "ssh", "problem": "no plugin offers it"}]
+    assert found["candidates"] == [{"name": "ssh", "problem": "no plugin provides it"}]
     assert "commands are refused" in retinue("sandbox", "explain").out
 
 

@@ -165,7 +165,7 @@ def test_a_rest_noted_by_a_clock_that_went_wrong_does_not_last(home: OnDemandSub
     assert credentials.cooldown_until(profile, "m") is not None
     home.clock.turn(days=-3_000)
     assert credentials.cooldown_until(profile, "m") is None
-    assert [row.resting for row in credentials.listed()] == [()]
+    assert [row.active_cooldowns for row in credentials.listed()] == [()]
 
 
 def test_reasons_are_counted_apart_and_success_clears_them(home: OnDemandSubagents) -> None:

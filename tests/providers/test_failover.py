@@ -97,8 +97,8 @@ async def test_a_refused_credential_is_rotated_once(tmp_path: Path, status: int)
     assert stage.used("anthropic") == ["anthropic:a", "anthropic:b"]
     assert stage.notices == [], "the same model answered; nothing to tell"
     first = stage.credentials.profiles("anthropic")
-    resting = [profile.id for profile in first if stage.credentials.cooldown_until(profile, "opus")]
-    assert resting == ["anthropic:a"]
+    cooling_down = [profile.id for profile in first if stage.credentials.cooldown_until(profile, "opus")]
+    assert cooling_down == ["anthropic:a"]
 
 
 async def test_after_one_rotation_the_next_model_is_asked(tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ async def test_after_one_rotation_the_next_model_is_asked(tmp_path: Path) -> Non
     assert stage.providers["openai"].requests[0].model == GPT
 
 
-async def test_a_resting_model_is_passed_over_and_comes_back(tmp_path: Path) -> None:
+async def test_a_model_in_cooldown_is_skipped_and_comes_back(tmp_path: Path) -> None:
     stage = Stage(tmp_path, anthropic=(refuses(429), says("opus again")), openai=(says("one"), says("two"))).with_keys(
         "anthropic:a", "openai:a"
     )
     await finished(stage.stream(OPUS, GPT))
     await finished(stage.stream(OPUS, GPT))
     assert len(stage.providers["anthropic"].requests) == 1
-    assert "resting" in stage.notices[-1]
+    assert "cooldown" in stage.notices[-1]
     stage.clock.turn(seconds=31)
     assert (await finished(stage.stream(OPUS, GPT))).message.text == "opus again"
 

@@ -150,9 +150,9 @@ async def test_a_session_that_is_not_confined_runs_unconfined(bench: Bench) -> N
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"backend": "ssh"}, "ssh: no plugin offers it"),
+        ({"backend": "ssh"}, "ssh: no plugin provides it"),
         ({"backend": "podman"}, "podman: the program `podman` is not installed"),
-        ({"backend": "landlock", "network": "proxy"}, "landlock has no network of its own"),
+        ({"backend": "landlock", "network": "proxy"}, "landlock has no network namespace"),
     ],
 )
 async def test_a_sandbox_that_is_missing_stops_the_command(bench: Bench, settings: dict[str, Any], why: str) -> None:

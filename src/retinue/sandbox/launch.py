@@ -38,8 +38,8 @@ _OOM_SCORE_ADJUSTMENT = 500
 class Launcher:
     """Starts programs according to one plan.
 
-    `spawn` starts a program with its path, arguments, variables and descriptor actions; `proxy_socket` is a socket to the
-    process that serves the network.
+    `spawn` starts a program with its path, arguments, variables and descriptor actions; `proxy_socket` is a socket
+    to the process that serves the network.
     """
 
     def __init__(self, plan: dict[str, Any], spawn: Spawn, proxy_socket: int | None = None) -> None:

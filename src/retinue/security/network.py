@@ -87,7 +87,7 @@ def check_address(host: str, address: Address, policy: Policy) -> None:
     zone = classify(address)
     if zone is Zone.FORBIDDEN:
         raise AddressRefused(
-            f"'{host}' resolves to {address}, which is not public: link-local, reserved or a metadata service."
+            f"'{host}' resolves to {address}, which is not a public address: link-local, reserved or metadata service."
         )
     if zone is Zone.PRIVATE and not policy.private:
         raise AddressRefused(f"'{host}' resolves to {address}, which is not a public address; it was not contacted.")

@@ -69,7 +69,7 @@ class ProfileSummary(Struct, frozen=True):
     origin: Origin
     expires: datetime | None
     last_used: datetime | None
-    resting: tuple[Cooldown, ...]
+    active_cooldowns: tuple[Cooldown, ...]
 
 
 class ProfileFile:
@@ -192,7 +192,7 @@ def summarise(profile: Profile, record: ProfileUsage, now: datetime) -> ProfileS
         origin=profile.origin,
         expires=profile.expires,
         last_used=record.last_used,
-        resting=tuple(rest for rest in record.cooldowns if rest.holds(now)),
+        active_cooldowns=tuple(cooldown for cooldown in record.cooldowns if cooldown.holds(now)),
     )
 
 

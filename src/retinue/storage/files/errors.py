@@ -81,7 +81,7 @@ _MEANINGS: dict[int, tuple[type[StorageError], str]] = {
     errno.ENODEV: (NotRegular, "is a device, not a file"),
     errno.EAGAIN: (NotRegular, "cannot be read like a file"),
     errno.ELOOP: (LinkRefused, "goes through a symbolic link, which is not followed here. Use the real path"),
-    errno.EXDEV: (OutsideRoot, "is outside of the folder. Use a path inside it"),
+    errno.EXDEV: (OutsideRoot, "leads outside of the folder. Use a path inside it"),
     errno.EACCES: (NoPermission, "may not be accessed. Check its owner and permissions"),
     errno.EPERM: (NoPermission, "may not be accessed. Check its owner and permissions"),
     errno.EROFS: (ReadOnly, "is on a read-only file system. Mount it writable or use another folder"),
