@@ -315,7 +315,7 @@ def test_includes_are_merged_and_siblings_win(write: Write) -> None:
     [
         ("'../outside.json5'", "'../outside.json5' leads out of"),
         ("'/etc/passwd'", "'/etc/passwd' leads out of"),
-        ("'link.json5'", "leads out of the folder"),
+        ("'link.json5'", "leads outside of the folder"),
         ("'nowhere.json5'", "does not exist"),
         ("'retinue.json'", "includes itself"),
         ("'loop.json5'", "includes itself"),

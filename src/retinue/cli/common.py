@@ -106,7 +106,7 @@ def keep_logs(home: HomePaths) -> None:
     import logging
 
     from retinue.security.log_file import LogFile
-    from retinue.security.logs import LOG, ErrandFilter, TextFormatter
+    from retinue.security.logs import LOG, RunContextFilter, TextFormatter
 
     everything = logging.getLogger()
     if any(handler.name == LOG for handler in everything.handlers):
@@ -119,7 +119,7 @@ def keep_logs(home: HomePaths) -> None:
         except OSError:
             pass
     handler.name = LOG
-    handler.addFilter(ErrandFilter())
+    handler.addFilter(RunContextFilter())
     handler.setFormatter(TextFormatter())
     everything.addHandler(handler)
     logging.getLogger("retinue").setLevel(logging.INFO)

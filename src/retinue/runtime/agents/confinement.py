@@ -107,7 +107,7 @@ def describe_sandbox(
 def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
     """How a session is confined, or would be, and what its commands see; makes nothing."""
     sandboxes, settings = make_sandboxes(home), home.config.agents.resolve(session.agent).sandbox
-    standing = sandboxes.standing(session)
+    standing = sandboxes.decide(session)
     found: dict[str, Any] = {
         "agent": session.agent,
         "session": str(session),
@@ -118,7 +118,7 @@ def explain_sandbox(home: Home, session: SessionKey) -> dict[str, Any]:
         "refused": None,
     }
     try:
-        confinement = sandboxes.draw(session, _list_shown(home, session))
+        confinement = sandboxes.confinement_of(session, _list_shown(home, session))
     except SandboxUnavailable as error:
         return found | {"refused": str(error)}
     choice = sandboxes.choose(confinement, session)

@@ -193,7 +193,7 @@ def _see_sandbox(workspace: AgentWorkspace) -> SandboxFacts:
         confinement = sandboxes.confine(session, tuple(root.path for root in workspace.readable))
         if confinement is not None:
             choice = sandboxes.choose(confinement, session)
-            because = sandboxes.standing(session).because
+            because = sandboxes.decide(session).because
             return SandboxFacts(choice.backend is not None, because, choice.candidates)
     return SandboxFacts(works=True)
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from retinue.core.keys import AgentId
 from retinue.core.messages import AssistantMessage, said
 from retinue.core.model import ModelFailed, ModelFinished, ModelRef, ModelRequest
-from retinue.providers.failover import QUICK_RETRIES, Failover, OnFallback
+from retinue.providers.failover import SHORT_RETRY_DELAYS, Failover, OnFallback
 from retinue.providers.registry import ADAPTERS, Providers
 from retinue.runtime.home import Home
 from retinue.runtime.models.access import ModelAccess, open_model_access
@@ -53,7 +53,12 @@ async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallba
     """Ask the models of a chain, as a turn would, but without its patience with one that is down."""
     clock = access.home.clock
     failover = Failover(
-        access.providers, access.credentials, access.info, anyio.sleep, patience=QUICK_RETRIES, tuning=access.tuning
+        access.providers,
+        access.credentials,
+        access.info,
+        anyio.sleep,
+        retries=SHORT_RETRY_DELAYS,
+        tuning=access.tuning,
     )
     reasons = any(access.info(ref).reasoning for ref in chain)
     room = LONGEST_REASONED_ANSWER if reasons else LONGEST_ANSWER
