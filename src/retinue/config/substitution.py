@@ -1,4 +1,4 @@
-"""Environment variables in the texts of a configuration: `${NAME}`; `$${NAME}` stands for the characters themselves."""
+"""Substitutes environment variables in a configuration: `${NAME}`; `$${NAME}` is a literal `${NAME}`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}")
 
 
 def substitute(tree: Located, environment: Mapping[str, str]) -> tuple[Located, list[Problem]]:
-    """The tree with every variable filled in; a text with a variable that is not set is left out."""
+    """Return the tree with all variables substituted; a text with an unset variable is omitted."""
     problems: list[Problem] = []
     filled = _fill(tree, environment, (), problems)
     assert filled is not None
@@ -38,7 +38,7 @@ def _fill(
     missing = [name for name in names if name not in environment]
     if missing:
         message = (
-            f"The environment variable {missing[0]} is not set, so this key is left out. Set it, or write the value."
+            f"The environment variable {missing[0]} is not set, so this key is ignored. Set the variable, or write the value."
         )
         problems.append(Problem("warning", spell_path(path), node.file, node.line, message))
         return None

@@ -1,4 +1,4 @@
-"""Checking a configuration: unknown keys, wrong values, and keys that change nothing yet."""
+"""Validates a configuration: unknown keys, invalid values, and keys that are not used yet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN_CHARS = 40
 
 
 def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
-    """The configuration that a tree describes, or None where it has errors."""
+    """Return the configuration of a tree, or None if it has errors."""
     problems = list(_unknown_keys(tree))
     try:
         config = decode(Config, tree.plain)
@@ -37,14 +37,14 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
 
 
 def pending_keys(tree: Located) -> tuple[str, ...]:
-    """The keys of a tree that are accepted but change nothing yet."""
+    """Return the keys of a tree that are accepted but not used yet."""
     return tuple(spell_path(path) for path, key, _ in _known_keys(tree) if key.pending and key.shape.is_leaf)
 
 
 def _known_keys(
     node: Located, key: Key | None = None, path: tuple[Step, ...] = ()
 ) -> Iterator[tuple[tuple[Step, ...], Key, Located]]:
-    """Every key of the tree that the configuration knows, down to the ones that hold values."""
+    """Yield every known key of the tree, down to those with values."""
     key = key or Key("", shape_of(Config))
     if path:
         yield path, key, node
@@ -66,7 +66,7 @@ def _unknown_keys(tree: Located) -> Iterator[Problem]:
 
 
 def _unknown_groups(tree: Located) -> Iterator[Problem]:
-    """Groups of tools that are none: a misspelled one in `deny` would silently deny nothing."""
+    """Return problems for unknown tool groups: a misspelled one in `deny` would silently deny nothing."""
     for path, key, node in _known_keys(tree):
         if key.section is None or not issubclass(key.section, (AllowRules, ToolsSettings)) or not key.shape.is_leaf:
             continue
@@ -94,7 +94,7 @@ def _unknown(node: Located, path: tuple[Step, ...]) -> Problem:
     match path:
         case ("agents", "list", int(), *rest) if find_key(Config, ("agents", "defaults", *rest)):
             shared = spell_path(("agents", "defaults", *rest))
-            message = f"This key cannot be set for one agent; it holds for all of them. Move it to {shared}."
+            message = f"This key cannot be set for one agent; it applies to all agents. Move it to {shared}."
             return Problem("error", spelled, node.file, node.line, message)
     near = suggest_key(Config, path)
     hint = f" Did you mean {near}?" if near else ""
@@ -114,7 +114,7 @@ def _wrong_values(tree: Located, faults: Sequence[DecodeProblem]) -> Iterator[Pr
 
 
 def _place(tree: Located, location: Sequence[Step]) -> tuple[tuple[Step, ...], Located]:
-    """The part of a path that exists in the tree; the rest names a missing key, or a key that the text stands for."""
+    """Return the part of a path that exists in the tree; the rest is a missing key, or a key that a text implies."""
     path: tuple[Step, ...] = ()
     node = tree
     for step in location:

@@ -13,7 +13,7 @@ _LONGEST = 500
 
 
 class Glob:
-    """A pattern; one without a slash is matched against the last name of a path, wherever it is."""
+    """Compile a pattern; one without a slash is matched against the last name of a path in any folder."""
 
     def __init__(self, pattern: str) -> None:
         if not pattern or len(pattern) > _LONGEST:
@@ -30,7 +30,7 @@ class Glob:
 
 
 def _expand(pattern: str) -> Iterator[str]:
-    """The patterns that one with braces stands for."""
+    """Expand the braces of a pattern."""
     waiting = [pattern]
     made = 0
     while waiting:
