@@ -181,9 +181,8 @@ class _Conversion(msgspec.Struct):
         if merged is None:
             return own
         if members and not isinstance(merged.value, dict):
-            self.complain(
-                wanted.line, (*local, INCLUDE), f"'{names[-1]}' is not an object, so no other keys can be next to the include."
-            )
+            message = f"'{names[-1]}' is not an object, so it cannot be combined with other keys."
+            self.complain(wanted.line, (*local, INCLUDE), message)
             return own
         return merge(merged, own) if members else merged
 

@@ -37,9 +37,7 @@ def _fill(
     names = [name for escaped, name in _VARIABLE.findall(value) if not escaped]
     missing = [name for name in names if name not in environment]
     if missing:
-        message = (
-            f"The environment variable {missing[0]} is not set, so this key is ignored. Set the variable, or write the value."
-        )
+        message = f"The environment variable {missing[0]} is not set, so the key is ignored. Set it or write the value."
         problems.append(Problem("warning", spell_path(path), node.file, node.line, message))
         return None
     text = _VARIABLE.sub(lambda found: found[0][1:] if found[1] else environment[found[2]], value)

@@ -66,7 +66,7 @@ _SINGLE_KINDS = {
 class SessionKey(Struct, frozen=True, eq=False):
     """Identifies a conversation, as in `agent:main:main`.
 
-    `text` is the canonical form; two keys are equal if and only if their texts are. The other fields are derived from it:
+    `text` is the canonical form, which alone decides equality. The other fields are derived from it:
     `peer` is the last name (a person, a group, a job, a sub-agent), `thread` a conversation inside the chat.
     """
 

@@ -23,7 +23,7 @@ class CronArguments(Arguments):
         description="for add and update: name, message, one of at/every/cron, tz, session (isolated|main), "
         "deliver (announce|none), timeoutSeconds, deleteAfterRun, wakeMode (now|next-heartbeat, for main)",
     )
-    text: str = argument("", description="for wake: what you are told in your main session")
+    text: str = argument("", description="for wake: the text of the event in your main session")
     mode: Literal["now", "next-heartbeat"] = argument("now", description="for wake")
 
 

@@ -15,23 +15,23 @@ from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argumen
 
 class GatewayArguments(Arguments):
     action: Literal["get", "schema", "patch", "apply", "restart"]
-    key: str | None = argument(None, description="as in agents.defaults.model; without it everything")
+    key: str | None = argument(None, description="e.g. agents.defaults.model; default: everything")
     changes: dict[str, Any] = argument({}, description="for patch: key to value; null unsets")
     base_hash: str | None = argument(None, description="for patch: the hash that `get` gave")
     reason: str = ""
 
 
 class Steward(Protocol):
-    """Keeps the configuration. What an agent must not change is refused with `UsageError`."""
+    """The configuration for agents; raises `UsageError` for a change that an agent may not make."""
 
     def get(self, key: str | None) -> dict[str, Any]:
-        """A value without secrets, and the hash of the file."""
+        """Return a value without secrets, and the hash of the file."""
         ...
 
     def schema(self, key: str) -> dict[str, Any]: ...
 
     def check(self, changes: Mapping[str, Any], base_hash: str | None) -> None:
-        """Raise where changes may not be made."""
+        """Raise `UsageError` if the changes are not allowed."""
         ...
 
     async def patch(self, changes: Mapping[str, Any], base_hash: str | None, agent: AgentId) -> dict[str, Any]: ...
@@ -42,7 +42,7 @@ class Steward(Protocol):
 
 
 OpenSteward = Callable[[], Steward]
-"""The steward, once the runtime is open."""
+"""Returns the service after the runtime has been opened."""
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:

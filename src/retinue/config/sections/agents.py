@@ -138,7 +138,7 @@ class AgentDefaults(WorkspaceSettings):
     elevated_default: Literal["off", "on", "ask", "full"] = key("off")
     """Whether sessions start with commands outside the sandbox."""
     context_tokens: int | None = key(None, ge=1024)
-    """Limit for the context window in tokens. Default: that of the model. A lower limit costs less and compacts sooner."""
+    """Limit of the context window in tokens. Default: that of the model. Less is cheaper and is compacted sooner."""
     timeout_seconds: int = key(172_800, ge=1)
     """Time limit of a turn."""
     max_concurrent: int | None = key(None, reload="restart", ge=1)

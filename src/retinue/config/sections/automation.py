@@ -192,6 +192,6 @@ class HooksSettings(Settings):
     transforms_dir: str | None = key(None)
     """The folder with the code of mappings, in the home. Default: `hooks/transforms`."""
     mappings: list[HookMapping] = key([])
-    """How requests are processed; the first matching mapping is used."""
+    """How requests are processed, by path."""
     internal: InternalHooks = key(InternalHooks)
     """Hook folders, which run inside Retinue."""

@@ -1,4 +1,4 @@
-"""The family of tools for working with others, made from what the runtime offers."""
+"""The family of tools for sub-agents and other sessions."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from retinue.tools.tool import Tool
 
 
 def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
-    """The tools, where there is anybody else at all."""
+    """Make the tools for sub-agents and other sessions."""
     return make_company_tools(parts.services.company)

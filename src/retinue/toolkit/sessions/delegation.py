@@ -15,7 +15,7 @@ from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argumen
 
 
 class Asker(Struct, frozen=True):
-    """The session that uses a tool, whether its turn has the owner's rights, and whether it read text from outside."""
+    """The session that calls a tool, whether it is a turn of the owner, and whether it read untrusted text."""
 
     session: SessionKey
     owner: bool
@@ -62,14 +62,14 @@ class AgentsListArguments(Arguments):
 
 
 class ToolAnswer(Struct, frozen=True):
-    """What an agent is told, and whether any of it rests on text from outside."""
+    """The result for the agent, and whether it depends on untrusted text."""
 
     facts: dict[str, Any] | list[dict[str, Any]]
     foreign: bool = False
 
 
 class Company(Protocol):
-    """The others of a home, as one session may see them; every method raises `UsageError` for what may not be."""
+    """Access of one session to other sessions and agents; every method raises `UsageError` if it is not allowed."""
 
     async def spawn(self, asker: Asker, wish: SpawnArguments) -> ToolAnswer: ...
 
@@ -85,40 +85,40 @@ class Company(Protocol):
 
 
 OpenCompany = Callable[[], Company]
-"""The company, once the runtime is open."""
+"""Returns the service after the runtime has been opened."""
 
 
 def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
-    """All tools of this family."""
+    """Make all tools of this family."""
 
-    async def tell(asked: Awaitable[ToolAnswer]) -> ToolOutput:
+    async def output(pending: Awaitable[ToolAnswer]) -> ToolOutput:
         try:
-            told = await asked
+            answer = await pending
         except UsageError as error:
             raise ToolFailed(str(error)) from error
-        trust = Trust.UNTRUSTED if told.foreign else Trust.AGENT
-        return ToolOutput.of(json.dumps(told.facts, ensure_ascii=False, indent=1), trust=trust)
+        trust = Trust.UNTRUSTED if answer.foreign else Trust.AGENT
+        return ToolOutput.of(json.dumps(answer.facts, ensure_ascii=False, indent=1), trust=trust)
 
     def asker(context: ToolContext) -> Asker:
         return Asker(context.session, context.owner, context.tainted)
 
     async def spawn(arguments: SpawnArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().spawn(asker(context), arguments))
+        return await output(company().spawn(asker(context), arguments))
 
     async def subagents(arguments: SubagentsArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().look_after(asker(context), arguments))
+        return await output(company().look_after(asker(context), arguments))
 
     async def listed(arguments: SessionsListArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().sessions(asker(context), arguments.limit))
+        return await output(company().sessions(asker(context), arguments.limit))
 
     async def history(arguments: SessionsHistoryArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().history(asker(context), arguments.session, arguments.limit))
+        return await output(company().history(asker(context), arguments.session, arguments.limit))
 
     async def send(arguments: SessionsSendArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().send(asker(context), arguments))
+        return await output(company().send(asker(context), arguments))
 
     async def agents(arguments: AgentsListArguments, context: ToolContext) -> ToolOutput:
-        return await tell(company().agents(asker(context)))
+        return await output(company().agents(asker(context)))
 
     return (
         Tool(
