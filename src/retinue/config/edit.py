@@ -10,12 +10,12 @@ import msgspec
 from retinue.config.json5 import Json5Error, parse
 from retinue.config.json5_edit import set_in, unset_in
 from retinue.config.json5_tree import Json
-from retinue.config.keypath import Segment, Step, locate, look_up, parse_path, spell_path
+from retinue.config.keypath import Segment, Step, format_key_path, locate, look_up, parse_path
 from retinue.config.keys import require_key
 from retinue.config.load import Checked, check_text
 from retinue.config.problems import Problem
 from retinue.config.schema import Config
-from retinue.config.secrecy import redact
+from retinue.config.secret_keys import redact
 from retinue.config.sources import Located, SourceError, Sources, assemble, read_main_file
 from retinue.core.clock import SystemClock
 from retinue.core.errors import ConfigError, StorageError, UsageError
@@ -70,7 +70,7 @@ def change_values(
     edits, texts = _edit_texts(home, sources, wanted)
     problems = _check_edit(home, environment, sources, texts).problems if texts else ()
     _write(home, {file: sources.texts[file] for file in texts}, texts, edits, who)
-    return tuple(Edited(edit.file, spell_path(edit.steps), edit.changed, problems) for edit in edits)
+    return tuple(Edited(edit.file, format_key_path(edit.steps), edit.changed, problems) for edit in edits)
 
 
 def read_value(path: Sequence[Segment], text: str) -> Json:
@@ -118,7 +118,7 @@ def _edit_texts(home: HomePaths, sources: Sources, wanted: Sequence[_Wanted]) ->
         steps = locate(each.path, tree.plain)
         file, local, exists = _home_of(tree, steps)
         if each.goes and not exists:
-            raise UsageError(f"{spell_path(steps)} is not set in {main}, so its default applies already.")
+            raise UsageError(f"{format_key_path(steps)} is not set in {main}, so its default applies already.")
         old = texts.get(file, sources.texts[file])
         new = unset_in(old, local) if each.goes else set_in(old, local, each.after)
         edits.append(_Edit(file, steps, look_up(steps, tree.plain)[1], each.after, new != old))
@@ -149,7 +149,7 @@ def _write(
 def _record(home: HomePaths, edit: _Edit, who: str) -> None:
     """Record the changes in the audit log, without secrets."""
     details = {
-        "key": spell_path(edit.steps),
+        "key": format_key_path(edit.steps),
         "file": str(edit.file),
         "before": redact(edit.before, edit.steps),
         "after": redact(edit.after, edit.steps),

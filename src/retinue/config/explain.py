@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from retinue.config.keypath import Segment, locate, look_up, parse_path, spell_path
+from retinue.config.keypath import Segment, format_key_path, locate, look_up, parse_path
 from retinue.config.keys import keys_of, require_key
 from retinue.config.load import LoadedConfig, ValueOrigin
 from retinue.config.schema import Config
-from retinue.config.secrecy import redact
+from retinue.config.secret_keys import redact
 from retinue.settings import Reload
 from retinue.structs.plain import to_plain
 
@@ -43,7 +43,7 @@ def explain(loaded: LoadedConfig, name: str) -> Explanation:
     key = require_key(Config, path)
     value, origin = value_and_origin(loaded, path)
     return Explanation(
-        key=spell_path(path),
+        key=format_key_path(path),
         value=redact(value, path),
         origin=str(origin),
         type=key.shape.words,

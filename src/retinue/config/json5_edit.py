@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from retinue.config.json5 import is_blank, is_identifier, parse, skip_trivia
 from retinue.config.json5_tree import Array, Document, Json, Member, Node, Object, Scalar, value_of
-from retinue.config.keypath import Step, spell_path
+from retinue.config.keypath import Step, format_key_path
 from retinue.core.errors import ConfigError
 
 _LEADING_SPACE = re.compile(r"[ \t]*")
@@ -90,7 +90,7 @@ def _child(node: Node, step: Step, path: Sequence[Step]) -> Member | Node | None
 
 
 def _spell(path: Sequence[Step]) -> str:
-    return spell_path(path) or "The configuration"
+    return format_key_path(path) or "The configuration"
 
 
 def _nest(path: Sequence[Step], value: Json) -> Json:

@@ -55,7 +55,7 @@ def parse_path(text: str) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def spell_path(path: Sequence[Segment]) -> str:
+def format_key_path(path: Sequence[Segment]) -> str:
     """Format a path so that `parse_path` returns it."""
     out = ""
     for segment in path:
@@ -80,7 +80,7 @@ def locate(path: Sequence[Segment], data: object) -> tuple[Step, ...]:
             items = data if isinstance(data, list) else []
             index = next((i for i, item in enumerate(items) if _is_match(item, segment)), None)
             if index is None:
-                raise UsageError(f"No item of {spell_path(steps)} has {segment.key} '{segment.value}'.")
+                raise UsageError(f"No item of {format_key_path(steps)} has {segment.key} '{segment.value}'.")
             segment = index
         steps.append(segment)
         data = _step_into(data, segment)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from retinue.config.documentation import documentation_of
-from retinue.config.keypath import Segment, spell_path
-from retinue.config.shape import Shape, shape_of
+from retinue.config.key_types import Shape, shape_of
+from retinue.config.keypath import Segment, format_key_path
 from retinue.core.errors import UsageError
 from retinue.settings import KeyInfo, Reload, Settings
 from retinue.structs.declare import Field, default_of, fields_of
@@ -96,7 +96,7 @@ def find_key(root: type[Settings], path: Sequence[Segment]) -> Key | None:
     """Return the key at a path; None if the configuration has no such key."""
     found = Key("", shape_of(root))
     for index, segment in enumerate(path):
-        below = step_into(found.shape, segment, spell_path(path[: index + 1]))
+        below = step_into(found.shape, segment, format_key_path(path[: index + 1]))
         if below is None:
             return None
         found = below
@@ -109,7 +109,7 @@ def require_key(root: type[Settings], path: Sequence[Segment]) -> Key:
     if key is None:
         near = suggest_key(root, path)
         hint = f"Did you mean {near}?" if near else "`retinue config schema` lists the keys."
-        raise UsageError(f"There is no key {spell_path(path)}. {hint}")
+        raise UsageError(f"There is no key {format_key_path(path)}. {hint}")
     return key
 
 
@@ -136,7 +136,7 @@ def _all_paths(root: type[Settings]) -> tuple[str, ...]:
 
 def suggest_key(root: type[Settings], path: Sequence[Segment]) -> str | None:
     """Return the known key that an unknown one probably means."""
-    spelled = spell_path(path)
+    spelled = format_key_path(path)
     for old, new in MOVED.items():
         if spelled == old or spelled.startswith(f"{old}."):
             return new
@@ -147,7 +147,7 @@ def suggest_key(root: type[Settings], path: Sequence[Segment]) -> str | None:
     siblings = {name.lower(): name for name in keys_of(parent.shape)} if parent else {}
     near = get_close_matches(last.replace("_", "").lower(), siblings, n=1, cutoff=0.7)
     if near:
-        return spell_path([*path[:-1], siblings[near[0]]])
+        return format_key_path([*path[:-1], siblings[near[0]]])
     everywhere = _all_paths(root)
     same_name = [known for known in everywhere if known.rpartition(".")[2] == last]
     if same_name:

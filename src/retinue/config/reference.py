@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from retinue.config.documentation import documentation_of
+from retinue.config.key_types import shape_of
 from retinue.config.keypath import Segment
 from retinue.config.keys import Key, every_key, key_of, keys_of, require_key
-from retinue.config.shape import shape_of
 from retinue.settings import Settings
 from retinue.structs import json_schema as structs
 from retinue.structs.declare import Declared, Field

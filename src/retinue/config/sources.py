@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from retinue.config.json5 import Json5Error, is_blank, parse
 from retinue.config.json5_tree import Array, Document, Json, Node, Object, Scalar
-from retinue.config.keypath import Step, spell_path
+from retinue.config.keypath import Step, format_key_path
 from retinue.config.problems import Problem, Severity
 from retinue.core.errors import ConfigError, StorageError
 from retinue.storage.files import Links, NotThere, Root
@@ -132,7 +132,7 @@ class _Reading(msgspec.Struct):
         return _Conversion(self, document, file, chain).convert(document.root, line, ())
 
     def note(self, severity: Severity, path: tuple[Step, ...], file: Path, line: int | None, message: str) -> None:
-        self.problems.append(Problem(severity, spell_path(path), file, line, message))
+        self.problems.append(Problem(severity, format_key_path(path), file, line, message))
 
     def read(self, file: Path) -> str:
         """Return the text of an included file, which must be in the home."""

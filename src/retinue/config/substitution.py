@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from retinue.config.keypath import Step, spell_path
+from retinue.config.keypath import Step, format_key_path
 from retinue.config.problems import Problem
 from retinue.config.sources import Located
 
@@ -38,7 +38,7 @@ def _fill(
     missing = [name for name in names if name not in environment]
     if missing:
         message = f"The environment variable {missing[0]} is not set, so the key is ignored. Set it or write the value."
-        problems.append(Problem("warning", spell_path(path), node.file, node.line, message))
+        problems.append(Problem("warning", format_key_path(path), node.file, node.line, message))
         return None
     text = _VARIABLE.sub(lambda found: found[0][1:] if found[1] else environment[found[2]], value)
     return replace(node, value=text, variables=tuple(names))

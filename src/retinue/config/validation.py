@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from retinue.config.keypath import Step, spell_path
+from retinue.config.key_types import shape_of
+from retinue.config.keypath import Step, format_key_path
 from retinue.config.keys import Key, find_key, step_into, suggest_key
 from retinue.config.problems import Problem
 from retinue.config.schema import Config
-from retinue.config.secrecy import is_secret
+from retinue.config.secret_keys import is_secret
 from retinue.config.sections.tools import AllowRules
-from retinue.config.shape import shape_of
 from retinue.config.sources import Located
 from retinue.config.variables import REFUSED, refused_variables
 from retinue.structs.decode import DecodeError, DecodeProblem, decode
@@ -38,7 +38,7 @@ def validate(tree: Located) -> tuple[Config | None, list[Problem]]:
 
 def pending_keys(tree: Located) -> tuple[str, ...]:
     """Return the keys of a tree that are accepted but not used yet."""
-    return tuple(spell_path(path) for path, key, _ in _known_keys(tree) if key.pending and key.shape.is_leaf)
+    return tuple(format_key_path(path) for path, key, _ in _known_keys(tree) if key.pending and key.shape.is_leaf)
 
 
 def _known_keys(
@@ -77,7 +77,7 @@ def _unknown_groups(tree: Located) -> Iterator[Problem]:
                 near = get_close_matches(name.removeprefix("group:"), names, n=1)
                 hint = f"Did you mean group:{near[0]}?" if near else f"Groups: {', '.join(GROUPS)}."
                 message = f"There is no group of tools '{item.value}', so this has no effect. {hint}"
-                yield Problem("warning", spell_path((*path, index)), item.file, item.line, message)
+                yield Problem("warning", format_key_path((*path, index)), item.file, item.line, message)
 
 
 def _refused_variables(tree: Located) -> Iterator[Problem]:
@@ -86,14 +86,14 @@ def _refused_variables(tree: Located) -> Iterator[Problem]:
         for step in path:
             node = node.child(step) if node else None
         if node is not None:
-            yield Problem("warning", spell_path(path), node.file, node.line, REFUSED.format(name=name))
+            yield Problem("warning", format_key_path(path), node.file, node.line, REFUSED.format(name=name))
 
 
 def _unknown(node: Located, path: tuple[Step, ...]) -> Problem:
-    spelled = spell_path(path)
+    spelled = format_key_path(path)
     match path:
         case ("agents", "list", int(), *rest) if find_key(Config, ("agents", "defaults", *rest)):
-            shared = spell_path(("agents", "defaults", *rest))
+            shared = format_key_path(("agents", "defaults", *rest))
             message = f"This key cannot be set for one agent; it applies to all agents. Move it to {shared}."
             return Problem("error", spelled, node.file, node.line, message)
     near = suggest_key(Config, path)
@@ -110,7 +110,7 @@ def _children(node: Located) -> list[tuple[Step, Located]]:
 def _wrong_values(tree: Located, faults: Sequence[DecodeProblem]) -> Iterator[Problem]:
     for fault in faults:
         path, node = _place(tree, fault.path)
-        yield Problem("error", spell_path(path), node.file, node.line, _explain(path, node, fault))
+        yield Problem("error", format_key_path(path), node.file, node.line, _explain(path, node, fault))
 
 
 def _place(tree: Located, location: Sequence[Step]) -> tuple[tuple[Step, ...], Located]:

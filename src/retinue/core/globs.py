@@ -8,7 +8,7 @@ from functools import cache
 
 from retinue.core.errors import ToolFailed
 
-_MOST_ALTERNATIVES = 64
+_MAX_ALTERNATIVES = 64
 _LONGEST = 500
 
 
@@ -43,8 +43,8 @@ def _expand(pattern: str) -> Iterator[str]:
             made += 1
         else:
             waiting += [current[:start] + choice + current[end + 1 :] for choice in reversed(inner)]
-        if made + len(waiting) > _MOST_ALTERNATIVES:
-            raise ToolFailed(f"The glob pattern stands for more than {_MOST_ALTERNATIVES} alternatives. Simplify it.")
+        if made + len(waiting) > _MAX_ALTERNATIVES:
+            raise ToolFailed(f"The glob pattern stands for more than {_MAX_ALTERNATIVES} alternatives. Simplify it.")
 
 
 def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:

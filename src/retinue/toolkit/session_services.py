@@ -10,11 +10,11 @@ from retinue.core.keys import AgentId, SessionKey
 from retinue.core.messages import Usage
 
 if TYPE_CHECKING:
-    from retinue.toolkit.gateway import Steward
-    from retinue.toolkit.jobdesk import JobDesk
+    from retinue.toolkit.gateway import ConfigService
+    from retinue.toolkit.job_service import JobService
     from retinue.toolkit.memory import Notebook
     from retinue.toolkit.message import Messenger
-    from retinue.toolkit.sessions.delegation import Company
+    from retinue.toolkit.sessions.delegation import SessionAccess
 
 
 class SessionStatus(Struct, frozen=True):
@@ -37,7 +37,7 @@ class SessionServices(Protocol):
 
     @property
     def controls_gateway(self) -> bool:
-        """Whether a gateway runs in this process that `steward` can control."""
+        """Whether a gateway runs in this process that `config_service` can control."""
         ...
 
     @property
@@ -65,11 +65,11 @@ class SessionServices(Protocol):
         """Return the memory of an agent for one of its sessions; None if the session may not use it."""
         ...
 
-    def jobs(self) -> JobDesk:
+    def jobs(self) -> JobService:
         """Return the scheduled jobs of agents."""
         ...
 
-    def company(self) -> Company:
+    def session_access(self) -> SessionAccess:
         """Return access to other sessions and agents."""
         ...
 
@@ -77,6 +77,6 @@ class SessionServices(Protocol):
         """Return the sender of messages to channels."""
         ...
 
-    def steward(self) -> Steward:
+    def config_service(self) -> ConfigService:
         """Return access to the part of the configuration that agents may edit."""
         ...

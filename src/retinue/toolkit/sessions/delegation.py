@@ -11,10 +11,11 @@ from msgspec import Struct
 from retinue.core.errors import ToolFailed, UsageError
 from retinue.core.keys import SessionKey
 from retinue.core.trust import Trust
+from retinue.toolkit.parts import ToolParts
 from retinue.tools.tool import Arguments, Tool, ToolContext, ToolOutput, argument
 
 
-class Asker(Struct, frozen=True):
+class CallingSession(Struct, frozen=True):
     """The session that calls a tool, whether it is a turn of the owner, and whether it read untrusted text."""
 
     session: SessionKey
@@ -68,27 +69,32 @@ class ToolAnswer(Struct, frozen=True):
     foreign: bool = False
 
 
-class Company(Protocol):
+class SessionAccess(Protocol):
     """Access of one session to other sessions and agents; every method raises `UsageError` if it is not allowed."""
 
-    async def spawn(self, asker: Asker, wish: SpawnArguments) -> ToolAnswer: ...
+    async def spawn(self, asker: CallingSession, wish: SpawnArguments) -> ToolAnswer: ...
 
-    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> ToolAnswer: ...
+    async def look_after(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer: ...
 
-    async def sessions(self, asker: Asker, limit: int) -> ToolAnswer: ...
+    async def sessions(self, asker: CallingSession, limit: int) -> ToolAnswer: ...
 
-    async def history(self, asker: Asker, session: str, limit: int) -> ToolAnswer: ...
+    async def history(self, asker: CallingSession, session: str, limit: int) -> ToolAnswer: ...
 
-    async def send(self, asker: Asker, wish: SessionsSendArguments) -> ToolAnswer: ...
+    async def send(self, asker: CallingSession, wish: SessionsSendArguments) -> ToolAnswer: ...
 
-    async def agents(self, asker: Asker) -> ToolAnswer: ...
+    async def agents(self, asker: CallingSession) -> ToolAnswer: ...
 
 
-OpenCompany = Callable[[], Company]
+OpenSessionAccess = Callable[[], SessionAccess]
 """Returns the service after the runtime has been opened."""
 
 
-def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
+def make_tools(parts: ToolParts) -> tuple[Tool[Any], ...]:
+    """Make the tools for sub-agents and other sessions."""
+    return make_session_tools(parts.services.session_access)
+
+
+def make_session_tools(access: OpenSessionAccess) -> tuple[Tool[Any], ...]:
     """Make all tools of this family."""
 
     async def output(pending: Awaitable[ToolAnswer]) -> ToolOutput:
@@ -99,26 +105,26 @@ def make_company_tools(company: OpenCompany) -> tuple[Tool[Any], ...]:
         trust = Trust.UNTRUSTED if answer.foreign else Trust.AGENT
         return ToolOutput.of(json.dumps(answer.facts, ensure_ascii=False, indent=1), trust=trust)
 
-    def asker(context: ToolContext) -> Asker:
-        return Asker(context.session, context.owner, context.tainted)
+    def asker(context: ToolContext) -> CallingSession:
+        return CallingSession(context.session, context.owner, context.tainted)
 
     async def spawn(arguments: SpawnArguments, context: ToolContext) -> ToolOutput:
-        return await output(company().spawn(asker(context), arguments))
+        return await output(access().spawn(asker(context), arguments))
 
     async def subagents(arguments: SubagentsArguments, context: ToolContext) -> ToolOutput:
-        return await output(company().look_after(asker(context), arguments))
+        return await output(access().look_after(asker(context), arguments))
 
     async def listed(arguments: SessionsListArguments, context: ToolContext) -> ToolOutput:
-        return await output(company().sessions(asker(context), arguments.limit))
+        return await output(access().sessions(asker(context), arguments.limit))
 
     async def history(arguments: SessionsHistoryArguments, context: ToolContext) -> ToolOutput:
-        return await output(company().history(asker(context), arguments.session, arguments.limit))
+        return await output(access().history(asker(context), arguments.session, arguments.limit))
 
     async def send(arguments: SessionsSendArguments, context: ToolContext) -> ToolOutput:
-        return await output(company().send(asker(context), arguments))
+        return await output(access().send(asker(context), arguments))
 
     async def agents(arguments: AgentsListArguments, context: ToolContext) -> ToolOutput:
-        return await output(company().agents(asker(context)))
+        return await output(access().agents(asker(context)))
 
     return (
         Tool(

@@ -10,7 +10,7 @@ from retinue.core.keys import AgentId
 Listed = list[dict[str, Any]]
 
 
-class JobDesk(Protocol):
+class JobService(Protocol):
     """The jobs of an agent; every method raises `UsageError` for invalid or unknown jobs."""
 
     def list(self, agent: AgentId) -> Listed: ...
@@ -34,5 +34,5 @@ class JobDesk(Protocol):
     def runs(self, agent: AgentId, job: str) -> Listed: ...
 
 
-OpenJobs = Callable[[], JobDesk]
+OpenJobs = Callable[[], JobService]
 """Returns the service after the runtime has been opened."""
