@@ -22,10 +22,15 @@ from retinue.dispatch.subagents import (
     find_refusal,
     key_for_child,
 )
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeSessionAccess
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
-from retinue.toolkit.sessions.delegation import Asker, SessionsSendArguments, SpawnArguments, SubagentsArguments
+from retinue.toolkit.sessions.delegation import (
+    CallingSession,
+    SessionsSendArguments,
+    SpawnArguments,
+    SubagentsArguments,
+)
 from tests.runtime.conftest import Stage
 from tests.runtime.delegation import MAIN, Follower, delegating, rows, serving
 
@@ -66,9 +71,9 @@ async def test_a_runaway_child_is_stopped_by_its_time_limit(tmp_path: Path, mode
 
     model.answer = staticmethod(answer)
     async with serving(tmp_path, model) as scene:
-        asker = Asker(MAIN, owner=True)
+        asker = CallingSession(MAIN, owner=True)
         wish = SpawnArguments(task="Think forever.", run_timeout_seconds=1)
-        await HomeCompany(scene.runtime, scene.runtime.dispatcher).spawn(asker, wish)
+        await HomeSessionAccess(scene.runtime, scene.runtime.dispatcher).spawn(asker, wish)
         await scene.until(lambda: any("timed out" in text for text in scene.said()))
         (child,) = scene.spawner.book.all()
         assert child.state is ChildState.TIMED_OUT
@@ -138,21 +143,21 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
     async with serving(tmp_path, model) as scene:
         await scene.say("one")
         await scene.say("two", ideas)
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
-        asker = Asker(MAIN, owner=True)
-        assert [row["key"] for row in rows(await company.sessions(asker, 10))] == [MAIN.text]
+        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        asker = CallingSession(MAIN, owner=True)
+        assert [row["key"] for row in rows(await access.sessions(asker, 10))] == [MAIN.text]
         for attempt in (
-            company.history(asker, "ideas", 5),
-            company.send(asker, SessionsSendArguments(session="ideas", message="psst")),
+            access.history(asker, "ideas", 5),
+            access.send(asker, SessionsSendArguments(session="ideas", message="psst")),
         ):
             with pytest.raises(UsageError, match="visibility"):
                 await attempt
         child = (await scene.spawner.spawn(SpawnOrder("x"), ideas, owner=True)).child
         with pytest.raises(UsageError, match="not one of this session"):
-            await company.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
+            await access.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
-        answer = (await company.send(asker, SessionsSendArguments(session="ideas", message="psst"))).facts
+        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        answer = (await access.send(asker, SessionsSendArguments(session="ideas", message="psst"))).facts
         assert isinstance(answer, dict)
         assert answer["answer"] == "hello"
         assert any(
@@ -184,7 +189,9 @@ async def test_without_a_gateway_a_sub_agent_is_refused_with_advice(tmp_path: Pa
     stage = Stage(HomePaths(tmp_path / "home"), model)
     async with stage.open() as runtime:
         with pytest.raises(UsageError, match="retinue gateway start"):
-            await HomeCompany(runtime, runtime.dispatcher).spawn(Asker(MAIN, owner=True), SpawnArguments(task="x"))
+            await HomeSessionAccess(runtime, runtime.dispatcher).spawn(
+                CallingSession(MAIN, owner=True), SpawnArguments(task="x")
+            )
 
 
 FACTS = SpawnFacts(

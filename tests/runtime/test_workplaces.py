@@ -11,13 +11,13 @@ import pytest
 from retinue.core.keys import AgentId, SessionKey
 from retinue.dispatch.subagents import Child, ChildState, SpawnOrder
 from retinue.runtime.inspect.explain import take_stand
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeSessionAccess
 from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.session import working_folder
 from retinue.structs.decode import decode
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Reply, calls, says
-from retinue.toolkit.sessions.delegation import Asker, SpawnArguments
+from retinue.toolkit.sessions.delegation import CallingSession, SpawnArguments
 from retinue.tools.policy import Effect
 from tests.runtime.delegation import MAIN, TASK, Gated, Scene, last_words, serving
 
@@ -167,7 +167,7 @@ async def test_memory_is_still_that_of_the_agent(tmp_path: Path) -> None:
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:
         workspace = furnish(scene)
         wish = decode(SpawnArguments, {"task": "x", "cwd": "projects"})
-        await HomeCompany(scene.runtime, scene.runtime.dispatcher).spawn(Asker(MAIN, owner=True), wish)
+        await HomeSessionAccess(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
         (child,) = scene.spawner.book.all()
         await scene.told(child)
         assert f"Working directory: {workspace / 'projects'}" in model.prompts[0]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from retinue.tools.approvals.broker import Approver
     from retinue.tools.approvals.store import Approval
 
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 
 
 @click.group(cls=Group)
@@ -25,7 +25,7 @@ def approvals() -> None:
 
 
 @approvals.command("list")
-@click.option("--all", "everything", is_flag=True, help=f"Include the {MOST_SHOWN} most recent settled requests.")
+@click.option("--all", "everything", is_flag=True, help=f"Include the {MAX_SHOWN} most recent settled requests.")
 @pass_invocation
 def list_(invocation: Invocation, everything: bool) -> None:
     """List pending approval requests."""
@@ -33,7 +33,7 @@ def list_(invocation: Invocation, everything: bool) -> None:
 
     with _opened(invocation) as permissions:
         book, now = permissions.approvals, permissions.home.clock.now()
-        found = book.recent(MOST_SHOWN) if everything else book.pending()
+        found = book.recent(MAX_SHOWN) if everything else book.pending()
         invocation.show(
             [approval_json(item) for item in found],
             lambda: (

@@ -15,16 +15,16 @@ from retinue.runtime.home import Home
 from retinue.runtime.turns.sessions import Sessions
 from retinue.security.secrets import Secrets
 from retinue.sessions.entries import ModelChanged
-from retinue.toolkit.jobdesk import JobDesk
+from retinue.toolkit.job_service import JobService
 from retinue.toolkit.memory import Notebook
 from retinue.toolkit.parts import ToolParts
 from retinue.toolkit.processes.command_table import CommandTable
 from retinue.toolkit.session_services import SessionServices, SessionStatus
-from retinue.toolkit.sessions.delegation import Company
+from retinue.toolkit.sessions.delegation import SessionAccess
 from retinue.tools.shell.allowlist import CommandRuleStore
 
 if TYPE_CHECKING:
-    from retinue.toolkit.gateway import Steward
+    from retinue.toolkit.gateway import ConfigService
     from retinue.toolkit.message import Messenger
 
 
@@ -79,7 +79,7 @@ class HomeSessionServices:
         sessions = self._sessions
         return await sessions.shared.memories.notebook(sessions.agent(agent).workspace, session)
 
-    def jobs(self) -> JobDesk:
+    def jobs(self) -> JobService:
         """The jobs that agents may plan."""
         from retinue.automation.job_store import JobStore
         from retinue.runtime.automation.agent_jobs import AgentJobs
@@ -87,11 +87,11 @@ class HomeSessionServices:
         sessions = self._sessions
         return AgentJobs(sessions.home, JobStore(sessions.services.job_database, sessions.home.clock, random_id))
 
-    def company(self) -> Company:
+    def session_access(self) -> SessionAccess:
         """The other sessions and agents of the home."""
-        from retinue.runtime.subagents.session_tools import HomeCompany
+        from retinue.runtime.subagents.session_tools import HomeSessionAccess
 
-        return HomeCompany(self._sessions, self._find_dispatcher())
+        return HomeSessionAccess(self._sessions, self._find_dispatcher())
 
     def messenger(self) -> Messenger:
         """The way to the chats of channels."""
@@ -99,7 +99,7 @@ class HomeSessionServices:
 
         return ChatMessageSender(self._sessions)
 
-    def steward(self) -> Steward:
+    def config_service(self) -> ConfigService:
         """The configuration as agents may change it."""
         from retinue.runtime.commands.config_tool import ConfigTool
 

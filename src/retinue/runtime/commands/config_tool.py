@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.config.delegated import check_change
+from retinue.config.agent_editable_keys import check_change
 from retinue.config.edit import Change, change_values
 from retinue.config.explain import effective_value, explain
 from retinue.core.errors import ConfigError, UsageError

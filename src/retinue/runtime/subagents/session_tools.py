@@ -22,7 +22,7 @@ from retinue.security.escaping import literal
 from retinue.sessions.entries import MessageAdded
 from retinue.sessions.tree import has_untrusted_content
 from retinue.toolkit.sessions.delegation import (
-    Asker,
+    CallingSession,
     SessionsSendArguments,
     SpawnArguments,
     SubagentsArguments,
@@ -33,13 +33,13 @@ NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start 
 LOG_CHARS = 4_000
 
 
-class HomeCompany(Struct, frozen=True):
+class HomeSessionAccess(Struct, frozen=True):
     """All agents and sessions of a home."""
 
     _sessions: Sessions
     _dispatcher: Dispatcher
 
-    async def spawn(self, asker: Asker, wish: SpawnArguments) -> ToolAnswer:
+    async def spawn(self, asker: CallingSession, wish: SpawnArguments) -> ToolAnswer:
         order = SpawnOrder(
             task=wish.task,
             label=literal(wish.label, 60),
@@ -59,7 +59,7 @@ class HomeCompany(Struct, frozen=True):
         facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
         return ToolAnswer({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
 
-    async def look_after(self, asker: Asker, wish: SubagentsArguments) -> ToolAnswer:
+    async def look_after(self, asker: CallingSession, wish: SubagentsArguments) -> ToolAnswer:
         book = self._children()
         if wish.action == "list":
             children = book.of_parent(asker.session)
@@ -81,7 +81,7 @@ class HomeCompany(Struct, frozen=True):
                 facts = {**_brief(child), "text": child.text, "messages": self._messages(child.session, 20)}
                 return ToolAnswer(facts, child.foreign or self._is_foreign(child.session))
 
-    async def sessions(self, asker: Asker, limit: int) -> ToolAnswer:
+    async def sessions(self, asker: CallingSession, limit: int) -> ToolAnswer:
         found: list[dict[str, Any]] = []
         for agent in self._sessions.home.config.agents.ids:
             found += [
@@ -96,11 +96,11 @@ class HomeCompany(Struct, frozen=True):
             ]
         return ToolAnswer(sorted(found, key=lambda row: str(row["updatedAt"]), reverse=True)[:limit])
 
-    async def history(self, asker: Asker, session: str, limit: int) -> ToolAnswer:
+    async def history(self, asker: CallingSession, session: str, limit: int) -> ToolAnswer:
         key = self._reachable(asker.session, session)
         return ToolAnswer({"session": key.text, "messages": self._messages(key, limit)}, self._is_foreign(key))
 
-    async def send(self, asker: Asker, wish: SessionsSendArguments) -> ToolAnswer:
+    async def send(self, asker: CallingSession, wish: SessionsSendArguments) -> ToolAnswer:
         key = self._reachable(asker.session, wish.session)
         if key == asker.session:
             raise UsageError("That is this session. Say it in your answer.")
@@ -129,7 +129,7 @@ class HomeCompany(Struct, frozen=True):
         facts = {"status": status, "runId": accepted.run, "answer": answer.text or answer.error}
         return ToolAnswer(facts, self._is_foreign(key))
 
-    async def agents(self, asker: Asker) -> ToolAnswer:
+    async def agents(self, asker: CallingSession) -> ToolAnswer:
         agents = self._sessions.home.config.agents
         allowed = set(agents.resolve(asker.session.agent).subagents.allow_agents)
         return ToolAnswer(
