@@ -18,7 +18,7 @@ from retinue.dispatch.subagents import Child, SpawnOrder
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.open import Runtime
 from retinue.runtime.subagents.runner import SubagentRunner, open_subagents
-from retinue.runtime.subagents.session_tools import HomeSessionAccess
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.storage.home_paths import HomePaths
 from retinue.testing.clock import FrozenClock
 from retinue.testing.modelserver import ModelServer, Received
@@ -102,7 +102,7 @@ class Scene:
         return [text for text in self.said(session) if text.startswith(f"[Sub-agent {child.run} ")]
 
     def said(self, session: SessionKey = MAIN) -> list[str]:
-        history = HomeSessionAccess(self.runtime, self.runtime.dispatcher)._messages(session, 100)
+        history = HomeSessionTools(self.runtime, self.runtime.dispatcher)._messages(session, 100)
         return [row["text"] for row in history]
 
 

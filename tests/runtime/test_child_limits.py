@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.keys import SessionKey
 from retinue.dispatch.subagents import ChildState, SpawnOrder
-from retinue.runtime.subagents.session_tools import HomeSessionAccess
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.testing.modelserver import ModelServer, Received
 from retinue.testing.replies import Fault, Reply, breaks, calls, says
 from retinue.toolkit.sessions.delegation import CallingSession, SpawnArguments, SubagentsArguments
@@ -83,7 +83,7 @@ async def test_eight_run_and_fifty_wait_in_a_fair_order_and_each_is_told_once(tm
 async def test_a_runaway_is_stopped_by_its_time_limit_and_its_parent_hears_why(tmp_path: Path) -> None:
     async with Runaway() as model, serving(tmp_path, model) as scene:
         wish = SpawnArguments(task="Write on and on.", run_timeout_seconds=1)
-        await HomeSessionAccess(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
+        await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
         child = await scene.told(scene.spawner.book.all()[0])
         assert child.state is ChildState.TIMED_OUT
         assert child.usage.total > 0
@@ -131,7 +131,7 @@ async def test_waiting_for_a_place_takes_nothing_from_the_time_limit(tmp_path: P
     settings = {"agents": {"defaults": {"subagents": {"maxConcurrent": 1}}}}
     company_asker = CallingSession(MAIN, owner=True)
     async with serving(tmp_path, model, **settings) as scene:
-        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         await access.spawn(company_asker, SpawnArguments(task="Hang.", run_timeout_seconds=2))
         await access.spawn(company_asker, SpawnArguments(task="Be quick.", run_timeout_seconds=1))
         first, second = sorted(scene.spawner.book.all(), key=lambda child: child.task, reverse=True)
@@ -150,7 +150,7 @@ async def test_a_child_that_is_cancelled_before_its_turn_never_asks_a_model(tmp_
         await scene.until(lambda: model.tasks == ["First."])
         queued = await scene.spawn(SpawnOrder("Still queued."))
         await scene.until(lambda: scene.runtime.services.lanes.waiting == 1)
-        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         told = await access.look_after(
             CallingSession(MAIN, owner=True), SubagentsArguments(action="cancel", run=queued.run)
         )

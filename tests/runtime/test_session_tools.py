@@ -12,7 +12,7 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust
 from retinue.dispatch.subagents import SpawnOrder
-from retinue.runtime.subagents.session_tools import HomeSessionAccess
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.sessions.entries import MessageAdded
 from retinue.structs.decode import DecodeError, decode
 from retinue.testing.replies import says
@@ -52,7 +52,7 @@ async def test_a_session_sees_and_reaches_what_its_visibility_says(
         for key in (MAIN, IDEAS, WRITER):
             await scene.say("Hi.", key)
         child = await scene.told(await scene.spawn(SpawnOrder("Work.")))
-        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         keys = {"main": MAIN, "ideas": IDEAS, "writer": WRITER, "child": child.session}
         listed = {row["key"] for row in rows(await access.sessions(ASKER, 50))}
         assert listed == {keys[name].text for name in seen}
@@ -68,7 +68,7 @@ async def test_a_session_sees_and_reaches_what_its_visibility_says(
 
 async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
-        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         child = await scene.spawn(SpawnOrder("Find the answer.", label="search"))
         await scene.until(lambda: scene.child(child).started_at is not None)
         (row,) = rows(await access.look_after(ASKER, SubagentsArguments()))
@@ -91,7 +91,7 @@ async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: 
 async def test_an_agent_learns_whom_it_may_start(tmp_path: Path, model: Follower) -> None:
     agents = {"list": [{"id": "main", "subagents": {"allowAgents": ["writer"]}}, {"id": "writer"}, {"id": "cook"}]}
     async with serving(tmp_path, model, agents=agents) as scene:
-        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         assert [row["id"] for row in rows(await access.agents(ASKER))] == ["main", "writer"]
         assert [row["id"] for row in rows(await access.agents(CallingSession(WRITER, owner=True)))] == ["writer"]
 
@@ -99,7 +99,7 @@ async def test_an_agent_learns_whom_it_may_start(tmp_path: Path, model: Follower
 async def test_words_of_a_session_that_read_text_from_outside_are_marked(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(lambda text: says("hello"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         await scene.say("Hi.", IDEAS)
         assert not (await access.history(ASKER, "ideas", 5)).foreign
         careful = CallingSession(MAIN, owner=True, tainted=True)
@@ -117,7 +117,7 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
         await scene.until(lambda: bool(model.tasks))
         page = UserMessage((Text("a page"),), trust=Trust.UNTRUSTED)
         scene.runtime.agent(DEFAULT_AGENT).store.open(child.session).append(MessageAdded(page))
-        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         assert (await access.look_after(ASKER, SubagentsArguments(action="log", run=child.run))).foreign
         model.gate.set()
         await scene.told(child)
@@ -126,7 +126,7 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
 
 async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
-        access = HomeSessionAccess(scene.runtime, scene.runtime.dispatcher)
+        access = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         wish = decode(SpawnArguments, {"task": "Look.", "taskName": "scout-1"})
         await access.spawn(ASKER, wish)
         with pytest.raises(UsageError, match="is called 'scout-1'"):
@@ -154,7 +154,7 @@ def test_a_name_is_short_and_plain(name: str) -> None:
 async def test_a_session_that_has_nothing_to_say_to_another_ends_the_exchange(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(lambda text: says("REPLY_SKIP"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        told = await HomeSessionAccess(scene.runtime, scene.runtime.dispatcher).send(
+        told = await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).send(
             ASKER, SessionsSendArguments(session="ideas", message="Thanks.")
         )
         assert isinstance(told.facts, dict)

@@ -11,7 +11,7 @@ import pytest
 from retinue.core.keys import AgentId, SessionKey
 from retinue.dispatch.subagents import Child, ChildState, SpawnOrder
 from retinue.runtime.inspect.explain import take_stand
-from retinue.runtime.subagents.session_tools import HomeSessionAccess
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.runtime.subagents.setup import SpawnRefused
 from retinue.sessions.session import working_folder
 from retinue.structs.decode import decode
@@ -167,7 +167,7 @@ async def test_memory_is_still_that_of_the_agent(tmp_path: Path) -> None:
     async with Scripted(wanted) as model, serving(tmp_path, model) as scene:
         workspace = furnish(scene)
         wish = decode(SpawnArguments, {"task": "x", "cwd": "projects"})
-        await HomeSessionAccess(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
+        await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).spawn(CallingSession(MAIN, owner=True), wish)
         (child,) = scene.spawner.book.all()
         await scene.told(child)
         assert f"Working directory: {workspace / 'projects'}" in model.prompts[0]

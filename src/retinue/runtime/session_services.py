@@ -89,9 +89,9 @@ class HomeSessionServices:
 
     def session_access(self) -> SessionAccess:
         """The other sessions and agents of the home."""
-        from retinue.runtime.subagents.session_tools import HomeSessionAccess
+        from retinue.runtime.subagents.session_tools import HomeSessionTools
 
-        return HomeSessionAccess(self._sessions, self._find_dispatcher())
+        return HomeSessionTools(self._sessions, self._find_dispatcher())
 
     def messenger(self) -> Messenger:
         """The way to the chats of channels."""

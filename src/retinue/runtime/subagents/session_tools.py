@@ -33,7 +33,7 @@ NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start 
 LOG_CHARS = 4_000
 
 
-class HomeSessionAccess(Struct, frozen=True):
+class HomeSessionTools(Struct, frozen=True):
     """All agents and sessions of a home."""
 
     _sessions: Sessions
