@@ -65,7 +65,7 @@ def unlimited_room(messages: Sequence[Message]) -> bool:
 
 
 class LoopParts(Struct, frozen=True):
-    """What the loop needs. `steering` returns messages that arrived during the turn, each once."""
+    """The dependencies of the loop. `steering` returns messages that arrived during the turn, each once."""
 
     stream: Stream
     calls: CallEnvironment
@@ -82,7 +82,7 @@ class LoopParts(Struct, frozen=True):
 
 
 class LoopEnd(Struct, frozen=True):
-    """How the loop ended: the last answer, the usage, the failure if any, and calls that the client must run.
+    """The end of the loop: the last answer, the usage, the failure if any, and calls that the client must run.
 
     `out_of_room` is true if the loop stopped because `has_room` returned false.
     """
@@ -206,7 +206,7 @@ class StopSwitch(Struct):
 
 
 class Turn(Struct, frozen=True):
-    """What to answer and the time limit; without a message, continue from the end of the transcript."""
+    """The message to answer and the time limit; without a message, continue from the end of the transcript."""
 
     run: RunId
     session: SessionKey

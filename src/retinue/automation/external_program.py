@@ -1,4 +1,4 @@
-"""Running the owner's programs: JSON on standard input, output captured.
+"""Run the owner's programs: JSON on standard input, output captured.
 
 Each runs as a separate process with only the given environment and a time limit.
 """

@@ -46,7 +46,7 @@ def find_transform(folder: Path, module: str, home: Path) -> Path:
         _require_own(each, is_file=each == path)
         if each == place:
             return path
-    raise AssertionError("the folder is among the parents of what it holds")
+    raise AssertionError("the folder is a parent of the file")
 
 
 def _require_own(path: Path, *, is_file: bool) -> None:

@@ -40,7 +40,7 @@ def encode_delivery(errand: WebhookDelivery) -> str:
 
 
 def decode_delivery(text: str) -> WebhookDelivery:
-    """An errand as `encode_delivery` wrote it; raises `ValueError` if it cannot be read."""
+    """Return the delivery that `encode_delivery` wrote; raise `ValueError` if it cannot be read."""
     return from_plain(load_json(text), WebhookDelivery)
 
 

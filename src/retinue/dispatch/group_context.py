@@ -1,6 +1,6 @@
-"""What was said in groups without calling an agent, until somebody calls it.
+"""Group messages that did not mention the agent, kept until the next mention.
 
-It is kept in memory alone: who writes in a group and calls nobody leaves nothing on the disk.
+They are kept in memory only: a group message without a mention is never written to disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Chat = tuple[str, str, str, str, str | None]
 
 
 class GroupRemark(Struct, frozen=True):
-    """One message: who wrote it, and what, on one line."""
+    """One message: its sender and its text on one line."""
 
     who: str
     text: str
@@ -29,13 +29,13 @@ class GroupRemark(Struct, frozen=True):
 
 
 class GroupContext:
-    """The latest remarks of each group; the group that was silent longest is forgotten first."""
+    """The latest messages of each group; the group that was inactive longest is removed first."""
 
     def __init__(self) -> None:
         self._chats: OrderedDict[Chat, deque[GroupRemark]] = OrderedDict()
 
     def note(self, origin: Origin, who: str, text: str, limit: int) -> None:
-        """Keep a message that called nobody, and at most so many of its group; one that is brought again only once."""
+        """Store a message without a mention, up to a limit per group; a duplicate is ignored."""
         if limit <= 0:
             return
         chat = _chat(origin)
@@ -49,12 +49,12 @@ class GroupContext:
             self._chats.popitem(last=False)
 
     def recent(self, origin: Origin, limit: int) -> tuple[GroupRemark, ...]:
-        """What was said in a group since its agent was called last, oldest first."""
+        """Return the messages of a group since the last mention of its agent, oldest first."""
         kept = self._chats.get(_chat(origin), ())
         return tuple(kept)[-limit:] if limit > 0 else ()
 
     def forget(self, origin: Origin) -> None:
-        """The agent has heard it."""
+        """Remove the messages of a group, because the agent has received them."""
         self._chats.pop(_chat(origin), None)
 
 

@@ -1,4 +1,4 @@
-"""Which agent a message goes to, and which of the agent's sessions it belongs to."""
+"""Routing: which agent a message goes to, and in which of the agent's sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_PART = 150
 
 
 class MatchTier(IntEnum):
-    """How specific a binding is, the most specific first; inside a tier the order of the file decides."""
+    """How specific a binding is, the most specific first; within a tier the order of the file decides."""
 
     PEER = 1
     PEER_KIND = 2
@@ -40,12 +40,12 @@ _BECAUSE = {
     MatchTier.TEAM: "it names this workspace",
     MatchTier.ACCOUNT: "it names this account",
     MatchTier.CHANNEL: "it names this channel",
-    MatchTier.DEFAULT: "no binding fits, so the default agent answers",
+    MatchTier.DEFAULT: "no binding matches, so the default agent answers",
 }
 
 
 class Considered(Struct, frozen=True):
-    """What became of one binding: why it did not fit, or the tier it fits in."""
+    """The result for one binding: why it did not match, or the tier it matched in."""
 
     index: int
     agent: str
@@ -54,7 +54,7 @@ class Considered(Struct, frozen=True):
 
 
 class AgentRoute(Struct, frozen=True):
-    """The agent for a message, and how it was found; `binding` is an index of the list, None for the default."""
+    """The agent for a message, and how it was found; `binding` is an index into the list, None for the default."""
 
     agent: AgentId
     tier: MatchTier
@@ -67,19 +67,19 @@ class AgentRoute(Struct, frozen=True):
 
 
 class SessionRules(Struct, frozen=True):
-    """How sessions are told apart: which chats share one, and who is the same person."""
+    """Which chats share a session, and which senders are the same person."""
 
     dm_scope: DmScope = "main"
     identity_links: Mapping[str, Collection[str]] | None = None
     group_scope: GroupScope = "per-group"
     one_for_all: bool = False
-    """Whether everything belongs to the main session."""
+    """Whether all messages belong to the main session."""
 
 
 def choose_agent(
     origin: Origin, bindings: Sequence[Binding], agents: Collection[AgentId], default: AgentId
 ) -> AgentRoute:
-    """The agent of the most specific binding that fits; a binding to an agent that is not there is passed over."""
+    """Return the agent of the most specific matching binding; a binding to an unknown agent is skipped."""
     considered = tuple(_consider(index, binding, origin, agents) for index, binding in enumerate(bindings))
     fitting = [each for each in considered if each.tier is not None]
     if not fitting:
@@ -101,7 +101,7 @@ def _consider(index: int, binding: Binding, origin: Origin, agents: Collection[A
 
 
 def tier_of(match: BindingMatch) -> MatchTier:
-    """How specific a binding is, by the most specific thing it names."""
+    """Return how specific a binding is, by its most specific criterion."""
     if match.peer is not None and match.peer.id not in (None, ANY):
         return MatchTier.PEER
     if match.peer is not None:
@@ -116,7 +116,7 @@ def tier_of(match: BindingMatch) -> MatchTier:
 
 
 def _find_misfit(match: BindingMatch, origin: Origin) -> str | None:
-    """What a binding names that the message has not; None where all of it fits."""
+    """Return the criterion of a binding that the message does not match; None if all match."""
     wanted = (
         ("channel", match.channel, origin.channel),
         ("account", match.account_id, origin.account),
@@ -149,7 +149,7 @@ def _same(asked: str | None, given: str | None) -> bool:
 
 
 def session_of(agent: AgentId, origin: Origin, rules: SessionRules) -> SessionKey:
-    """The session that a message belongs to; a group has its own unless the rules put it into the main one."""
+    """Return the session of a message; a group has its own unless the rules assign it to the main session."""
     if rules.one_for_all:
         return SessionKey.main(agent)
     channel, peer = _part(origin.channel), _part(origin.peer)
@@ -180,7 +180,7 @@ def _direct_parts(scope: DmScope, channel: str, account: str, peer: str) -> list
 
 
 def find_person(origin: Origin, links: Mapping[str, Collection[str]]) -> str | None:
-    """The name under which somebody known from several channels has their sessions."""
+    """Return the name of a person who is known from several channels."""
     address = f"{origin.channel}:{origin.peer}".strip().lower()
     for name, addresses in links.items():
         if address in {each.strip().lower() for each in addresses}:
@@ -189,11 +189,11 @@ def find_person(origin: Origin, links: Mapping[str, Collection[str]]) -> str | N
 
 
 _STRUCTURE = frozenset({"direct", "dm", "group", "channel", "thread", "topic", "main", "subagent", "cron", "hook"})
-"""Words that mean something in a session key, and so cannot be anybody's id as they are."""
+"""Words with a meaning in a session key, which therefore cannot be used as an id unchanged."""
 
 
 def _part(text: str) -> str:
-    """An id as one part of a session key. Ids that differ in more than case never give the same part."""
+    """Return an id as one part of a session key. Ids that differ in more than case never give the same part."""
     lowered = text.strip().lower()
     if lowered in _STRUCTURE:
         return f"%{ord(lowered[0]):02x}{lowered[1:]}"
@@ -208,7 +208,7 @@ def _is_plain(char: str) -> bool:
 
 
 def may_send(policy: SendPolicySettings, session: SessionKey, channel: str, kind: PeerKind) -> bool:
-    """Whether answers of a session may leave; a rule that denies wins over one that allows."""
+    """Return whether answers of a session may be sent; a rule that denies takes precedence over one that allows."""
     actions = {rule.action for rule in policy.rules if _is_about(rule.match, session, channel, kind)}
     if "deny" in actions:
         return False

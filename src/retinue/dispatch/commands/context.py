@@ -1,4 +1,4 @@
-"""Commands about what the model reads and what it costs."""
+"""Commands about the prompt, its size and the cost."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ async def _usage(desk: CommandTarget, rest: str) -> Answer:
 
 
 COMMANDS = (
-    SlashCommand("context", "Show what the model reads, with sizes.", _context, USAGE),
-    SlashCommand("usage", "Show what this conversation, this day and each model cost.", _usage),
+    SlashCommand("context", "Show the parts of the prompt with their sizes.", _context, USAGE),
+    SlashCommand("usage", "Show the cost of this conversation, this day and each model.", _usage),
 )

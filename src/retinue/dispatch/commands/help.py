@@ -41,6 +41,8 @@ COMMANDS = (
     SlashCommand(
         "config", "Show or change a setting.", _config, "/config [set | unset] <key> [value]", owner_only=True
     ),
-    SlashCommand("plugins", "List or switch plugins.", _plugins, "/plugins [enable | disable] [name]", owner_only=True),
+    SlashCommand(
+        "plugins", "List, enable or disable plugins.", _plugins, "/plugins [enable | disable] [name]", owner_only=True
+    ),
     SlashCommand("restart", "Restart the gateway.", _restart, owner_only=True),
 )

@@ -1,4 +1,4 @@
-"""Commands about the model and how much it shows."""
+"""Commands about the model and what is shown of its work."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _choose(desk: CommandTarget, setting: str, rest: str, allowed: tuple[str, ..
 COMMANDS = (
     SlashCommand("model", "Show or change this conversation's model.", _model, "/model [name | default]"),
     SlashCommand("models", "List the models you can choose.", _models),
-    SlashCommand("think", "How much the model reasons before it answers.", _think, "/think [level | default]"),
-    SlashCommand("reasoning", "Whether reasoning is shown.", _reasoning, "/reasoning on|off|stream"),
-    SlashCommand("verbose", "How much of tool results is shown.", _verbose, "/verbose on|off|full"),
+    SlashCommand("think", "Show or change the reasoning effort.", _think, "/think [level | default]"),
+    SlashCommand("reasoning", "Show or hide reasoning.", _reasoning, "/reasoning on|off|stream"),
+    SlashCommand("verbose", "Show or change how much of tool results is shown.", _verbose, "/verbose on|off|full"),
 )

@@ -1,4 +1,4 @@
-"""Commands about what the agent may do here."""
+"""Commands about elevated mode and the shell."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ async def _bash(desk: CommandTarget, rest: str) -> Answer:
 
 
 COMMANDS = (
-    SlashCommand("elevated", "Whether commands may leave the sandbox.", _elevated, USAGE),
-    SlashCommand("bash", "Run a shell command yourself.", _bash, BASH_USAGE, owner_only=True),
+    SlashCommand("elevated", "Show or change whether commands run outside the sandbox.", _elevated, USAGE),
+    SlashCommand("bash", "Run a shell command.", _bash, BASH_USAGE, owner_only=True),
 )

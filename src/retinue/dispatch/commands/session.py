@@ -63,20 +63,20 @@ async def _subagents(desk: CommandTarget, rest: str) -> Answer:
 
 
 def spell_children(told: str) -> str:
-    """What the tool `subagents` says, for people; what is no JSON is a sentence already."""
+    """Format the output of the tool `subagents` for people; text that is not JSON is returned unchanged."""
     try:
         data = json.loads(told)
     except ValueError:
         return told
     match data:
         case []:
-            return "No sub-agent works for this conversation."
+            return "This conversation has no sub-agents."
         case [*rows]:
             return "\n".join(f"{row['runId'][:8]}  {row['state']}  {row['label'] or row['task'][:60]}" for row in rows)
         case {"cancelled": done}:
-            return "It is cancelled." if done else "It had ended already."
+            return "Cancelled." if done else "It had already ended."
         case {"steered": run}:
-            return f"{run[:8]} is told."
+            return f"{run[:8]} received the message."
         case {"state": state, "text": text}:
             return f"{state}\n\n{text or '(no result yet)'}"
     return told
@@ -88,7 +88,7 @@ async def _whoami(desk: CommandTarget, rest: str) -> Answer:
 
 
 def spell_status(status: StatusReport) -> str:
-    """The status as a person reads it."""
+    """Format the status for people."""
     share = f", {status.context_tokens / status.window:.0%} of {status.window:,}" if status.window else ""
     lines = [
         f"{status.name} — {status.model} ({status.because})",
@@ -107,25 +107,27 @@ def spell_status(status: StatusReport) -> str:
 
 
 def spell_usage(usage: Usage) -> str:
-    """Tokens and money on one line."""
+    """Format tokens and cost on one line."""
     hit = f", {usage.cache_read / usage.prompt:.0%} from cache" if usage.cache_read and usage.prompt else ""
     cost = f", ${usage.cost:.4f}" if usage.cost else ""
     return f"{usage.prompt:,} tokens in{hit}, {usage.output:,} out{cost}"
 
 
 COMMANDS = (
-    SlashCommand("new", "Begin a new conversation; the old one is archived.", _new, "/new [model | message]"),
+    SlashCommand("new", "Start a new conversation; the old one is archived.", _new, "/new [model | message]"),
     SlashCommand("reset", "The same as /new.", _reset, "/reset [model | message]"),
     SlashCommand("compact", "Summarise the older part of the conversation.", _compact, "/compact [what to keep]"),
     SlashCommand("stop", "Stop the running turn.", _stop),
     SlashCommand(
         "queue",
-        "What happens to messages that arrive during a turn.",
+        "Show or change how messages that arrive during a turn are queued.",
         _queue,
         "/queue [mode] [debounce:2s] [cap:25] [drop:…] | reset",
     ),
     SlashCommand("status", "Show model, context, cost and workspace.", _status),
     SlashCommand("export", "Write the conversation to a file.", _export, "/export [md|json]"),
-    SlashCommand("subagents", "Look after this conversation's sub-agents.", _subagents, SUBAGENTS_USAGE),
-    SlashCommand("whoami", "Show who you are to the agent.", _whoami),
+    SlashCommand(
+        "subagents", "List, cancel or steer the sub-agents of this conversation.", _subagents, SUBAGENTS_USAGE
+    ),
+    SlashCommand("whoami", "Show your sender id, role and session.", _whoami),
 )
