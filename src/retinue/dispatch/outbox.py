@@ -196,7 +196,7 @@ def encode_outgoing(outgoing: OutgoingMessage) -> str:
 
 
 def decode_outgoing(key: str, text: str) -> OutgoingMessage:
-    """Decode an outgoing message; raise `ValueError` if it is invalid. Rows of earlier versions do not contain the key."""
+    """Decode an outgoing message; raise `ValueError` if it is invalid. Rows of old versions do not contain the key."""
     return from_plain(load_json(text) | {"key": key}, OutgoingMessage)
 
 

@@ -1,4 +1,4 @@
-"""An agent's own jobs, as its cron tool sees them."""
+"""An agent's own jobs, as its cron tool uses them."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from retinue.toolkit.jobdesk import Listed
 
 
 def zone_of(home: Home) -> str:
-    """The time zone that people mean who name none."""
+    """Return the time zone of times without one."""
     return home.config.agents.defaults.user_timezone or machine_timezone(home) or "UTC"
 
 
 def require_heartbeat(home: Home, agent: AgentId) -> None:
-    """Raise `UsageError` where an agent has no heartbeat that a job could wait for."""
+    """Raise `UsageError` if an agent has no heartbeat that a job could wait for."""
     agents = home.config.agents
     heartbeat = agents.resolve(agent).heartbeat
     if agent not in agents.beating or not heartbeat.enabled or not heartbeat.every:
-        raise UsageError(f"The agent '{agent}' has no heartbeat that anything could wait for. Use the wake mode now.")
+        raise UsageError(f"The agent '{agent}' has no heartbeat to wait for. Use the wake mode now.")
 
 
 def _read_own(fields: Mapping[str, Any]) -> JobFields:
-    """What an agent says about a job; where answers are posted, with the owner's token, is not its to say."""
+    """Read an agent's fields of a job; it may not set a webhook, because that request carries the owner's token."""
     read = read_job_fields(fields)
     if read.deliver == "webhook" or read.url is not None:
-        raise UsageError("Only the owner can let a job report to an address, with `retinue cron`. Use `announce`.")
+        raise UsageError("Only the owner can deliver a job to a URL, with `retinue cron`. Use `announce`.")
     return read
 
 
 class AgentJobs(Struct, frozen=True):
-    """The jobs that one agent may see and change: its own. What an agent adds is marked as the agent's."""
+    """The jobs of one agent. Jobs that it adds are marked as created by an agent."""
 
     home: Home
     book: JobStore
@@ -70,7 +70,7 @@ class AgentJobs(Struct, frozen=True):
 
     def wake(self, agent: AgentId, text: str, mode: WakeMode) -> dict[str, Any]:
         if not text.strip():
-            raise UsageError("`wake` needs `text`: what you are to be told.")
+            raise UsageError("`wake` needs `text`: the message for you.")
         if mode == "next-heartbeat":
             require_heartbeat(self.home, agent)
         soon = At(self.home.clock.now() + timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""The hooks that Retinue brings: each is a folder with a HOOK.md, and a function here instead of a program."""
+"""The bundled hooks: each has a folder with a HOOK.md, and a function here instead of a program."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WORKSPACE_NAMES = frozenset(row.name for row in BOOTSTRAP_FILES)
 
 
 def keep_sessions(sessions: Sessions) -> None:
-    """`session-memory`: the last messages of a conversation become a note when a person ends it."""
+    """`session-memory`: write the last messages of a conversation to a note when a person ends it."""
     most = _entry(sessions, "session-memory").messages
 
     async def ended(event: SessionChange) -> None:
@@ -76,7 +76,7 @@ def _spell_note(session: Session, how: str, said: Iterable[str]) -> str:
 
 
 def log_commands(sessions: Sessions) -> None:
-    """`command-logger`: every slash command adds a line to a log of its own."""
+    """`command-logger`: write every slash command to a log file."""
     folder = sessions.home.paths.path / "logs"
 
     async def given(event: CommandGiven) -> None:
@@ -93,14 +93,14 @@ def log_commands(sessions: Sessions) -> None:
 
 
 def tell_of_compaction(sessions: Sessions) -> None:
-    """`compaction-notifier`: the person reads when a conversation is summed up."""
+    """`compaction-notifier`: notify the person when a conversation is compacted."""
 
     async def ahead(event: Compacting) -> Compacting:
-        text = f"Summing up the conversation ({event.tokens_before:,} tokens) …"
+        text = f"Compacting the conversation ({event.tokens_before:,} tokens) …"
         return replace(event, messages=(*event.messages, text))
 
     async def done(event: Compacting) -> Compacting:
-        text = f"Summed up: {event.tokens_before:,} tokens became {event.tokens_after or 0:,}."
+        text = f"Compacted: {event.tokens_before:,} tokens became {event.tokens_after or 0:,}."
         return replace(event, messages=(*event.messages, text))
 
     who = Subscriber("compaction-notifier")
@@ -109,7 +109,7 @@ def tell_of_compaction(sessions: Sessions) -> None:
 
 
 def add_files(sessions: Sessions) -> None:
-    """`bootstrap-extra-files`: more files of the workspace go into the prompt, where they have a name of its files."""
+    """`bootstrap-extra-files`: add files of the workspace with the name of a prompt file to the prompt."""
     entry = _entry(sessions, "bootstrap-extra-files")
     patterns = (*entry.paths, *entry.patterns, *entry.files)
 
@@ -122,10 +122,10 @@ def add_files(sessions: Sessions) -> None:
 
 
 def find_files(workspace: Path, pattern: str) -> Iterator[str]:
-    """The files of a workspace that a path or pattern names and that are called like one of its own files."""
+    """Return the files of a workspace that match a path or pattern and have the name of a prompt file."""
     plain = inside(pattern, workspace)
     if plain is None:
-        log.warning("bootstrap-extra-files: '%s' leads out of the workspace", pattern)
+        log.warning("bootstrap-extra-files: '%s' is outside the workspace", pattern)
         return
     for path in sorted(islice(workspace.glob(plain), MOST_LOOKED_AT)):
         if path.name in _WORKSPACE_NAMES and path.parent != workspace:
@@ -142,4 +142,4 @@ BUNDLED_HOOKS: Mapping[str, Callable[[Sessions], None]] = {
     "compaction-notifier": tell_of_compaction,
     "bootstrap-extra-files": add_files,
 }
-"""What each bundled hook does; `boot-md` is the gateway's own business."""
+"""The function of each bundled hook; `boot-md` is implemented by the gateway."""

@@ -1,4 +1,4 @@
-"""Heartbeats wired to what they need: agents wake up by themselves, look after things, and speak when they must."""
+"""Heartbeats: agents run at intervals, check their list, and notify the owner if necessary."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ BUSY_SECONDS = 1.0
 LONGEST_BEAT = 600
 MOST_CHECKLIST = 64 * 1024
 FRESH = "heartbeat"
-"""Why an isolated heartbeat begins a new session."""
+"""Why an isolated heartbeat starts a new session."""
 
 Submit = Callable[[Inbound], Awaitable[RunId]]
 Outcome = Callable[[RunId, float], Awaitable[Outbound | None]]
 
 
 class _Plan(Struct, frozen=True):
-    """A heartbeat about to be: for whom, in which session, with what to look at, and who hears of it."""
+    """A planned heartbeat: its agent, session, inputs and delivery target."""
 
     agent: AgentId
     settings: AgentSettings
@@ -66,7 +66,7 @@ class _Plan(Struct, frozen=True):
     checklist: str | None
     notes: tuple[PendingNote, ...]
     chat: OwnerChat | None
-    """None where nobody hears of it."""
+    """None if it is not delivered."""
     no_route: str = ""
 
     @property
@@ -75,7 +75,7 @@ class _Plan(Struct, frozen=True):
 
 
 class Heart:
-    """Beats for every agent that has a heartbeat."""
+    """Runs the heartbeats of all agents that have one."""
 
     def __init__(self, sessions: Sessions, book: WakeLog, agenda: PendingNoteStore, dispatcher: Dispatcher) -> None:
         self.sessions = sessions
@@ -85,22 +85,22 @@ class Heart:
         self._began = sessions.home.clock.now()
 
     async def serve(self) -> None:
-        """Beat until cancelled."""
+        """Run heartbeats until cancelled."""
         while True:
             pause = LONGEST_SLEEP
             for agent in self.agents():
                 try:
                     pause = min(pause, await self._beat_if_due(agent))
-                except Exception:  # border: tools, plugins, models and disks fail in there
+                except Exception:  # boundary: tools, plugins, models and disks can fail
                     log.exception("the heartbeat of %s failed", agent)
             await anyio.sleep(pause)
 
     def agents(self) -> tuple[AgentId, ...]:
-        """Who has a heartbeat."""
+        """Return the agents that have a heartbeat."""
         return self.sessions.home.config.agents.beating
 
     def due(self, agent: AgentId) -> datetime | None:
-        """When an agent's heart beats next; None where it does not."""
+        """Return when an agent's next heartbeat is due; None if it has none."""
         settings = self._settings(agent).heartbeat
         last = self.book.last(agent)
         every = settings.every if settings.enabled else timedelta()
@@ -117,12 +117,10 @@ class Heart:
         return BUSY_SECONDS if beat.skip is SkipReason.BUSY else 0.0
 
     async def beat(self, agent: AgentId, wake: WakeReason) -> WakeRecord:
-        """Wake an agent now, unless there is a reason not to; what came of it is kept, whatever went wrong."""
+        """Run an agent's heartbeat now unless there is a reason to skip it; the outcome is always recorded."""
         plan = self._plan(agent)
         skip = find_skip(self._situation(plan, wake))
-        beat = WakeRecord(
-            agent, self.sessions.home.clock.now(), wake, "failed", "it broke off; the log has the details"
-        )
+        beat = WakeRecord(agent, self.sessions.home.clock.now(), wake, "failed", "it failed; the log has the details")
         if skip is not None:
             beat = replace(beat, outcome="skipped", detail=skip, skip=skip)
             if skip is SkipReason.NO_ROUTE:
@@ -160,7 +158,7 @@ class Heart:
         beat = replace(beat, tokens=answer.usage.total)
         if answer.status is not TurnStatus.OK:
             self.sessions.services.inbox.delivered(run)
-            return replace(beat, detail=answer.error or "the turn did not end well")
+            return replace(beat, detail=answer.error or "the turn failed")
         return await self._tell(beat, plan, answer)
 
     async def _start_afresh(self, session: SessionKey) -> None:
@@ -181,7 +179,7 @@ class Heart:
         return beat
 
     def _judge(self, beat: WakeRecord, plan: _Plan, answer: Outbound) -> WakeRecord:
-        """What becomes of an answer, and why."""
+        """Return the outcome of an answer and its reason."""
         if answer.silent or not answer.text.strip():
             return replace(beat, outcome="quiet", detail="")
         if is_repeat(answer.text, self.book.said(beat.agent), beat.at):
@@ -189,11 +187,11 @@ class Heart:
         if plan.chat is None:
             return replace(beat, outcome="quiet", detail="the target is none")
         if plan.heartbeat.direct_policy == "block" and plan.chat.is_direct:
-            return replace(beat, outcome="quiet", detail="heartbeats may not answer into direct chats")
+            return replace(beat, outcome="quiet", detail="heartbeats may not deliver to direct chats")
         return replace(beat, outcome="delivered", digest=digest_of(answer.text), detail=answer.text[:500])
 
     def _reasoning(self, answer: Outbound) -> str:
-        """What the model thought in a turn, as people read it."""
+        """Return the model's reasoning in a turn, formatted for people."""
         store = self.sessions.agent(answer.session.agent).store
         thoughts = [
             part.text.strip()
@@ -255,20 +253,20 @@ class Heart:
 
 
 def _question(heartbeat: HeartbeatSettings, notes: Sequence[PendingNote]) -> str:
-    """What the agent is asked, which always says how to stay quiet.
+    """Return the message of the heartbeat, which always says how to stay silent.
 
-    HEARTBEAT.md is no part of it: like all that changes, it stands in front of the message.
+    HEARTBEAT.md is not part of it: like all changing text, it is added before the message.
     """
     asked = [heartbeat.prompt or HEARTBEAT_PROMPT]
     if HEARTBEAT_OK not in asked[0]:
-        asked.append(f"If nobody has to know anything, reply {HEARTBEAT_OK}.")
+        asked.append(f"If there is nothing to report, reply {HEARTBEAT_OK}.")
     if notes:
-        asked += ["What came in since the last wake-up:", *(note.text for note in notes)]
+        asked += ["New since the last heartbeat:", *(note.text for note in notes)]
     return "\n\n".join(asked)
 
 
 def make_heart(sessions: Sessions, dispatcher: Dispatcher) -> Heart:
-    """What wakes the agents of a home through a dispatcher."""
+    """Return the heartbeats of a home that run through a dispatcher."""
     clock = sessions.home.clock
     book, agenda = WakeLog(sessions.services.database, clock), PendingNoteStore(sessions.services.database, clock)
     return Heart(sessions, book, agenda, dispatcher)
@@ -276,6 +274,6 @@ def make_heart(sessions: Sessions, dispatcher: Dispatcher) -> Heart:
 
 @asynccontextmanager
 async def open_heart(dispatcher: Dispatcher) -> AsyncIterator[Heart]:
-    """A heart in a process that serves nobody else, for one beat by hand."""
+    """Return heartbeats in a process without a gateway, for one manual run."""
     async with serve_unwatched(dispatcher):
         yield make_heart(dispatcher.sessions, dispatcher)

@@ -1,4 +1,4 @@
-"""News: what agents say without having been asked just now, and the chats that it goes to."""
+"""Notifications: messages of agents without a preceding question, and the chats that they are delivered to."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT})
 
 
 class OwnerChat(Struct, frozen=True):
-    """Where news go: a session, and the chat of a channel that they leave for. Without one they wait to be seen."""
+    """The target of a notification: a session, and a chat of a channel. Without a chat it waits in the session."""
 
     session: SessionKey
     origin: Origin | None = None
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is a direct chat on a channel."""
+        """Return whether it is a direct chat on a channel."""
         if self.origin is not None:
             return self.origin.kind is PeerKind.DIRECT
         return self.session.kind is SessionKind.DIRECT
@@ -38,10 +38,9 @@ class OwnerChat(Struct, frozen=True):
 def find_chat(
     sessions: Sessions, agent: AgentId, channel: str | None = None, to: str | None = None, account: str | None = None
 ) -> OwnerChat:
-    """The chat with that recipient, or where none is named, the private one in which the owner spoke last.
+    """Return the chat with a recipient; if none is named, the direct chat in which the owner wrote last.
 
-    `to` is a person; `group:<id>` or `channel:<id>` is a chat that several read. Raises `UsageError` where there is no
-    such chat.
+    `to` is a person; `group:<id>` or `channel:<id>` is a group chat. Raises `UsageError` if there is no such chat.
     """
     if channel is not None and to is not None:
         return _named_chat(sessions, agent, to, *ChatMessageSender(sessions).address(channel, account))
@@ -56,7 +55,7 @@ def find_chat(
 
 
 def tell(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, source: Source) -> None:
-    """Keep an answer for a chat that did not ask for it, until it is delivered there; `label` says what it is."""
+    """Store a notification for a chat until it is delivered; `label` describes it."""
     told = Inbound(label, chat.session, owner=False, channel=source.value, source=source, origin=chat.origin)
     news = replace(
         answer,
@@ -80,7 +79,7 @@ def _named_chat(sessions: Sessions, agent: AgentId, to: str, channel: str, accou
 
 
 def _owner_chats(sessions: Sessions, agent: AgentId, channel: str | None) -> Iterator[OwnerChat]:
-    """Private chats in which the owner spoke, the latest first; nobody else gets to read an agent's news."""
+    """Return the direct chats in which the owner wrote, latest first; notifications go to no one else."""
     spoken = [
         (session.last_interaction_at, session.key.text, session.key)
         for session in sessions.agent(agent).store.list()

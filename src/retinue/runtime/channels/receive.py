@@ -1,4 +1,4 @@
-"""Taking in what a channel brings: let in or not, for which agent and session, and what is acknowledged at once."""
+"""Receiving messages of channels: admission, routing to an agent and session, and immediate acknowledgements."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 NOT_CALLED = "the message does not mention the agent"
 NO_COMMANDS = "the sender may not use commands"
-BEFORE = "[Said in this group since you were called last. It is there to be understood by, and not to be answered.]"
+BEFORE = "[Messages of this group since you were last mentioned. They are context; do not answer them.]"
 
 
 class Arrival(Struct, frozen=True):
-    """A message as a channel brings it.
+    """A message as a channel passes it.
 
-    `vouched` tells that whoever brings it may say who wrote it; `mentioned`, that the channel saw the agent called.
+    `vouched` means that the channel may name the sender; `mentioned`, that the channel detected a mention of the agent.
     """
 
     origin: Origin
@@ -50,7 +50,7 @@ class Arrival(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """What became of an arrival: accepted, or the reason why it is not for the agents."""
+    """The result of an arrival: accepted, or why it is not for the agents."""
 
     destination: Destination
     accepted: Acceptance | None = None
@@ -58,7 +58,7 @@ class Taken(Struct, frozen=True):
 
 
 async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) -> Taken:
-    """Let a message in, or say why not; what is accepted is answered to the chat it came from."""
+    """Accept a message or return why not; the answer is sent to the chat that it came from."""
     home, origin = sessions.home, arrival.origin
     destination = find_destination(home.config, origin, vouched=arrival.vouched)
     if destination.refused is not None:
@@ -95,7 +95,7 @@ async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) 
 async def _answer_at_once(
     sessions: Sessions, dispatcher: Dispatcher, inbound: Inbound, accepted: Acceptance, *, called: bool
 ) -> None:
-    """Send what need not wait for a turn: the sign that a message was seen, and the answer of a command."""
+    """Send what does not need a turn: the acknowledgement reaction, and the answer of a command."""
     origin, messages = inbound.origin, sessions.home.config.messages
     assert origin is not None
     emoji = messages.ack_reaction
@@ -110,7 +110,7 @@ async def _answer_at_once(
 
 
 def _is_command(dispatcher: Dispatcher, destination: Destination, text: str) -> bool:
-    """Whether a message is a command of the session; other text that begins with a slash is just text."""
+    """Return whether a message is a command of the session; other text with a slash is ordinary text."""
     typed = parse_command(text) if text.lstrip().startswith("/") else None
     if typed is None or not dispatcher.sessions.home.config.commands.text:
         return False
@@ -125,10 +125,10 @@ def _name_of(sessions: Sessions, destination: Destination) -> str | None:
 
 
 def _label(home: Home, destination: Destination, arrival: Arrival, who: str) -> str:
-    """The text as the agent gets it: with its writer, unless the owner wrote it where nobody else could have."""
+    """Return the text as the agent gets it: with its sender, unless the owner wrote it in a direct chat."""
     text = arrival.text if destination.owner else sanitise(arrival.text)
     text = " ".join(filter(None, (home.config.messages.message_prefix, text)))
-    # Text with a slash that is no command here gets a label too, or it would be taken for one further on.
+    # Text with a slash that is not a command is labelled too, or it would later be parsed as one.
     if destination.owner and not arrival.origin.kind.is_shared and not text.lstrip().startswith("/"):
         return text
     owner = ", the owner" if destination.owner else ""
@@ -136,7 +136,7 @@ def _label(home: Home, destination: Destination, arrival: Arrival, who: str) -> 
 
 
 def _who(home: Home, origin: Origin) -> str:
-    """The writer of a message as agents read it."""
+    """Return the sender of a message as agents read it."""
     address = f"{origin.channel}:{origin.writer}" if origin.writer else origin.channel
     if home.config.commands.owner_display == "hash":
         address = tag_sender(address, display_secret(home))
@@ -144,7 +144,7 @@ def _who(home: Home, origin: Origin) -> str:
 
 
 def _tell_before(remarks: Sequence[GroupRemark]) -> str:
-    """What was said before an agent was called, as text from outside that asks for nothing."""
+    """Return the group messages before a mention as untrusted text."""
     if not remarks:
         return ""
     lines = "\n".join(f"{remark.who}: {remark.text}" for remark in remarks)
@@ -156,7 +156,7 @@ def _as_seen(arrival: Arrival) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """A name that cannot end the bracket it stands in."""
+    """Return a name without characters that would end its bracket."""
     return sanitise_line(literal(text or "", 80)).replace("[", "(").replace("]", ")")
 
 
