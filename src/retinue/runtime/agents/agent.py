@@ -50,8 +50,8 @@ STATE_FOLDERS = frozenset(
 """Folders of a home that cannot be an agent's workspace."""
 
 NOT_OURS = (
-    "This folder was not made by Retinue, so the agent reads its files as data and uses none of its skills and hooks. "
-    "If you know what is in it: retinue workspace trust"
+    "Retinue did not create this folder, so its files are untrusted data and its skills and hooks are off. "
+    "If you know its content: retinue workspace trust"
 )
 
 

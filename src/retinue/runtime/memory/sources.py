@@ -1,4 +1,4 @@
-"""What an agent can remember: the notes in its workspace and elsewhere, and its past conversations as notes."""
+"""The sources of an agent's memory: notes in its workspace and elsewhere, and exported conversations."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _TALKS = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT, 
 
 
 class Notes(Struct, frozen=True):
-    """The notes of one agent; `exports` is where its conversations are written as notes, if they are.
+    """The notes of one agent; `exports` is the folder of exported conversations, if they are exported.
 
-    `writes` learns which of their lines came from outside, and `due` names conversations that are written next time
-    however little they have grown.
+    `writes` records which of their lines are untrusted, and `due` names conversations that are exported next time even
+    if they have hardly grown.
     """
 
     workspace: AgentWorkspace
@@ -43,7 +43,7 @@ class Notes(Struct, frozen=True):
     due: set[str]
 
     def export(self) -> tuple[NoteProblem, ...]:
-        """Write the conversations that have gone on since."""
+        """Export the conversations that have continued since the last export."""
         if self.exports is None:
             return ()
         home = self.workspace.home
@@ -61,13 +61,13 @@ class Notes(Struct, frozen=True):
 
 
 def qmd_folder(workspace: AgentWorkspace) -> Path:
-    """Where an agent's QMD keeps its files, and where its conversations are written."""
+    """Return the folder of an agent's QMD files and exported conversations."""
     return workspace.home.paths.path / "agents" / workspace.id / "qmd"
 
 
 @contextmanager
 def open_notes(workspace: AgentWorkspace, writes: AgentWrites, due: set[str]) -> Iterator[Notes]:
-    """An agent's notes; the folders that are not its workspace are let go of at the end of the block."""
+    """Open an agent's notes; folders outside its workspace are closed at the end of the block."""
     memory, settings = workspace.home.config.memory, workspace.settings.memory_search
     with_qmd = memory.backend == "qmd"
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ def _exports_folder(workspace: AgentWorkspace) -> Path:
 
 
 class _Shelves:
-    """The shelves of an agent, put up one after the other."""
+    """Collects the folders of an agent's notes."""
 
     def __init__(self, workspace: AgentWorkspace, stack: ExitStack) -> None:
         self.made: list[NoteFolder] = []
@@ -102,7 +102,7 @@ class _Shelves:
         self._workspace = workspace.root.path.absolute()
 
     def add_own(self, extra_paths: list[str], *, defaults: bool) -> None:
-        """The memory files of the workspace, and what `extraPaths` names there and elsewhere."""
+        """Add the memory files of the workspace, and the folders of `extraPaths`."""
         inside: list[str] = []
         outside: list[tuple[str, Path]] = []
         for text in extra_paths:
@@ -122,7 +122,7 @@ class _Shelves:
             self._add(text, folder, prefix, files=files, folders=folders)
 
     def add_named(self, entry: QmdPath) -> None:
-        """A folder that `memory.qmd.paths` names, under the name that it has there."""
+        """Add a folder of `memory.qmd.paths` under its configured name."""
         from retinue.memory.qmd.collections import clean_name
 
         folder = self._workspace / Path(entry.path).expanduser()
@@ -151,7 +151,7 @@ class _Shelves:
             self.made.append(shelf)
 
     def _free(self, wanted: str) -> str:
-        """A beginning of paths that no other shelf has."""
+        """Return a path prefix that no other folder uses."""
         taken = {shelf.prefix for shelf in self.made}
         number, found = 1, wanted
         while f"{found}/" in taken:
@@ -161,7 +161,7 @@ class _Shelves:
 
 
 class _Sessions(Struct, frozen=True):
-    """Past conversations between people and the agent; what clocks and jobs started is left out."""
+    """Past conversations between people and the agent, without those of schedules and jobs."""
 
     store: SessionStore
     redactor: Redactor
@@ -183,7 +183,7 @@ class _Sessions(Struct, frozen=True):
 
 
 def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]:
-    """What was said, and how far it may be believed: an answer after text from outside is as foreign as that text."""
+    """Return the messages and their trust: an answer after untrusted text is as untrusted as that text."""
     tainted = Trust.AGENT
     for entry in store.open(session.key).tree.path:
         match entry.body:

@@ -1,4 +1,4 @@
-"""The others of a home, as the tools of one session may see and use them."""
+"""The other sessions and agents of a home, as the tools of one session may use them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class HomeCompany(Struct, frozen=True):
             raise UsageError(f"`{wish.action}` needs `run`, the id or taskName of a sub-agent. `list` shows them.")
         child = book.named(asker.session, wish.run) or book.get(wish.run)
         if child.parent != asker.session:
-            raise UsageError(f"The sub-agent {wish.run} is not one of this session.")
+            raise UsageError(f"The sub-agent {wish.run} does not belong to this session.")
         match wish.action:
             case "cancel":
                 return ToolAnswer({"cancelled": (await self._spawner()).cancel(child, told=True), "runId": child.run})
@@ -103,13 +103,13 @@ class HomeCompany(Struct, frozen=True):
     async def send(self, asker: Asker, wish: SessionsSendArguments) -> ToolAnswer:
         key = self._reachable(asker.session, wish.session)
         if key == asker.session:
-            raise UsageError("That is this session. Say it in your answer.")
+            raise UsageError("That is this session. Put it into your answer.")
         dispatcher = (await self._spawner()).dispatcher
         number = self._exchanges(asker.session) + 1
         most = self._sessions.home.config.session.agent_to_agent.max_ping_pong_turns
         if number > most:
             raise UsageError(
-                f"Sessions have answered each other {most} times without a person's word "
+                f"Sessions have answered each other {most} times without a message of a person "
                 "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
             )
         head = f"[Message {number} from session {asker.session}; not written by a person; {REPLY_SKIP} ends it]"
@@ -141,7 +141,7 @@ class HomeCompany(Struct, frozen=True):
         )
 
     def _name_of(self, agent: AgentId) -> str:
-        """What people call an agent; one that was never opened has only the name that is configured."""
+        """Return the name of an agent; one that was never opened has only its configured name."""
         try:
             known = self._sessions.agent(agent, seed=False).workspace.identity().name
         except WorkspaceError:
@@ -157,7 +157,7 @@ class HomeCompany(Struct, frozen=True):
         return key
 
     def _objection(self, mine: SessionKey, other: SessionKey) -> str | None:
-        """Why a session may not see another, by `tools.sessions.visibility` and `tools.agentToAgent`."""
+        """Return why a session may not see another, by `tools.sessions.visibility` and `tools.agentToAgent`."""
         tools = self._sessions.home.config.tools
         visibility = tools.sessions.visibility
         if other == mine:
@@ -172,11 +172,11 @@ class HomeCompany(Struct, frozen=True):
                 return "agents may not talk to each other (tools.agentToAgent)"
             return None
         if visibility == "tree" and other not in self._family(mine):
-            return "it is none of its sub-agents (tools.sessions.visibility)"
+            return "it is not one of its sub-agents (tools.sessions.visibility)"
         return None
 
     def _exchanges(self, mine: SessionKey) -> int:
-        """How many messages between sessions led to the one that this session is answering; none for a person's."""
+        """Return how many messages between sessions preceded the one that this session answers; 0 for a person's."""
         store = self._sessions.agent(mine.agent).store
         if store.find(mine) is None:
             return 0
@@ -186,7 +186,7 @@ class HomeCompany(Struct, frozen=True):
         return last.exchange if last else 0
 
     def _family(self, mine: SessionKey) -> set[SessionKey]:
-        """The sub-agents of a session, and theirs."""
+        """Return the sub-agents of a session, and theirs."""
         found: set[SessionKey] = set()
         waiting = [mine]
         while waiting:
