@@ -129,7 +129,7 @@ def test_what_is_allowed_for_good_is_a_rule_that_can_be_removed(serve: Serve) ->
     assert (rule["pattern"], rule["uses"], rule["lastUsedCommand"]) == ("touch made.txt", 1, "touch made.txt")
     assert rule["addedBy"].endswith("at the command line")
     assert "touch made.txt" in shell.run("approvals", "rules")
-    assert "There is no remembered rule" in shell.run("approvals", "rules", "--remove", "9zzz", code=2)
+    assert "There is no stored rule" in shell.run("approvals", "rules", "--remove", "9zzz", code=2)
     assert shell.data("approvals", "rules", "--remove", rule["id"])["removed"]["id"] == rule["id"]
     assert shell.data("agent", "-m", "once more")["toolCalls"][0]["is_error"]
 

@@ -104,7 +104,7 @@ async def test_a_summary_is_announced(tmp_path: Path) -> None:
         for number in range(6):
             await runtime.say(Inbound(f"question {number}. {long}", MAIN))
         told = await runtime.say(Inbound("/compact", MAIN))
-    assert [text.split()[0] for text in told.text.split("\n\n")] == ["The", "Summing", "Summed"]
+    assert [text.split()[0] for text in told.text.split("\n\n")] == ["The", "Compacting", "Compacted:"]
 
 
 async def test_more_files_with_the_names_of_workspace_files_are_read(tmp_path: Path) -> None:

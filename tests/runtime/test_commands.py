@@ -155,7 +155,7 @@ async def test_plugins_are_listed_and_switched_where_that_is_allowed(stage: Stag
     assert unclear.text.startswith("Usage: /plugins")
     stage.config = stage.config | {"commands": {"plugins": True}}
     off, unknown = await stage.ask("/plugins disable chat_desk", "/plugins enable nothing")
-    assert off.text == "chat_desk is off; a gateway takes that over at once."
+    assert off.text == "chat_desk is off; a running gateway applies this at once."
     assert "There is no plugin 'nothing'" in unknown.text
     written = json.loads(stage.home.config_file.read_text())
     assert written["plugins"]["entries"]["chat_desk"] == {"enabled": False}

@@ -96,9 +96,9 @@ async def test_a_model_that_is_none_is_told_and_the_usual_one_works(tmp_path: Pa
     model.answer = staticmethod(quick)
     async with serving(tmp_path, model) as scene:
         spawned = await scene.spawner.spawn(SpawnOrder("x", model="nobody/knows"), MAIN, owner=True)
-        assert "The model 'nobody/knows' cannot be had" in spawned.notes[0]
+        assert "The model 'nobody/knows' is not available" in spawned.notes[0]
         assert (await scene.told(spawned.child)).state is ChildState.DONE
-        with pytest.raises(SpawnRefused, match="'hard' is none of"):
+        with pytest.raises(SpawnRefused, match="'hard' is not one of"):
             await scene.spawn(SpawnOrder("x", thinking="hard"))
 
 

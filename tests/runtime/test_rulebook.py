@@ -157,9 +157,9 @@ def test_a_rule_is_added_and_removed_by_its_id_or_its_text(opened: Open) -> None
 def test_removing_what_is_not_there_says_what_is(opened: Open) -> None:
     book = opened(tools={"exec": {"allowlist": ["git status"]}}).rulebook
     kept = book.add(MAIN, "ls", OWNER)
-    with pytest.raises(UsageError, match=rf"no remembered rule 'nope'. Remembered: {kept.id} \(ls\)"):
+    with pytest.raises(UsageError, match=rf"no stored rule 'nope'. Stored: {kept.id} \(ls\)"):
         book.remove("nope", OWNER)
-    with pytest.raises(UsageError, match=r"stands in the configuration: take it out of tools\.exec\.allowlist"):
+    with pytest.raises(UsageError, match=r"is in the configuration: remove it from tools\.exec\.allowlist"):
         book.remove("git status", OWNER)
     with pytest.raises(ConfigError, match="does not name a program"):
         book.add(MAIN, " ", OWNER)

@@ -209,8 +209,8 @@ WRITER = SpawnOrder("Write.", agent=AgentId("writer"))
         (SpawnOrder("  "), FACTS, "needs a task"),
         (SpawnOrder("x"), replace(FACTS, parent=key_for_child(MAIN, DEFAULT_AGENT, "a")), "nested deeper"),
         (SpawnOrder("x"), replace(FACTS, parent=key_for_child(MAIN, DEFAULT_AGENT, "a"), deepest=2), None),
-        (SpawnOrder("x"), replace(FACTS, children=5), "at work already"),
-        (SpawnOrder("x"), replace(FACTS, untold=MOST_UNTOLD), "wait to be read"),
+        (SpawnOrder("x"), replace(FACTS, children=5), "already running"),
+        (SpawnOrder("x"), replace(FACTS, untold=MOST_UNTOLD), "waiting to be read"),
         (SpawnOrder("x"), replace(FACTS, must_name_agent=True), "Say which agent"),
         (replace(WRITER, agent=AgentId("ghost")), FACTS, "There is no agent 'ghost'"),
         (WRITER, FACTS, "may not start 'writer'"),
@@ -241,7 +241,7 @@ async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follow
             book.add(
                 Child(RunId(name), MAIN, key_for_child(MAIN, DEFAULT_AGENT, name), "t", "", owner=True, asked_at=now)
             )
-        with pytest.raises(UsageError, match="Several sub-agents begin with 'abc'"):
+        with pytest.raises(UsageError, match="Several sub-agents match 'abc'"):
             book.get("abc")
         with pytest.raises(UsageError, match="There is no sub-agent 'x'"):
             book.get("x")
@@ -251,13 +251,13 @@ async def test_an_unknown_or_ambiguous_run_is_told(tmp_path: Path, model: Follow
 async def test_a_person_looks_after_sub_agents_by_a_command(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(delegating)
     async with serving(tmp_path, model) as scene:
-        assert await scene.say("/subagents") == "No sub-agent works for this conversation."
+        assert await scene.say("/subagents") == "This conversation has no sub-agents."
         assert await scene.say("What is the answer?") == "I handed it on."
         await scene.until(lambda: "My sub-agent found 42." in scene.said())
         (child,) = scene.spawner.book.all()
         assert await scene.say("/subagents") == f"{child.run[:8]}  completed  search"
         assert await scene.say(f"/subagents log {child.run[:8]}") == "completed\n\nThe answer is 42."
-        assert await scene.say(f"/subagents cancel {child.run}") == "It had ended already."
+        assert await scene.say(f"/subagents cancel {child.run}") == "It had already ended."
         assert "There is no sub-agent" in await scene.say("/subagents cancel nobody")
         for unclear in ("/subagents cancel", "/subagents steer x", "/subagents list x", "/subagents dance"):
             assert (await scene.say(unclear)).startswith("Usage: /subagents")

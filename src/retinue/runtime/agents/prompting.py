@@ -51,8 +51,8 @@ from retinue.workspace.first_run import FirstRunState, first_run_state
 from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 
 HEARTBEAT_PROMPT = (
-    "A wake-up by the clock. Do what HEARTBEAT.md, shown above, asks for; leave what earlier talk was about alone. "
-    "If nobody has to know anything, reply HEARTBEAT_OK."
+    "This is a scheduled heartbeat. Follow HEARTBEAT.md, shown above; do not continue earlier topics. "
+    "If there is nothing to report, reply HEARTBEAT_OK."
 )
 
 
