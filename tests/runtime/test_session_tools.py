@@ -12,7 +12,7 @@ from retinue.core.keys import DEFAULT_AGENT, AgentId, SessionKey
 from retinue.core.messages import Text, UserMessage
 from retinue.core.trust import Trust
 from retinue.dispatch.subagents import SpawnOrder
-from retinue.runtime.subagents.session_tools import HomeCompany
+from retinue.runtime.subagents.session_tools import HomeSessionTools
 from retinue.sessions.entries import MessageAdded
 from retinue.structs.decode import DecodeError, decode
 from retinue.testing.replies import says
@@ -47,7 +47,7 @@ async def test_a_session_sees_and_reaches_what_its_visibility_says(
         for key in (MAIN, IDEAS, WRITER):
             await scene.say("Hi.", key)
         child = await scene.told(await scene.spawn(SpawnOrder("Work.")))
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        company = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         keys = {"main": MAIN, "ideas": IDEAS, "writer": WRITER, "child": child.session}
         listed = {row["key"] for row in rows(await company.sessions(ASKER, 50))}
         assert listed == {keys[name].text for name in seen}
@@ -63,7 +63,7 @@ async def test_a_session_sees_and_reaches_what_its_visibility_says(
 
 async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        company = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         child = await scene.spawn(SpawnOrder("Find the answer.", label="search"))
         await scene.until(lambda: scene.child(child).started_at is not None)
         (row,) = rows(await company.look_after(ASKER, SubagentsArguments()))
@@ -86,7 +86,7 @@ async def test_sub_agents_are_listed_steered_and_read_by_their_parent(tmp_path: 
 async def test_an_agent_learns_whom_it_may_start(tmp_path: Path, model: Follower) -> None:
     agents = {"list": [{"id": "main", "subagents": {"allowAgents": ["writer"]}}, {"id": "writer"}, {"id": "cook"}]}
     async with serving(tmp_path, model, agents=agents) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        company = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         assert [row["id"] for row in rows(await company.agents(ASKER))] == ["main", "writer"]
         assert [row["id"] for row in rows(await company.agents(Asker(WRITER, owner=True)))] == ["writer"]
 
@@ -94,7 +94,7 @@ async def test_an_agent_learns_whom_it_may_start(tmp_path: Path, model: Follower
 async def test_words_of_a_session_that_read_text_from_outside_are_marked(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(lambda text: says("hello"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        company = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         await scene.say("Hi.", IDEAS)
         assert not (await company.history(ASKER, "ideas", 5)).foreign
         careful = Asker(MAIN, owner=True, tainted=True)
@@ -112,7 +112,7 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
         await scene.until(lambda: bool(model.tasks))
         page = UserMessage((Text("a page"),), trust=Trust.UNTRUSTED)
         scene.runtime.agent(DEFAULT_AGENT).store.open(child.session).append(MessageAdded(page))
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        company = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         assert (await company.look_after(ASKER, SubagentsArguments(action="log", run=child.run))).foreign
         model.gate.set()
         await scene.told(child)
@@ -121,7 +121,7 @@ async def test_a_child_that_read_text_from_outside_is_read_with_care(tmp_path: P
 
 async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) -> None:
     async with Gated("It is 42.") as model, serving(tmp_path, model) as scene:
-        company = HomeCompany(scene.runtime, scene.runtime.dispatcher)
+        company = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)
         wish = decode(SpawnArguments, {"task": "Look.", "taskName": "scout-1"})
         await company.spawn(ASKER, wish)
         with pytest.raises(UsageError, match="is called 'scout-1'"):
@@ -130,7 +130,7 @@ async def test_a_child_goes_by_the_name_that_its_parent_gave_it(tmp_path: Path) 
         await company.look_after(ASKER, SubagentsArguments(action="steer", run="scout-1", message="Look again."))
         model.gate.set()
         (row,) = rows(await company.look_after(ASKER, SubagentsArguments()))
-        await scene.told(scene.spawner.book.get(row["runId"]))
+        await scene.told(scene.subagents.store.get(row["runId"]))
         told = await company.look_after(ASKER, SubagentsArguments(action="log", run="scout-1"))
         assert isinstance(told.facts, dict)
         assert (told.facts["runId"], told.facts["taskName"]) == (row["runId"], "scout-1")
@@ -149,7 +149,7 @@ def test_a_name_is_short_and_plain(name: str) -> None:
 async def test_a_session_that_has_nothing_to_say_to_another_ends_the_exchange(tmp_path: Path, model: Follower) -> None:
     model.answer = staticmethod(lambda text: says("REPLY_SKIP"))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
-        told = await HomeCompany(scene.runtime, scene.runtime.dispatcher).send(
+        told = await HomeSessionTools(scene.runtime, scene.runtime.dispatcher).send(
             ASKER, SessionsSendArguments(session="ideas", message="Thanks.")
         )
         assert isinstance(told.facts, dict)

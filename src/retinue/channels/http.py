@@ -18,7 +18,7 @@ from retinue.security.network import OPERATOR, AddressRefused, NetworkFailed, pa
 
 NAME = "http"
 TIMEOUT_SECONDS = 20.0
-MOST_ANSWER_BYTES = 65_536
+MAX_ANSWER_BYTES = 65_536
 FINAL_STATUS = frozenset({400, 410, 413, 422})
 """Status codes with which a receiver rejects a message permanently; a retry is pointless."""
 
@@ -50,7 +50,7 @@ class HttpChannel(Struct, frozen=True):
             answer = await fetch(
                 self.url,
                 policy=OPERATOR,
-                max_bytes=MOST_ANSWER_BYTES,
+                max_bytes=MAX_ANSWER_BYTES,
                 timeout=TIMEOUT_SECONDS,
                 send=Outgoing("POST", headers, body),
             )

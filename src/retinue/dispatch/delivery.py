@@ -55,16 +55,16 @@ class VisibleStream:
         self._scanner.feed(delta)
         return self._take_ready()
 
-    def note_reasoning(self) -> None:
+    def record_reasoning(self) -> None:
         """Record that the model reasoned outside of the text."""
-        self._scanner.told.reasoned = True
+        self._scanner.directives.reasoned = True
 
     def finish(self) -> str:
         """Return the remaining text at the end of the stream."""
         self._scanner.finish()
         text = self._held
         if self._beginning:
-            self._silent = is_silent(text, reasoned=self._scanner.told.reasoned)
+            self._silent = is_silent(text, reasoned=self._scanner.directives.reasoned)
             text = "" if self._silent else strip_leading_token(text)
         text = strip_trailing_token(text)
         if self._heartbeat and text:
@@ -77,15 +77,15 @@ class VisibleStream:
     @property
     def reply(self) -> ParsedReply:
         """Return the whole answer after `finish`."""
-        told = self._scanner.told
-        if self._silent and not told.media:
+        directives = self._scanner.directives
+        if self._silent and not directives.media:
             return ParsedReply("", silent=True)
         return ParsedReply(
             text="".join(self._shown),
-            reply_to=told.reply_to,
-            to_current=told.to_current,
-            media=told.media,
-            voice=told.voice,
+            reply_to=directives.reply_to,
+            to_current=directives.to_current,
+            media=directives.media,
+            voice=directives.voice,
             silent=self._silent,
         )
 
@@ -93,7 +93,7 @@ class VisibleStream:
         """Add visible text from the scanner; the beginning is held back while it may still be a silence token."""
         self._held += text
         if self._beginning:
-            if self._heartbeat or may_become_silent(self._held, reasoned=self._scanner.told.reasoned):
+            if self._heartbeat or may_become_silent(self._held, reasoned=self._scanner.directives.reasoned):
                 return
             self._beginning = False
             self._held = strip_leading_token(self._held)
@@ -118,7 +118,7 @@ def parse_reply(
     """Parse a whole answer and remove the directives for the program."""
     stream = VisibleStream(final_only=final_only, heartbeat=heartbeat, ack_max_chars=ack_max_chars)
     if reasoned:
-        stream.note_reasoning()
+        stream.record_reasoning()
     stream.feed(text)
     stream.finish()
     return stream.reply

@@ -12,15 +12,15 @@ from msgspec import Struct
 from retinue.core.origin import Origin
 from retinue.security.escaping import literal
 
-MOST_CHATS = 500
-MOST_REMARKS = 200
-MOST_CHARS = 500
+MAX_CHATS = 500
+MAX_MESSAGES = 200
+MAX_CHARS = 500
 DEFAULT_LIMIT = 50
 
 Chat = tuple[str, str, str, str, str | None]
 
 
-class GroupRemark(Struct, frozen=True):
+class GroupMessage(Struct, frozen=True):
     """One message: its sender and its text on one line."""
 
     who: str
@@ -32,23 +32,23 @@ class GroupContext:
     """The latest messages of each group; the group that was inactive longest is removed first."""
 
     def __init__(self) -> None:
-        self._chats: OrderedDict[Chat, deque[GroupRemark]] = OrderedDict()
+        self._chats: OrderedDict[Chat, deque[GroupMessage]] = OrderedDict()
 
-    def note(self, origin: Origin, who: str, text: str, limit: int) -> None:
+    def record(self, origin: Origin, who: str, text: str, limit: int) -> None:
         """Store a message without a mention, up to a limit per group; a duplicate is ignored."""
         if limit <= 0:
             return
         chat = _chat(origin)
         kept = self._chats.setdefault(chat, deque())
         self._chats.move_to_end(chat)
-        if origin.message_id is None or all(origin.message_id != remark.message_id for remark in kept):
-            kept.append(GroupRemark(who, literal(text, MOST_CHARS), origin.message_id))
-        while len(kept) > min(limit, MOST_REMARKS):
+        if origin.message_id is None or all(origin.message_id != message.message_id for message in kept):
+            kept.append(GroupMessage(who, literal(text, MAX_CHARS), origin.message_id))
+        while len(kept) > min(limit, MAX_MESSAGES):
             kept.popleft()
-        while len(self._chats) > MOST_CHATS:
+        while len(self._chats) > MAX_CHATS:
             self._chats.popitem(last=False)
 
-    def recent(self, origin: Origin, limit: int) -> tuple[GroupRemark, ...]:
+    def recent(self, origin: Origin, limit: int) -> tuple[GroupMessage, ...]:
         """Return the messages of a group since the last mention of its agent, oldest first."""
         kept = self._chats.get(_chat(origin), ())
         return tuple(kept)[-limit:] if limit > 0 else ()

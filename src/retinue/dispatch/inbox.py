@@ -30,7 +30,7 @@ from retinue.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 1_000
+MAX_WAITING = 1_000
 """How many messages may wait in a session before more are refused; the queue's own cap is far lower."""
 
 UNREADABLE = "The message was damaged on disk and could not be answered. Please send it again."
@@ -186,7 +186,7 @@ class Inbox:
         return self._database.notes
 
     def accept(
-        self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, most: int = MOST_WAITING
+        self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, most: int = MAX_WAITING
     ) -> Acceptance:
         """Store a message; it is durable when this returns.
 
@@ -223,15 +223,15 @@ class Inbox:
         )
         return replace(inbound, text=hide(inbound.text), instructions=hide(inbound.instructions), results=results)
 
-    def post(self, told: Inbound, outbound: Outbound) -> None:
+    def post(self, inbound: Inbound, outbound: Outbound) -> None:
         """Store a result that answers no message of the session, until it is delivered.
 
         With an origin, it is delivered to that chat through the outbox.
         """
         now = format_moment(self._clock.now())
         session = outbound.session
-        kept = encode_inbound(self._without_secrets(told))
-        values = (outbound.run, session.text, session.agent, kept, now, _account_of(told), encode_outbound(outbound))
+        kept = encode_inbound(self._without_secrets(inbound))
+        values = (outbound.run, session.text, session.agent, kept, now, _account_of(inbound), encode_outbound(outbound))
         with self._database.change() as base:
             base.execute(_POST, values)
 
@@ -370,13 +370,13 @@ class Inbox:
             try:
                 inbound = decode_inbound(row["payload"])
             except ValueError as error:
-                self._give_up(run, session, error)
+                self._drop_unreadable(run, session, error)
                 continue
             waiting = Waiting(run, inbound, parse_moment(row["accepted_at"]), row["attempts"])
             found.append((waiting, RunId(row["claimed_into"] or run)))
         return found
 
-    def _give_up(self, run: RunId, session: SessionKey, error: ValueError) -> None:
+    def _drop_unreadable(self, run: RunId, session: SessionKey, error: ValueError) -> None:
         """End a message that cannot be read, so that it does not block the session or a waiting process."""
         log.warning(
             "the message %s in %s cannot be read (%s); it is dropped and stays in the database", run, session, error

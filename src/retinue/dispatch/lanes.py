@@ -19,8 +19,8 @@ from msgspec import Struct, field
 from retinue.core.errors import RetinueError
 from retinue.core.keys import SessionKey
 
-MOST_WAITING_PER_SESSION = 100
-MOST_WAITING = 1_000
+MAX_WAITING_PER_SESSION = 100
+MAX_WAITING = 1_000
 
 
 class LaneKind(StrEnum):
@@ -54,8 +54,8 @@ class Lanes:
         main: int,
         subagents: int = 8,
         *,
-        most_per_session: int = MOST_WAITING_PER_SESSION,
-        most_waiting: int = MOST_WAITING,
+        most_per_session: int = MAX_WAITING_PER_SESSION,
+        most_waiting: int = MAX_WAITING,
     ) -> None:
         self.most = main
         self._free = {LaneKind.MAIN: main, LaneKind.SUBAGENT: subagents}

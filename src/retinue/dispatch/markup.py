@@ -44,7 +44,7 @@ class Scanner:
     """
 
     def __init__(self, show: Callable[[str], None], *, final_only: bool = False) -> None:
-        self.told = MarkupResult()
+        self.directives = MarkupResult()
         self._show = show
         self._final_only = final_only
         self._in_final = False
@@ -170,7 +170,7 @@ class Scanner:
         if value is None:
             self._line_start = False
             return at
-        self.told.media += (value,)
+        self.directives.media += (value,)
         return end if tag is not None else min(end + 1, len(text))
 
     def _go_inline(self, text: str, at: int) -> int | None:
@@ -199,16 +199,16 @@ class Scanner:
             self._saw_final = True
         elif not tag["close"]:
             self._hidden = True
-            self.told.reasoned = True
+            self.directives.reasoned = True
         self._line_start = self._blank_line
         return tag.end()
 
     def _take_directive(self, directive: re.Match[str]) -> int:
         if directive["voice"]:
-            self.told.voice = True
+            self.directives.voice = True
         else:
-            self.told.reply_to = directive["id"]
-            self.told.to_current = directive["id"] is None
+            self.directives.reply_to = directive["id"]
+            self.directives.to_current = directive["id"] is None
         self._swallowing = self._last.isspace()
         self._line_start = self._blank_line
         return directive.end()

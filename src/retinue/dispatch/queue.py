@@ -21,8 +21,8 @@ from retinue.dispatch.settings import QueueSettings
 from retinue.security.escaping import label, literal
 from retinue.settings import format_duration, parse_duration
 
-MOST_CAP = 500
-MOST_DEBOUNCE = timedelta(minutes=10)
+MAX_CAP = 500
+MAX_DEBOUNCE = timedelta(minutes=10)
 DEBOUNCES_AT_MOST = 10
 """A sender who keeps typing is answered after this many quiet periods at the latest."""
 
@@ -268,9 +268,7 @@ def _choose(before: QueueOverrides, word: str) -> QueueOverrides | str:
             )
         case "cap":
             cap = int(value) if re.fullmatch(r"[0-9]{1,4}", value) else 0
-            return (
-                replace(before, cap=cap) if 1 <= cap <= MOST_CAP else f"The cap must be a number from 1 to {MOST_CAP}."
-            )
+            return replace(before, cap=cap) if 1 <= cap <= MAX_CAP else f"The cap must be a number from 1 to {MAX_CAP}."
         case "drop":
             drop = _DROPS.get(value)
             return replace(before, drop=drop) if drop else f"'{literal(value, 40)}' is not a valid drop policy."
@@ -283,7 +281,7 @@ def _parse_debounce(text: str) -> timedelta | None:
         debounce = parse_duration(f"{text}ms" if re.fullmatch(r"[0-9.]+", text) else text)
     except (ValueError, OverflowError):
         return None
-    return debounce if debounce <= MOST_DEBOUNCE else None
+    return debounce if debounce <= MAX_DEBOUNCE else None
 
 
 def _take(kept: tuple[Waiting, ...], mode: QueueMode) -> tuple[Waiting, ...]:

@@ -16,7 +16,7 @@ from retinue.dispatch.settings import Binding, BindingMatch, PeerMatch
 from retinue.sessions.settings import DmScope, GroupScope, SendMatch, SendPolicySettings
 
 ANY = "*"
-LONGEST_PART = 150
+MAX_PART_CHARS = 150
 
 
 class MatchTier(IntEnum):
@@ -93,9 +93,9 @@ def _consider(index: int, binding: Binding, origin: Origin, agents: Collection[A
     agent = binding.agent_id.strip().lower()
     if agent not in agents:
         return Considered(index, agent, None, f"there is no agent '{agent}'")
-    misfit = _find_misfit(binding.match, origin)
-    if misfit is not None:
-        return Considered(index, agent, None, misfit)
+    mismatch = _find_mismatch(binding.match, origin)
+    if mismatch is not None:
+        return Considered(index, agent, None, mismatch)
     tier = tier_of(binding.match)
     return Considered(index, agent, tier, _BECAUSE[tier])
 
@@ -115,7 +115,7 @@ def tier_of(match: BindingMatch) -> MatchTier:
     return MatchTier.CHANNEL
 
 
-def _find_misfit(match: BindingMatch, origin: Origin) -> str | None:
+def _find_mismatch(match: BindingMatch, origin: Origin) -> str | None:
     """Return the criterion of a binding that the message does not match; None if all match."""
     wanted = (
         ("channel", match.channel, origin.channel),
@@ -127,15 +127,15 @@ def _find_misfit(match: BindingMatch, origin: Origin) -> str | None:
         if asked not in (None, ANY) and not _same(asked, given):
             return f"the {what} is not '{asked}'"
     if match.peer is not None:
-        misfit = _find_peer_misfit(match.peer, origin)
-        if misfit is not None:
-            return misfit
+        mismatch = _find_peer_mismatch(match.peer, origin)
+        if mismatch is not None:
+            return mismatch
     if match.roles and not {role.lower() for role in match.roles} & {role.lower() for role in origin.roles}:
         return "the sender has none of the roles"
     return None
 
 
-def _find_peer_misfit(peer: PeerMatch, origin: Origin) -> str | None:
+def _find_peer_mismatch(peer: PeerMatch, origin: Origin) -> str | None:
     kind = "direct" if peer.kind == "dm" else peer.kind
     if kind is not None and kind != origin.kind:
         return f"the chat is not a {kind} one"
@@ -198,7 +198,7 @@ def _part(text: str) -> str:
     if lowered in _STRUCTURE:
         return f"%{ord(lowered[0]):02x}{lowered[1:]}"
     spelled = "".join(char if _is_plain(char) else quote(char, safe="", errors="backslashreplace") for char in lowered)
-    if not spelled or len(spelled) > LONGEST_PART:
+    if not spelled or len(spelled) > MAX_PART_CHARS:
         return f"%{hashlib.sha256(spelled.encode()).hexdigest()[:40]}"
     return spelled.lower()
 

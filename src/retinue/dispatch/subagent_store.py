@@ -33,7 +33,7 @@ FROM children WHERE parent = ?
 _DUE = "WHERE ended_at < ? AND told_at IS NOT NULL AND json_extract(body, '$.archivedAt') IS NULL"
 _EXPIRED = "WHERE ended_at < ? AND told_at IS NULL"
 _FORGET = "DELETE FROM children WHERE told_at < ? AND json_extract(body, '$.archivedAt') IS NOT NULL"
-MOST_LISTED = 200
+MAX_LISTED = 200
 EVERY = -1
 
 
@@ -71,7 +71,7 @@ class SubagentStore:
         found = self._find("WHERE parent = ? AND json_extract(body, '$.taskName') = ?", parent.text, name)
         return next((child for child in found if child.ended_at is None), found[0] if found else None)
 
-    def all(self, most: int = MOST_LISTED) -> tuple[Child, ...]:
+    def all(self, most: int = MAX_LISTED) -> tuple[Child, ...]:
         """Return the children of all sessions, newest first."""
         return self._find("", most=most)
 
@@ -144,7 +144,7 @@ class SubagentStore:
             if row is not None:
                 _write(base, replace(decode_child(row["body"]), **changes))
 
-    def _find(self, where: str, *values: Value, most: int = MOST_LISTED) -> tuple[Child, ...]:
+    def _find(self, where: str, *values: Value, most: int = MAX_LISTED) -> tuple[Child, ...]:
         rows: Sequence[sqlite3.Row] = self._database.read(_FIND.format(where=where), (*values, most))
         return tuple(decode_child(row["body"]) for row in rows)
 

@@ -15,7 +15,7 @@ from retinue.dispatch.silence import ANNOUNCE_SKIP, is_silent
 from retinue.security.escaping import literal
 from retinue.settings import format_duration
 
-MOST_UNTOLD = 50
+MAX_UNREAD_RESULTS = 50
 """How many results may wait for one parent; above that, new children are refused."""
 STALE_AFTER = timedelta(hours=2)
 """A child that no process has worked on for this long is given up at the next start."""
@@ -126,7 +126,7 @@ def find_refusal(order: SpawnOrder, facts: SpawnFacts) -> str | None:
         return f"Sub-agents may not be nested deeper than {facts.deepest}. Do it yourself, or tell your parent."
     if facts.children >= facts.most_children:
         return f"{facts.children} sub-agents of this session are already running. Wait for one to end."
-    if facts.untold >= MOST_UNTOLD:
+    if facts.untold >= MAX_UNREAD_RESULTS:
         return f"{facts.untold} results are already waiting to be read. Read them before you start more."
     if order.task_name and order.task_name in facts.names:
         return f"Another sub-agent of this session is called '{order.task_name}'. Choose another taskName."

@@ -30,7 +30,7 @@ class VisibleEvents:
                 await self._speak(self._stream.feed(text))
                 return
             case ReasoningDelta():
-                self._stream.note_reasoning()
+                self._stream.record_reasoning()
             case MessageFinished(message):
                 await self._close_message()
                 event = MessageFinished(show_message(message, self._new_stream())[0])
@@ -66,7 +66,7 @@ def show_message(message: AssistantMessage, stream: VisibleStream) -> tuple[Assi
                 parts.append(Text(stream.feed(text)))
                 continue
             case Thinking():
-                stream.note_reasoning()
+                stream.record_reasoning()
         parts.append(part)
     rest = stream.finish()
     last = max((at for at, part in enumerate(parts) if isinstance(part, Text)), default=None)

@@ -41,7 +41,7 @@ class Home(Struct, frozen=True, dict=True):
     programs: Programs = field(default_factory=Programs)
     inherited: Mapping[str, str] = field(default_factory=dict)
     """The environment that this process was started with; `environment` also has the variables of the configuration."""
-    vouched: frozenset[TrustedFolder] = frozenset()
+    trusted_workspaces: frozenset[TrustedFolder] = frozenset()
     """Workspaces that Retinue did not create and the owner trusts."""
 
     @property
@@ -142,7 +142,7 @@ def load_home(paths: HomePaths, *, environment: Mapping[str, str] | None = None,
         load_registry(plugins, [_locate(paths, inherited, path) for path in plugins.load.paths]),
         clock or SystemClock(),
         inherited=inherited,
-        vouched=read_trusted(paths.path),
+        trusted_workspaces=read_trusted(paths.path),
     )
 
 

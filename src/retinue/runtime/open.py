@@ -164,7 +164,7 @@ def _make_tools(runtime: Runtime, home: Home, secrets: Secrets, permissions: Per
         reaches_channels=bool(reachable(home.config)),
         controls_gateway=runtime.gateway is not None,
     )
-    parts = make_tool_parts(home, services, runtime.services.commands, secrets, permissions.rulebook)
+    parts = make_tool_parts(home, services, runtime.services.commands, secrets, permissions.rule_store)
     return make_tools(home, parts)
 
 
@@ -215,7 +215,7 @@ async def open_runtime(home: Home, *, extra_skills: tuple[Path, ...] = ()) -> As
             runtime.shared = make_home_services(runtime, home, permissions)
             stack.push_async_callback(runtime.aclose)
             attach_bundled(runtime)
-            permissions.rulebook.attach_skills(runtime.skill_programs)
+            permissions.rule_store.attach_skills(runtime.skill_programs)
             services.approvals.sweep()
             if not gc.isenabled():
                 # It was off during the start; most objects of the start live as long as the process.

@@ -89,9 +89,9 @@ class HomeSessionServices:
 
     def company(self) -> Company:
         """Return the other sessions and agents of the home."""
-        from retinue.runtime.subagents.session_tools import HomeCompany
+        from retinue.runtime.subagents.session_tools import HomeSessionTools
 
-        return HomeCompany(self._sessions, self._find_dispatcher())
+        return HomeSessionTools(self._sessions, self._find_dispatcher())
 
     def messenger(self) -> Messenger:
         """Return the sender of messages to chats of channels."""
@@ -107,7 +107,7 @@ class HomeSessionServices:
 
 
 def make_tool_parts(
-    home: Home, services: SessionServices, commands: CommandTable, secrets: Secrets, rulebook: CommandRuleStore
+    home: Home, services: SessionServices, commands: CommandTable, secrets: Secrets, rule_store: CommandRuleStore
 ) -> ToolParts:
     """Return the dependencies of the tools of a home."""
     return ToolParts(
@@ -118,6 +118,6 @@ def make_tool_parts(
         services=services,
         environment=home.environment,
         secrets=secrets,
-        rulebook=rulebook,
+        rulebook=rule_store,
         sandboxes=make_sandboxes(home),
     )

@@ -9,15 +9,15 @@ USAGE = f"/elevated {'|'.join(Elevation)}"
 BASH_USAGE = "/bash <command>, or ! <command>"
 
 
-async def _elevated(desk: CommandTarget, rest: str) -> Answer:
+async def _elevated(target: CommandTarget, rest: str) -> Answer:
     if not rest:
-        return Answer(f"{desk.elevate(None)} Usage: {USAGE}")
+        return Answer(f"{target.elevate(None)} Usage: {USAGE}")
     chosen = pick(rest, list(Elevation), USAGE)
-    return chosen if isinstance(chosen, Answer) else Answer(desk.elevate(Elevation(chosen)))
+    return chosen if isinstance(chosen, Answer) else Answer(target.elevate(Elevation(chosen)))
 
 
-async def _bash(desk: CommandTarget, rest: str) -> Answer:
-    return Answer(await desk.run_shell(rest) if rest else f"Usage: {BASH_USAGE}")
+async def _bash(target: CommandTarget, rest: str) -> Answer:
+    return Answer(await target.run_shell(rest) if rest else f"Usage: {BASH_USAGE}")
 
 
 COMMANDS = (

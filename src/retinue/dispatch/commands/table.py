@@ -28,14 +28,14 @@ def is_control(text: str) -> bool:
     return typed is not None and typed.name in CONTROLS
 
 
-async def run_command(text: str, desk: CommandTarget) -> Answer | None:
+async def run_command(text: str, target: CommandTarget) -> Answer | None:
     """Run the command in a message; return None if it is unknown, so that the model gets the message unchanged."""
     typed = parse_command(text)
     if typed is None:
         return None
     command = _BY_NAME.get(typed.name)
     if command is None:
-        return await desk.use_skill(typed.name, typed.rest) if typed.name in desk.skill_commands() else None
-    if command.owner_only and not desk.owner:
+        return await target.use_skill(typed.name, typed.rest) if typed.name in target.skill_commands() else None
+    if command.owner_only and not target.owner:
         return Answer(f"/{command.name} is only for the owner of this assistant.")
-    return await command.run(desk, typed.rest)
+    return await command.run(target, typed.rest)

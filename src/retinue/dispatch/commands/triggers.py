@@ -20,10 +20,10 @@ def as_command(text: str, triggers: Iterable[str]) -> str:
     A trigger with a slash may be followed by more text, as `/new` may. Plain words must be the whole message; otherwise
     a sentence that begins with them would end the conversation.
     """
-    said = text.strip()
+    stripped = text.strip()
     for trigger in triggers:
         wanted = trigger.strip()
-        head, rest = said[: len(wanted)], said[len(wanted) :]
+        head, rest = stripped[: len(wanted)], stripped[len(wanted) :]
         if not wanted or head.casefold() != wanted.casefold():
             continue
         if not rest or (wanted.startswith("/") and rest[0].isspace()):

@@ -171,7 +171,7 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
         raise WorkspaceError(
             f"Agent '{agent}' has no workspace at {path} yet. Run `retinue init{whose}` to make it."
         ) from None
-    trusted = is_own_workspace(root, home.vouched)
+    trusted = is_own_workspace(root, home.trusted_workspaces)
     places = SkillFolders(
         user_home=_user_home(home),
         managed=home.paths.skills,
@@ -211,7 +211,7 @@ def is_trusted(home: Home, agent: AgentId) -> bool:
     """Return whether an agent's workspace is trusted; one that does not exist yet will be."""
     try:
         with Root.open(locate_workspace(home, agent)) as root:
-            return is_own_workspace(root, home.vouched)
+            return is_own_workspace(root, home.trusted_workspaces)
     except NotThere:
         return True
 

@@ -86,8 +86,8 @@ def _provider(config: Config, settings: AgentSettings, model: ModelRef | None) -
 
 def _by_provider(name: str, rules: Mapping[str, ProviderRules], model: ModelRef) -> Iterator[Scope]:
     """Return the rules of a provider and of the model; those of the model take precedence."""
-    by_key = {_spell_key(key): key for key in rules}
-    for wanted in (canonical_provider(model.provider), _spell_key(str(model))):
+    by_key = {_normalise_key(key): key for key in rules}
+    for wanted in (canonical_provider(model.provider), _normalise_key(str(model))):
         if wanted in by_key:
             found = rules[by_key[wanted]]
             yield _scope(f"{name}.{by_key[wanted]}", found, found.profile)
@@ -95,10 +95,10 @@ def _by_provider(name: str, rules: Mapping[str, ProviderRules], model: ModelRef)
 
 def _names_model(models: list[str], model: ModelRef) -> bool:
     """Return whether a list of models contains this one, as `provider/model` or by the model's name alone."""
-    return any(_spell_key(name) in (_spell_key(str(model)), model.model.lower()) for name in models)
+    return any(_normalise_key(name) in (_normalise_key(str(model)), model.model.lower()) for name in models)
 
 
-def _spell_key(text: str) -> str:
+def _normalise_key(text: str) -> str:
     """Normalise `provider` or `provider/model` for comparison."""
     provider, slash, model = text.strip().lower().partition("/")
     return f"{canonical_provider(provider)}{slash}{model}"

@@ -39,7 +39,7 @@ from retinue.tools.shell.allowlist import (
 
 log = logging.getLogger(__name__)
 
-LONGEST_COMMAND_KEPT = 2_000
+MAX_COMMAND_CHARS = 2_000
 """How many characters of a command are stored with a rule; approvals store the whole command."""
 
 _REMEMBERED = "SELECT pattern FROM command_rules WHERE agent = ? ORDER BY rowid"
@@ -110,7 +110,7 @@ def _no_bins(agent: AgentId) -> frozenset[str]:
 
 
 class ConfiguredAllowRules:
-    """The rules of all agents of a home; satisfies `tools.allowlist.Rulebook`."""
+    """The rules of all agents of a home; satisfies `CommandRuleStore`."""
 
     def __init__(self, config: Config, database: Database, audit: AuditLog, clock: Clock) -> None:
         self._config = config
@@ -274,7 +274,7 @@ def _readable(texts: Iterable[str]) -> Iterable[ArgvPattern]:
 
 
 def _kept(command: str) -> str:
-    return redact_everything(command.encode("utf-8", "backslashreplace").decode())[:LONGEST_COMMAND_KEPT]
+    return redact_everything(command.encode("utf-8", "backslashreplace").decode())[:MAX_COMMAND_CHARS]
 
 
 def _read_rule(row: sqlite3.Row) -> Rule:

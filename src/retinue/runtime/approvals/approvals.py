@@ -23,11 +23,11 @@ class Permissions(Struct, frozen=True):
 
     home: Home
     approvals: ApprovalBroker
-    rulebook: ConfiguredAllowRules
+    rule_store: ConfiguredAllowRules
 
     def renewed(self, home: Home) -> Permissions:
         """Return the same approvals and stored rules under another configuration."""
-        return Permissions(home, self.approvals, self.rulebook.renewed(home.config))
+        return Permissions(home, self.approvals, self.rule_store.renewed(home.config))
 
     def asking(self, here: Ask, show: Emit) -> Ask:
         """Return the `Ask` of a turn: its requests are stored, and answered here or by another process."""
@@ -57,8 +57,8 @@ def open_permissions(home: Home, database: Database | None = None) -> Iterator[P
             database.close()
         return
     audit, clock = home.audit, home.clock
-    book = ApprovalBroker(database, audit, clock, home.paths.path / "presence")
+    broker = ApprovalBroker(database, audit, clock, home.paths.path / "presence")
     try:
-        yield Permissions(home, book, ConfiguredAllowRules(home.config, database, audit, clock))
+        yield Permissions(home, broker, ConfiguredAllowRules(home.config, database, audit, clock))
     finally:
-        book.close()
+        broker.close()

@@ -46,27 +46,27 @@ class AgentJobs(Struct, frozen=True):
     """The jobs of one agent. Jobs that it adds are marked as created by an agent."""
 
     home: Home
-    book: JobStore
+    store: JobStore
 
     def list(self, agent: AgentId) -> Listed:
-        return [describe_job(job) for job in self.book.all() if job.agent == agent]
+        return [describe_job(job) for job in self.store.all() if job.agent == agent]
 
     def add(self, agent: AgentId, fields: Mapping[str, Any]) -> dict[str, Any]:
         read = _read_own(fields)
         if read.wake_mode == "next-heartbeat":
             require_heartbeat(self.home, agent)
         draft = draft_job(read, agent, self.home.clock.now(), zone_of(self.home), by="agent")
-        return describe_job(self.book.add(draft))
+        return describe_job(self.store.add(draft))
 
     def update(self, agent: AgentId, job: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         revised = revise_job(self._own(agent, job), _read_own(fields), self.home.clock.now(), zone_of(self.home))
-        return describe_job(self.book.change(revised))
+        return describe_job(self.store.change(revised))
 
     def switch(self, agent: AgentId, job: str, *, on: bool) -> dict[str, Any]:
-        return describe_job(self.book.change(replace(self._own(agent, job), enabled=on)))
+        return describe_job(self.store.change(replace(self._own(agent, job), enabled=on)))
 
     def run(self, agent: AgentId, job: str) -> dict[str, Any]:
-        return describe_job(self.book.hasten(self._own(agent, job)))
+        return describe_job(self.store.make_due(self._own(agent, job)))
 
     def wake(self, agent: AgentId, text: str, mode: WakeMode) -> dict[str, Any]:
         if not text.strip():
@@ -77,18 +77,18 @@ class AgentJobs(Struct, frozen=True):
         job = Job("", "wake", agent, soon, "", target="main", delete_after_run=True, created_by="agent")
         fields = JobFields(message=text, wake_mode=mode)
         revised = revise_job(job, fields, self.home.clock.now(), zone_of(self.home))
-        return describe_job(self.book.add(revised))
+        return describe_job(self.store.add(revised))
 
     def remove(self, agent: AgentId, job: str) -> dict[str, Any]:
         found = self._own(agent, job)
-        self.book.remove(found.id)
+        self.store.remove(found.id)
         return {"removed": found.id}
 
     def runs(self, agent: AgentId, job: str) -> Listed:
-        return [describe_run(run) for run in self.book.runs(self._own(agent, job).id)]
+        return [describe_run(run) for run in self.store.runs(self._own(agent, job).id)]
 
     def _own(self, agent: AgentId, job: str) -> Job:
-        found = self.book.get(job)
+        found = self.store.get(job)
         if found.agent != agent:
             raise UsageError(f"There is no job '{job}' of this agent.")
         return found

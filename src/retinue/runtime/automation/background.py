@@ -14,8 +14,8 @@ from retinue.toolkit.processes.launch import CommandEnd
 
 def announce(end: CommandEnd) -> Inbound:
     """Return the message about the end of a command, with its output marked as untrusted."""
-    told = text_of(format_end(end, end.output).content)
+    output = text_of(format_end(end, end.output).content)
     command = sanitise_line(literal(end.command))
     label = f"[Background command {end.id} (`{command}`) ended; not written by a person]"
-    text = f"{label}\n{wrap_untrusted(told, ContentSource.COMMAND, new_id=random_id, warn=False)}"
+    text = f"{label}\n{wrap_untrusted(output, ContentSource.COMMAND, new_id=random_id, warn=False)}"
     return Inbound(text, end.session, source=Source.BACKGROUND, owner=end.owner)

@@ -8,15 +8,15 @@ from retinue.automation.heartbeat import is_empty_checklist
 from retinue.core.envelope import Inbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import AgentId, SessionKey
-from retinue.runtime.channels.notify_owner import find_chat, tell
+from retinue.runtime.channels.notify_owner import find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.turns.sessions import Sessions
 from retinue.storage.files import NotThere
 
 log = logging.getLogger(__name__)
 
-LONGEST_BOOT = 600.0
-MOST_BYTES = 64 * 1024
+MAX_BOOT_SECONDS = 600.0
+MAX_BYTES = 64 * 1024
 BOOT_PROMPT = (
     "The gateway has started. Follow BOOT.md, shown above, and nothing else. "
     "When it is done and nobody has to be told anything, reply NO_REPLY."
@@ -40,16 +40,16 @@ async def _boot(sessions: Sessions, dispatcher: Dispatcher, agent: AgentId) -> N
         store.reset(session)
     inbound = Inbound(BOOT_PROMPT, session, channel="boot", source=Source.BOOT)
     accepted = await dispatcher.submit(inbound)
-    answer = await dispatcher.wait(accepted.run, LONGEST_BOOT)
+    answer = await dispatcher.wait(accepted.run, MAX_BOOT_SECONDS)
     if answer is None:
         dispatcher.stop(session)
-        log.warning("BOOT.md of %s took longer than %g s and was stopped", agent, LONGEST_BOOT)
+        log.warning("BOOT.md of %s took longer than %g s and was stopped", agent, MAX_BOOT_SECONDS)
         return
     sessions.services.inbox.delivered(accepted.run)
     if answer.error:
         log.warning("BOOT.md of %s failed: %s", agent, answer.error)
     elif not answer.silent and answer.text.strip():
-        tell(sessions, find_chat(sessions, agent), answer, "[Start of the gateway]", Source.BOOT)
+        notify(sessions, find_chat(sessions, agent), answer, "[Start of the gateway]", Source.BOOT)
 
 
 def _instructions(sessions: Sessions, agent: AgentId) -> str:
@@ -59,7 +59,7 @@ def _instructions(sessions: Sessions, agent: AgentId) -> str:
         return (
             ""
             if not workspace.trusted
-            else workspace.root.read("BOOT.md", max_bytes=MOST_BYTES).data.decode("utf-8", "replace")
+            else workspace.root.read("BOOT.md", max_bytes=MAX_BYTES).data.decode("utf-8", "replace")
         )
     except NotThere:
         return ""

@@ -29,9 +29,9 @@ from retinue.workspace.points import BOOTSTRAP, BootstrapFiles
 
 log = logging.getLogger(__name__)
 
-MOST_MESSAGE_CHARS = 2_000
-MOST_EXTRA_FILES = 20
-MOST_LOOKED_AT = 2_000
+MAX_MESSAGE_CHARS = 2_000
+MAX_EXTRA_FILES = 20
+MAX_LOOKED_AT = 2_000
 COMMAND_LOG = "commands.log"
 _BY_A_PERSON = frozenset({"new", "reset"})
 _PRIVATE = frozenset({SessionKind.MAIN, SessionKind.DIRECT, SessionKind.EXPLICIT})
@@ -55,24 +55,24 @@ def _keep_session(sessions: Sessions, event: SessionChange, most: int) -> None:
     if session is None or not may_write_notes(parts.workspace, event.session):
         return
     redact = sessions.home.redactor.redact
-    said = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-most:]
-    if not said:
+    texts = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-most:]
+    if not texts:
         return
     now = local_time(parts)
     path = f"memory/{now:%Y-%m-%d-%H%M}.md"
-    foreign = [line for text, trust in said if trust is Trust.UNTRUSTED for line in lines_of(text)]
+    foreign = [line for text, trust in texts if trust is Trust.UNTRUSTED for line in lines_of(text)]
     sessions.shared.memories.writes(parts.workspace).record(path, foreign, str(event.session))
-    parts.workspace.root.append(path, _spell_note(session, event.reason, (text for text, _ in said)).encode())
+    parts.workspace.root.append(path, _format_note(session, event.reason, (text for text, _ in texts)).encode())
     sessions.shared.memories.note_change(parts.workspace)
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= MOST_MESSAGE_CHARS else f"{text[:MOST_MESSAGE_CHARS]} […]"
+    return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:MAX_MESSAGE_CHARS]} […]"
 
 
-def _spell_note(session: Session, how: str, said: Iterable[str]) -> str:
+def _format_note(session: Session, how: str, texts: Iterable[str]) -> str:
     head = f"# Conversation of {session.started_at:%Y-%m-%d %H:%M} UTC\n\nSession {session.key}, ended by /{how}."
-    return "\n\n".join((head, "## Last messages", *said)) + "\n\n"
+    return "\n\n".join((head, "## Last messages", *texts)) + "\n\n"
 
 
 def log_commands(sessions: Sessions) -> None:
@@ -92,7 +92,7 @@ def log_commands(sessions: Sessions) -> None:
     sessions.shared.bus.subscribe(COMMAND, given, Subscriber("command-logger"))
 
 
-def tell_of_compaction(sessions: Sessions) -> None:
+def notify_compaction(sessions: Sessions) -> None:
     """`compaction-notifier`: notify the person when a conversation is compacted."""
 
     async def ahead(event: Compacting) -> Compacting:
@@ -116,7 +116,7 @@ def add_files(sessions: Sessions) -> None:
     async def reading(event: BootstrapFiles) -> BootstrapFiles:
         workspace = sessions.agent(event.session.agent).workspace.root.path
         found = dict.fromkeys(path for pattern in patterns for path in find_files(workspace, pattern))
-        return replace(event, extra=(*event.extra, *islice(found, MOST_EXTRA_FILES)))
+        return replace(event, extra=(*event.extra, *islice(found, MAX_EXTRA_FILES)))
 
     sessions.shared.bus.subscribe(BOOTSTRAP, reading, Subscriber("bootstrap-extra-files"))
 
@@ -127,7 +127,7 @@ def find_files(workspace: Path, pattern: str) -> Iterator[str]:
     if plain is None:
         log.warning("bootstrap-extra-files: '%s' is outside the workspace", pattern)
         return
-    for path in sorted(islice(workspace.glob(plain), MOST_LOOKED_AT)):
+    for path in sorted(islice(workspace.glob(plain), MAX_LOOKED_AT)):
         if path.name in _WORKSPACE_NAMES and path.parent != workspace:
             yield path.relative_to(workspace).as_posix()
 
@@ -139,7 +139,7 @@ def _entry(sessions: Sessions, name: str) -> HookEntry:
 BUNDLED_HOOKS: Mapping[str, Callable[[Sessions], None]] = {
     "session-memory": keep_sessions,
     "command-logger": log_commands,
-    "compaction-notifier": tell_of_compaction,
+    "compaction-notifier": notify_compaction,
     "bootstrap-extra-files": add_files,
 }
 """The function of each bundled hook; `boot-md` is implemented by the gateway."""

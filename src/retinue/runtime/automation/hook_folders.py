@@ -66,7 +66,7 @@ class KnownHook(Struct, frozen=True):
         return self.enabled and self.hook is not None and not self.problems
 
 
-def survey_hooks(home: Home) -> Iterator[KnownHook]:
+def list_hooks(home: Home) -> Iterator[KnownHook]:
     """Return every hook of a home. The first of a name counts: the owner's, bundled ones, workspaces'."""
     for folder, source in _distinct(home):
         yield _look_at(home, folder, source)
@@ -139,18 +139,18 @@ class HookFolders(Struct, frozen=True):
     _added: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     """The files that each hook added to a session's prompt last, so that the audit log records only changes."""
 
-    async def tell(self, event: str, session: SessionKey | None = None, **context: Any) -> tuple[str, ...]:
+    async def run_hooks(self, event: str, session: SessionKey | None = None, **context: Any) -> tuple[str, ...]:
         """Run every hook that subscribes to an event, one after the other, so that they see events in order.
 
         Returns their messages for the person, each under its hook's name.
         """
-        replies = [(hook, await self._tell(hook, event, session, context)) for hook in self._listeners(event)]
+        replies = [(hook, await self._run_hook(hook, event, session, context)) for hook in self._listeners(event)]
         return tuple(f"[{hook.name}] {text}" for hook, reply in replies for text in reply.messages)
 
     def _listeners(self, event: str) -> Iterator[HookFolder]:
         return (hook for hook, _ in self.hooks if hook.wants(event))
 
-    async def _tell(
+    async def _run_hook(
         self, hook: HookFolder, event: str, session: SessionKey | None, context: Mapping[str, Any]
     ) -> HookReply:
         kind, _, action = event.partition(":")
@@ -182,29 +182,29 @@ class HookFolders(Struct, frozen=True):
             bus.subscribe(BOOTSTRAP, self._bootstrap, SELF)
 
     async def _received(self, event: Inbound) -> None:
-        await self.tell("message:received", event.session, text=event.text, source=event.source.value)
+        await self.run_hooks("message:received", event.session, text=event.text, source=event.source.value)
 
     async def _sent(self, event: Outbound) -> None:
-        await self.tell("message:sent", event.session, text=event.text, status=event.status.value)
+        await self.run_hooks("message:sent", event.session, text=event.text, status=event.status.value)
 
     async def _commanded(self, event: CommandGiven) -> CommandGiven:
-        said = await self.tell(f"command:{event.name}", event.session, arguments=event.rest, sender=event.sender)
+        said = await self.run_hooks(f"command:{event.name}", event.session, arguments=event.rest, sender=event.sender)
         return replace(event, messages=(*event.messages, *said))
 
     async def _started(self, event: SessionChange) -> None:
-        await self.tell("session:start", event.session, sessionId=event.session_id, reason=event.reason)
+        await self.run_hooks("session:start", event.session, sessionId=event.session_id, reason=event.reason)
         if event.reason in tuple(ResetReason):
-            await self.tell("session:auto-reset", event.session, sessionId=event.session_id, reason=event.reason)
+            await self.run_hooks("session:auto-reset", event.session, sessionId=event.session_id, reason=event.reason)
 
     async def _ended(self, event: SessionChange) -> None:
-        await self.tell("session:end", event.session, sessionId=event.session_id, reason=event.reason)
+        await self.run_hooks("session:end", event.session, sessionId=event.session_id, reason=event.reason)
 
     async def _turn_over(self, event: TurnEnded) -> None:
-        await self.tell("agent:turn-end", event.session, status=event.finished.status.value)
+        await self.run_hooks("agent:turn-end", event.session, status=event.finished.status.value)
 
     async def _compacting(self, name: str, event: Compacting) -> Compacting:
         tokens = {"tokensBefore": event.tokens_before, "tokensAfter": event.tokens_after}
-        return replace(event, messages=(*event.messages, *await self.tell(name, event.session, **tokens)))
+        return replace(event, messages=(*event.messages, *await self.run_hooks(name, event.session, **tokens)))
 
     async def _bootstrap(self, event: BootstrapFiles) -> BootstrapFiles:
         """Let permitted hooks name more files for a prompt; only paths inside the workspace are accepted."""
@@ -216,7 +216,7 @@ class HookFolders(Struct, frozen=True):
             if not self._may_add_files(hook):
                 log.warning("the hook %s may not change prompts (allowPromptInjection)", hook.name)
                 continue
-            reply = await self._tell(hook, BOOTSTRAP_EVENT, event.session, context)
+            reply = await self._run_hook(hook, BOOTSTRAP_EVENT, event.session, context)
             added = tuple(filter(None, (inside(path, workspace) for path in reply.bootstrap_files)))
             self._audit(hook, event.session, added)
             extra += added

@@ -21,7 +21,7 @@ from retinue.core.envelope import Inbound, Outbound, Source
 from retinue.core.errors import RetinueError
 from retinue.core.keys import RunId, SessionKind
 from retinue.runtime.automation.agent_jobs import require_heartbeat
-from retinue.runtime.channels.notify_owner import find_chat, tell
+from retinue.runtime.channels.notify_owner import find_chat, notify
 from retinue.runtime.dispatcher.dispatcher import Dispatcher
 from retinue.runtime.home import Home
 from retinue.runtime.subagents.on_demand import serve_unwatched
@@ -39,7 +39,7 @@ WEBHOOK_BYTES = 65_536
 
 
 @contextmanager
-def open_job_book(home: Home) -> Iterator[JobStore]:
+def open_job_store(home: Home) -> Iterator[JobStore]:
     """Open the jobs of a home without running them."""
     database = Database(home.job_database, durable=home.durable, newer="aside")
     try:
@@ -93,14 +93,14 @@ async def open_job_runner(dispatcher: Dispatcher) -> AsyncIterator[JobRunner]:
         yield make_job_runner(dispatcher.sessions, dispatcher)
 
 
-def put_away_runs(sessions: Sessions, book: JobStore) -> None:
+def archive_runs(sessions: Sessions, jobs: JobStore) -> None:
     """Delete old runs, and archive the sessions of isolated ones (`cron.sessionRetention`)."""
-    book.forget_old_runs()
+    jobs.forget_old_runs()
     retention = sessions.home.config.cron.session_retention
     if retention is False:
         return
     now = sessions.home.clock.now()
-    running = {run.run for run in book.unfinished()}
+    running = {run.run for run in jobs.unfinished()}
     for agent in sessions.home.config.agents.ids:
         store = sessions.agent(agent).store
         old = tuple(
@@ -126,7 +126,7 @@ class Announcer(Struct, frozen=True):
             return
         text = answer.text or f"The job '{job.name}' failed: {answer.error}"
         chat = find_chat(self.sessions, job.agent, job.delivery.channel, job.delivery.to)
-        tell(self.sessions, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
+        notify(self.sessions, chat, replace(answer, text=text), f"[Scheduled job {job.name}]", Source.CRON)
 
     async def _report(self, job: Job, answer: Outbound) -> None:
         token = self.sessions.home.config.cron.webhook_token

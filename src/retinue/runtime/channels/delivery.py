@@ -43,7 +43,7 @@ QUIET_SECONDS = 1.0
 LIVELY_SECONDS = 0.05
 LIVELY_ROUNDS = 40
 UNUSED_SECONDS = 5.0
-MOST_AT_ONCE = 16
+MAX_AT_ONCE = 16
 MEDIA_MB = 5.0
 NATURAL = HumanDelay(mode="custom")
 
@@ -96,7 +96,7 @@ def outgoing_of(sessions: Sessions, inbound: Inbound, outbound: Outbound) -> tup
     text, attachments = _spell(inbound, outbound), list[Attachment]()
     if able.media:
         root = sessions.agent(outbound.session.agent).workspace.root
-        attachments, lost = attach_media(root, outbound.media, most_media_bytes(found[0], config.agents.defaults))
+        attachments, lost = attach_media(root, outbound.media, max_media_bytes(found[0], config.agents.defaults))
         text = "\n".join(filter(None, (text, *lost)))
     if text and config.messages.response_prefix:
         text = f"{config.messages.response_prefix} {text}"
@@ -162,7 +162,7 @@ def _spell(inbound: Inbound, outbound: Outbound) -> str:
     return "\n\n".join(filter(None, (outbound.text, reason)))
 
 
-def most_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
+def max_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
     """Return the maximum size of one file from or for a channel."""
     return round((channel.media_max_mb or agents.media_max_mb or MEDIA_MB) * 1_000_000)
 
@@ -263,7 +263,7 @@ class DeliveryService:
         for head in self._sessions.services.outbox.heads():
             if head.due > now:
                 self._lively = max(self._lively, 1 if (head.due - now).total_seconds() < QUIET_SECONDS else 0)
-            elif head.chat not in self._busy and len(self._busy) < MOST_AT_ONCE:
+            elif head.chat not in self._busy and len(self._busy) < MAX_AT_ONCE:
                 self._busy.add(head.chat)
                 tasks.start_soon(self._bring, head)
 

@@ -17,7 +17,7 @@ from retinue.runtime.channels.delivery import (
     capabilities_of,
     find_account,
     make_outgoing,
-    most_media_bytes,
+    max_media_bytes,
 )
 from retinue.runtime.channels.routing import find_destination, reachable
 from retinue.toolkit.message import Order
@@ -59,7 +59,7 @@ class ChatMessageSender(Struct, frozen=True):
                 [OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)]
             )
             return "The reaction is queued."
-        most = most_media_bytes(found[0], sessions.home.config.agents.defaults)
+        most = max_media_bytes(found[0], sessions.home.config.agents.defaults)
         attached, lost = (
             ((), ())
             if not able.media

@@ -54,9 +54,9 @@ def find_chat(
     return replace(chat, origin=replace(chat.origin, account=known))
 
 
-def tell(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, source: Source) -> None:
+def notify(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, source: Source) -> None:
     """Store a notification for a chat until it is delivered; `label` describes it."""
-    told = Inbound(label, chat.session, owner=False, channel=source.value, source=source, origin=chat.origin)
+    inbound = Inbound(label, chat.session, owner=False, channel=source.value, source=source, origin=chat.origin)
     news = replace(
         answer,
         run=RunId(random_uuid()),
@@ -65,7 +65,7 @@ def tell(sessions: Sessions, chat: OwnerChat, answer: Outbound, label: str, sour
         text=answer.text or answer.error or "",
         error=None,
     )
-    sessions.services.inbox.post(told, news)
+    sessions.services.inbox.post(inbound, news)
 
 
 def _named_chat(sessions: Sessions, agent: AgentId, to: str, channel: str, account: str) -> OwnerChat:

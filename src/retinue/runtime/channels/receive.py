@@ -17,7 +17,7 @@ from retinue.core.origin import Origin
 from retinue.dispatch.admission import wants_ack
 from retinue.dispatch.commands.command import parse_command
 from retinue.dispatch.commands.triggers import as_command
-from retinue.dispatch.group_context import GroupRemark
+from retinue.dispatch.group_context import GroupMessage
 from retinue.dispatch.inbox import Acceptance
 from retinue.runtime.agents.prompting import display_secret
 from retinue.runtime.channels.delivery import acknowledge, outgoing_of, take_back
@@ -39,14 +39,14 @@ BEFORE = "[Messages of this group since you were last mentioned. They are contex
 class Arrival(Struct, frozen=True):
     """A message as a channel passes it.
 
-    `vouched` means that the channel may name the sender; `mentioned`, that the channel detected a mention of the agent.
+    `verified` means that the channel may name the sender; `mentioned`, that it detected a mention of the agent.
     """
 
     origin: Origin
     text: str
     images: tuple[Image, ...] = ()
     mentioned: bool = False
-    vouched: bool = False
+    verified: bool = False
 
 
 class Taken(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Taken(Struct, frozen=True):
 async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) -> Taken:
     """Accept a message or return why not; the answer is sent to the chat that it came from."""
     home, origin = sessions.home, arrival.origin
-    destination = find_destination(home.config, origin, vouched=arrival.vouched)
+    destination = find_destination(home.config, origin, verified=arrival.verified)
     if destination.refused is not None:
         return Taken(destination, reason=destination.refused)
     arrival = replace(arrival, text=as_command(arrival.text, home.config.session.reset_triggers))
@@ -70,13 +70,13 @@ async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) 
     called = arrival.mentioned or is_called(
         home.config, destination, arrival.text, known_as=_name_of(sessions, destination)
     )
-    overheard, who = dispatcher.group_context, _who(home, origin)
+    group_context, who = dispatcher.group_context, _who(home, origin)
     if destination.needs_mention and not called and not is_command:
-        overheard.note(origin, who, _as_seen(arrival), destination.history_limit)
+        group_context.record(origin, who, _as_seen(arrival), destination.history_limit)
         return Taken(destination, reason=NOT_CALLED)
-    before = () if is_command else overheard.recent(origin, destination.history_limit)
+    before = () if is_command else group_context.recent(origin, destination.history_limit)
     inbound = Inbound(
-        arrival.text if is_command else _tell_before(before) + _label(home, destination, arrival, who),
+        arrival.text if is_command else _format_context(before) + _label(home, destination, arrival, who),
         destination.session,
         images=arrival.images,
         sender=origin.writer or None,
@@ -87,7 +87,7 @@ async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) 
     )
     accepted = await dispatcher.submit(inbound, _idempotency(origin))
     if not accepted.duplicate:
-        overheard.forget(origin)
+        group_context.forget(origin)
         await _answer_at_once(sessions, dispatcher, inbound, accepted, called=called)
     return Taken(destination, accepted)
 
@@ -143,11 +143,11 @@ def _who(home: Home, origin: Origin) -> str:
     return " ".join(filter(None, (_plain(origin.sender_name), f"({_plain(address)})")))
 
 
-def _tell_before(remarks: Sequence[GroupRemark]) -> str:
+def _format_context(messages: Sequence[GroupMessage]) -> str:
     """Return the group messages before a mention as untrusted text."""
-    if not remarks:
+    if not messages:
         return ""
-    lines = "\n".join(f"{remark.who}: {remark.text}" for remark in remarks)
+    lines = "\n".join(f"{message.who}: {message.text}" for message in messages)
     return f"{BEFORE}\n{wrap_untrusted(lines, TextSource.GROUP_CHAT, new_id=random_id)}\n\n"
 
 

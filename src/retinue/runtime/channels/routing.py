@@ -38,10 +38,10 @@ class Destination(Struct, frozen=True):
     """How many messages without a mention are added to the next one with a mention."""
 
 
-def find_destination(config: Config, origin: Origin, *, vouched: bool = True) -> Destination:
-    """Return the destination of a message. Its sender can be the owner only if the channel is `vouched`."""
+def find_destination(config: Config, origin: Origin, *, verified: bool = True) -> Destination:
+    """Return the destination of a message. Its sender can be the owner only if the channel is `verified`."""
     channel = config.channels.get(origin.channel) or ChannelSettings()
-    owner = vouched and is_owner(origin, config.commands.owner_allow_from)
+    owner = verified and is_owner(origin, config.commands.owner_allow_from)
     route = choose_agent(origin, config.bindings, config.agents.ids, config.agents.default_id)
     agent = config.agents.resolve(route.agent)
     commands = config.commands

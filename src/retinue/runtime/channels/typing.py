@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TypingMode = Literal["never", "instant", "thinking", "message"]
-LONGEST_SECONDS = 1_800.0
+MAX_SECONDS = 1_800.0
 """The maximum time that an indicator is shown, in case the end of a turn is missed."""
 
 _SIGNS: dict[TypingMode, tuple[type[TurnEvent], ...]] = {
@@ -42,7 +42,7 @@ class TypingIndicator:
         self._expected: dict[RunId, tuple[Origin, TypingMode]] = {}
         self._shown: dict[RunId, anyio.CancelScope] = {}
 
-    def hear(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
+    def on_event(self, session: SessionKey, runs: tuple[RunId, ...], event: TurnEvent) -> None:
         """Process an event of the turn that answers these messages."""
         if not runs:
             return
@@ -72,7 +72,7 @@ class TypingIndicator:
             self._expected[turn] = (origin, mode)
 
     async def _show(self, chat: Origin, scope: anyio.CancelScope) -> None:
-        with scope, anyio.move_on_after(LONGEST_SECONDS):
+        with scope, anyio.move_on_after(MAX_SECONDS):
             while True:
                 channel = open_channel(self._sessions, chat.channel, chat.account)
                 if channel is None:

@@ -101,14 +101,14 @@ class SessionApi(Struct, frozen=True):
             usage=session.usage,
             compactions=session.compactions,
             workspace=str(parts.workspace.root.path),
-            time=self._spell_time(),
+            time=self._format_time(),
             truncated=tuple(file.name for file in plan.prompt.files if file.truncated) if plan else (),
             running=conversation.running,
             elevated=wanted_elevation(parts.workspace.settings, session),
             sandboxed=is_sandboxed(parts.workspace.settings, self.session),
         )
 
-    def _spell_time(self) -> str:
+    def _format_time(self) -> str:
         parts = self.conversation.parts
         style = clock_style(parts.workspace.settings.time_format, parts.home.environment)
         return local_time(parts).strftime(f"%A %Y-%m-%d {style} %Z")
@@ -254,16 +254,16 @@ class SessionApi(Struct, frozen=True):
         return permissions.approvals.decide(code, verdict, permissions.sender(self.inbound), reason=reason)
 
     def allowlist(self) -> str:
-        rules = self._permissions.rulebook.listing(self.session.agent)
+        rules = self._permissions.rule_store.listing(self.session.agent)
         return "\n".join(map(str, rules)) or "No command patterns are allowed. /allowlist add <pattern> adds one."
 
     def allow(self, pattern: str) -> str:
-        added = self._permissions.rulebook.add(self.session.agent, pattern, self._permissions.sender(self.inbound))
+        added = self._permissions.rule_store.add(self.session.agent, pattern, self._permissions.sender(self.inbound))
         return f"Commands that match `{added.pattern}` need no approval from now on (rule {added.id})."
 
     def disallow(self, rule: str) -> str:
         permissions = self._permissions
-        removed = permissions.rulebook.remove(rule, permissions.sender(self.inbound), self.session.agent)
+        removed = permissions.rule_store.remove(rule, permissions.sender(self.inbound), self.session.agent)
         return f"`{removed.pattern}` is no longer allowed."
 
     @property

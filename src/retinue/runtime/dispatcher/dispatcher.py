@@ -402,7 +402,7 @@ class Dispatcher:
                 while more and self._is_wanted(session):
                     try:
                         if not lease.try_acquire():
-                            await self._stand_by(session, lease)
+                            await self._wait_for_lease(session, lease)
                             more = lease.held or services.inbox.is_unfinished(session)
                             continue
                         async with self._place(session):
@@ -429,7 +429,7 @@ class Dispatcher:
         """Return whether this process answers a session's messages: for its clients, or for a waiting caller."""
         return not self._is_closing and (self._is_serving or bool(self._open_runs(session)))
 
-    async def _stand_by(self, session: SessionKey, lease: SessionLease) -> None:
+    async def _wait_for_lease(self, session: SessionKey, lease: SessionLease) -> None:
         """Wait until the lease is free or nothing is left; approval requests of the other process are asked here."""
         callers = self._callers(session)
         asker = next(

@@ -50,7 +50,7 @@ OWN_FOLDERS = ("agents", "credentials", "exports", "hooks", "logs", "memory", "p
 """Files that only Retinue writes. Workspaces and skills belong to the user; model files are not secret."""
 
 
-async def survey_home(home: Home, gateway: GatewayFacts, *, deep: bool = False) -> Facts:
+async def collect_home_facts(home: Home, gateway: GatewayFacts, *, deep: bool = False) -> Facts:
     """Collect all facts for an inspection. With `deep` the models are called, which may cost something."""
     folder = home.paths.path
     zone = home.config.agents.defaults.user_timezone or machine_timezone(home)
@@ -161,7 +161,7 @@ async def _see_model(home: Home, agent: AgentId, *, deep: bool) -> ModelFacts:
         if choice is None:
             return ModelFacts(None, notes=access.credentials.notes)
         provider = choice.ref.provider
-        trial = await try_models(access, chain, _say_nothing) if deep else None
+        trial = await try_models(access, chain, _ignore) if deep else None
         failed = trial.failures if trial is not None and trial.answer is None else ()
         return ModelFacts(
             str(choice.ref),
@@ -208,14 +208,14 @@ async def _see_memory(workspace: AgentWorkspace) -> MemoryFacts:
         async with open_memory(workspace) as memory:
             if not isinstance(memory, MemoryIndex):
                 qmd = await memory.status()
-                told = tuple(f"{problem.path}: {problem.message}" for problem in qmd.problems)
-                return MemoryFacts(path, True, qmd.dirty, qmd.files, "qmd", False, qmd.reason, told)
+                problems = tuple(f"{problem.path}: {problem.message}" for problem in qmd.problems)
+                return MemoryFacts(path, True, qmd.dirty, qmd.files, "qmd", False, qmd.reason, problems)
             found = await memory.status()
             plan = await anyio.to_thread.run_sync(plan_sync, memory.store, memory.library, 0)
-            told = tuple(f"{problem.path}: {problem.message}" for problem in plan.problems)
+            problems = tuple(f"{problem.path}: {problem.message}" for problem in plan.problems)
             provider = found.provider if memory.embedder is not None else None
             dirty = bool(plan.suspects or plan.removed)
-            return MemoryFacts(path, True, dirty, found.totals.files, provider, wants_vectors, None, told)
+            return MemoryFacts(path, True, dirty, found.totals.files, provider, wants_vectors, None, problems)
     except RetinueError as error:
         return MemoryFacts(path, problem=str(error))
 
@@ -227,5 +227,5 @@ def _is_zone(name: str) -> bool:
         return False
 
 
-async def _say_nothing(_notice: str) -> None:
+async def _ignore(_notice: str) -> None:
     """Ignore fallbacks: they are reported with the failures."""

@@ -90,8 +90,8 @@ class SessionStanding(Struct, frozen=True):
         base = base_environment(home.environment, settings.path_prepend)
         sandboxes = make_sandboxes(home)
         confinement = sandboxes.confine(self.session) if self.elevated is Elevation.OFF else None
-        with _standing_root(home, agent, confinement) as root, _open_rulebook(home) as rulebook:
-            rules = elevate_rules(rulebook.rules(agent), self.elevated)
+        with _standing_root(home, agent, confinement) as root, _open_rule_store(home) as rule_store:
+            rules = elevate_rules(rule_store.rules(agent), self.elevated)
             context = ToolContext(agent, self.session, RunId(""), "", root, owner=False, elevated=self.elevated)
             workdir = self.below if self.below and (root.path / self.below).is_dir() else "."
             with open_workdir(context, workdir) as folder:
@@ -171,16 +171,16 @@ def _standing_root(home: Home, agent: AgentId, confinement: Confinement | None) 
 
 
 @contextmanager
-def _open_rulebook(home: Home) -> Iterator[ConfiguredAllowRules]:
+def _open_rule_store(home: Home) -> Iterator[ConfiguredAllowRules]:
     """Return the rules of the agents; a home without stored rules is not changed."""
     path = home.paths.path / DATABASE_NAME
     with (
         TemporaryDirectory() as empty,
         closing(Database(path if path.exists() else Path(empty) / DATABASE_NAME, newer="aside")) as database,
     ):
-        book = ConfiguredAllowRules(home.config, database, home.audit, home.clock)
-        book.attach_skills(partial(_skill_programs, home))
-        yield book
+        rule_store = ConfiguredAllowRules(home.config, database, home.audit, home.clock)
+        rule_store.attach_skills(partial(_skill_programs, home))
+        yield rule_store
 
 
 def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
@@ -191,20 +191,20 @@ def _skill_programs(home: Home, agent: AgentId) -> frozenset[str]:
         return frozenset()
 
 
-def take_stand(
+def inspect_session(
     home: Home, session: SessionKey, *, model: ModelRef | None = None, sender: Inbound | None = None
 ) -> SessionStanding:
     """Return the state of a session for a sender, by default its owner."""
     settings = home.config.agents.resolve(session.agent)
     inbound = sender or Inbound("", session)
-    kept = find_kept(home, session)
+    kept = find_session(home, session)
     elevated = elevation_of(home.config, settings, kept, inbound)
     layers = session_layers(home.config, settings, session, model)
     layers = replace(layers, caller=Caller(inbound.owner, elevated))
     return SessionStanding(home, session, model, layers, elevated, working_folder(kept))
 
 
-def find_kept(home: Home, session: SessionKey) -> Session | None:
+def find_session(home: Home, session: SessionKey) -> Session | None:
     """Return the stored facts of a session; creates nothing."""
     store = open_sessions(home, session.agent)
     return store.find(session) if store.folder.is_dir() else None
@@ -219,7 +219,7 @@ def depends_on_model(home: Home, session: SessionKey) -> bool:
 async def choose_model(home: Home, session: SessionKey, wanted: str | None) -> ModelInfo | None:
     """Return the model that the session's next turn would use."""
     access = make_access(home, session.agent)
-    kept = find_kept(home, session)
+    kept = find_session(home, session)
     choice = await access.choose(access.resolve(wanted) if wanted else (kept.model if kept else None))
     return access.info(choice.ref) if choice else None
 

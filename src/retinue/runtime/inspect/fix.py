@@ -22,15 +22,15 @@ from retinue.storage.presence import Presence
 def carry_out(home: Home, findings: Iterable[Finding]) -> tuple[str, ...]:
     """Apply every fix once; return a sentence for each that says what was done, or why not."""
     remedies = dict.fromkeys(remedy for finding in findings for remedy in finding.remedies)
-    told: list[str] = []
+    results: list[str] = []
     for remedy in remedies:
         try:
-            told += _apply(home, remedy)
+            results += _apply(home, remedy)
         except OSError as error:
-            told.append(f"{error.filename} was not changed: {error.strerror}.")
+            results.append(f"{error.filename} was not changed: {error.strerror}.")
         except RetinueError as error:
-            told.append(str(error))
-    return tuple(told)
+            results.append(str(error))
+    return tuple(results)
 
 
 def _apply(home: Home, remedy: Remedy) -> Iterator[str]:

@@ -33,9 +33,9 @@ def provenance_of(library: Library, workspace: AgentWorkspace, writes: AgentWrit
     """Return the function that finds the origin of lines by memory path; for other folders these are not file paths."""
 
     def origin(path: str, lines: Sequence[str]) -> Trust:
-        shelf, relative = library.locate(path)
-        is_own = shelf.root is workspace.root or shelf.source == "sessions"
-        return writes.origin(path if is_own else str(shelf.root.path / relative), lines)
+        note_folder, relative = library.locate(path)
+        is_own = note_folder.root is workspace.root or note_folder.source == "sessions"
+        return writes.origin(path if is_own else str(note_folder.root.path / relative), lines)
 
     return origin
 

@@ -74,14 +74,14 @@ def open_notes(workspace: AgentWorkspace, writes: AgentWrites, due: set[str]) ->
         exports = None
         if remembers_sessions(settings) or (with_qmd and memory.qmd.sessions.enabled):
             exports = stack.enter_context(Root.open(_exports_folder(workspace), create=True))
-        shelves = _Shelves(workspace, stack)
+        note_folders = _NoteFolders(workspace, stack)
         defaults = "memory" in settings.sources and (memory.qmd.include_default_memory or not with_qmd)
-        shelves.add_own(settings.extra_paths, defaults=defaults)
+        note_folders.add_own(settings.extra_paths, defaults=defaults)
         for entry in memory.qmd.paths if with_qmd else ():
-            shelves.add_named(entry)
+            note_folders.add_named(entry)
         if exports is not None:
-            shelves.made.append(NoteFolder(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
-        yield Notes(workspace, Library(shelves.made, shelves.problems), exports, writes, due)
+            note_folders.made.append(NoteFolder(exports, "sessions", SESSIONS_PREFIX, folders=(".",)))
+        yield Notes(workspace, Library(note_folders.made, note_folders.problems), exports, writes, due)
 
 
 def _exports_folder(workspace: AgentWorkspace) -> Path:
@@ -91,7 +91,7 @@ def _exports_folder(workspace: AgentWorkspace) -> Path:
     )
 
 
-class _Shelves:
+class _NoteFolders:
     """Collects the folders of an agent's notes."""
 
     def __init__(self, workspace: AgentWorkspace, stack: ExitStack) -> None:
@@ -111,9 +111,9 @@ class _Shelves:
                 inside.append(path.relative_to(self._workspace).as_posix())
             else:
                 outside.append((text, path))
-        shelf = workspace_notes(self._root, inside, defaults=defaults)
-        if shelf.files or shelf.folders:
-            self.made.append(shelf)
+        note_folder = workspace_notes(self._root, inside, defaults=defaults)
+        if note_folder.files or note_folder.folders:
+            self.made.append(note_folder)
         for text, path in outside:
             is_file = path.suffix == ".md"
             folder = path.parent if is_file else path
@@ -141,18 +141,18 @@ class _Shelves:
     ) -> None:
         try:
             root = self._stack.enter_context(Root.open(folder))
-            shelf = NoteFolder(root, "memory", prefix, files, folders, pattern)
-            shelf.fits("")
+            note_folder = NoteFolder(root, "memory", prefix, files, folders, pattern)
+            note_folder.fits("")
         except StorageError as error:
             self.problems.append(NoteProblem(named, str(error)))
         except RetinueError as error:
             self.problems.append(NoteProblem(named, f"Its pattern cannot be used: {error}"))
         else:
-            self.made.append(shelf)
+            self.made.append(note_folder)
 
     def _free(self, wanted: str) -> str:
         """Return a path prefix that no other folder uses."""
-        taken = {shelf.prefix for shelf in self.made}
+        taken = {note_folder.prefix for note_folder in self.made}
         number, found = 1, wanted
         while f"{found}/" in taken:
             number += 1
@@ -176,10 +176,10 @@ class _Sessions(Struct, frozen=True):
 
     def render(self, session: str) -> str:
         found = next(row for row in self.store.list() if row.id == session)
-        said = [(self.redactor.redact(text), trust) for text, trust in spoken(found, self.store)]
-        foreign = [line for text, trust in said if trust is Trust.UNTRUSTED for line in lines_of(text)]
+        texts = [(self.redactor.redact(text), trust) for text, trust in spoken(found, self.store)]
+        foreign = [line for text, trust in texts if trust is Trust.UNTRUSTED for line in lines_of(text)]
         self.writes.record(f"{SESSIONS_PREFIX}{session}.md", foreign, str(found.key))
-        return "\n".join([f"# Session of {found.started_at:%Y-%m-%d}", "", *(text for text, _ in said)]) + "\n"
+        return "\n".join([f"# Session of {found.started_at:%Y-%m-%d}", "", *(text for text, _ in texts)]) + "\n"
 
 
 def spoken(session: Session, store: SessionStore) -> Iterator[tuple[str, Trust]]:

@@ -18,8 +18,8 @@ from retinue.runtime.models.access import ModelAccess, open_model_access
 from retinue.security.secrets import Secrets
 
 QUESTION = "Reply with the word ok."
-LONGEST_ANSWER = 32
-LONGEST_REASONED_ANSWER = 512
+MAX_ANSWER_TOKENS = 32
+MAX_REASONING_ANSWER_TOKENS = 512
 """Some models reason before the answer; others only write more than needed if there is room."""
 
 
@@ -56,7 +56,7 @@ async def try_models(access: ModelAccess, chain: tuple[ModelRef, ...], on_fallba
         access.providers, access.credentials, access.info, anyio.sleep, patience=QUICK_RETRIES, tuning=access.tuning
     )
     reasons = any(access.info(ref).reasoning for ref in chain)
-    room = LONGEST_REASONED_ANSWER if reasons else LONGEST_ANSWER
+    room = MAX_REASONING_ANSWER_TOKENS if reasons else MAX_ANSWER_TOKENS
     request = ModelRequest(chain[0], "This is a test of the connection.", "", (said(QUESTION),), max_output=room)
     failures: list[tuple[str, ModelFailed]] = []
     answer: AssistantMessage | None = None

@@ -33,7 +33,7 @@ NO_GATEWAY = "Sub-agents and messages to other sessions need the gateway. Start 
 LOG_CHARS = 4_000
 
 
-class HomeCompany(Struct, frozen=True):
+class HomeSessionTools(Struct, frozen=True):
     """All agents and sessions of a home."""
 
     _sessions: Sessions
@@ -53,29 +53,31 @@ class HomeCompany(Struct, frozen=True):
             task_name=wish.task_name,
             workspace=wish.workspace,
         )
-        spawner = await self._spawner()
-        spawned = await spawner.spawn(order, asker.session, owner=asker.owner, foreign=asker.tainted)
+        subagents = await self._open_subagents()
+        spawned = await subagents.spawn(order, asker.session, owner=asker.owner, foreign=asker.tainted)
         child = spawned.child
         facts = {"status": "accepted", "runId": child.run, "childSessionKey": child.session.text}
         return ToolAnswer({**facts, "note": " ".join(spawned.notes)} if spawned.notes else facts)
 
     async def look_after(self, asker: Asker, wish: SubagentsArguments) -> ToolAnswer:
-        book = self._children()
+        store = self._children()
         if wish.action == "list":
-            children = book.of_parent(asker.session)
+            children = store.of_parent(asker.session)
             return ToolAnswer([_brief(child) for child in children], any(child.foreign for child in children))
         if not wish.run:
             raise UsageError(f"`{wish.action}` needs `run`, the id or taskName of a sub-agent. `list` shows them.")
-        child = book.named(asker.session, wish.run) or book.get(wish.run)
+        child = store.named(asker.session, wish.run) or store.get(wish.run)
         if child.parent != asker.session:
             raise UsageError(f"The sub-agent {wish.run} does not belong to this session.")
         match wish.action:
             case "cancel":
-                return ToolAnswer({"cancelled": (await self._spawner()).cancel(child, told=True), "runId": child.run})
+                return ToolAnswer(
+                    {"cancelled": (await self._open_subagents()).cancel(child, told=True), "runId": child.run}
+                )
             case "steer":
                 if not wish.message.strip():
                     raise UsageError("`steer` needs a message.")
-                await (await self._spawner()).steer(child, wish.message, foreign=asker.tainted)
+                await (await self._open_subagents()).steer(child, wish.message, foreign=asker.tainted)
                 return ToolAnswer({"steered": child.run})
             case "log":
                 facts = {**_brief(child), "text": child.text, "messages": self._messages(child.session, 20)}
@@ -104,7 +106,7 @@ class HomeCompany(Struct, frozen=True):
         key = self._reachable(asker.session, wish.session)
         if key == asker.session:
             raise UsageError("That is this session. Put it into your answer.")
-        dispatcher = (await self._spawner()).dispatcher
+        dispatcher = (await self._open_subagents()).dispatcher
         number = self._exchanges(asker.session) + 1
         most = self._sessions.home.config.session.agent_to_agent.max_ping_pong_turns
         if number > most:
@@ -113,7 +115,7 @@ class HomeCompany(Struct, frozen=True):
                 "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
             )
         head = f"[Message {number} from session {asker.session}; not written by a person; {REPLY_SKIP} ends it]"
-        said = Inbound(
+        message = Inbound(
             f"{head}\n{wish.message}",
             key,
             source=Source.OTHER,
@@ -121,7 +123,7 @@ class HomeCompany(Struct, frozen=True):
             foreign=asker.tainted,
             exchange=number,
         )
-        accepted = await dispatcher.submit(said)
+        accepted = await dispatcher.submit(message)
         answer = await dispatcher.wait(accepted.run, wish.timeout_seconds) if wish.timeout_seconds else None
         if answer is None:
             return ToolAnswer({"status": "accepted", "runId": accepted.run})
@@ -216,7 +218,7 @@ class HomeCompany(Struct, frozen=True):
     def _children(self) -> SubagentStore:
         return SubagentStore(self._sessions.services.database, self._sessions.home.clock)
 
-    async def _spawner(self) -> SubagentRunner:
+    async def _open_subagents(self) -> SubagentRunner:
         if self._dispatcher.subagents is None and self._dispatcher.open_subagents is not None:
             await self._dispatcher.open_subagents()
         found = self._dispatcher.subagents

@@ -89,9 +89,9 @@ class OtelTurn(Struct):
         def stream(request: ModelRequest) -> AsyncIterator[ModelEvent]:
             return _WatchedCall(parts.stream(request), self._begin_call(request))
 
-        emit = self._hearing(parts.emit)
+        emit = self._traced_emit(parts.emit)
         return replace(
-            parts, stream=stream, emit=emit, calls=replace(parts.calls, emit=self._hearing(parts.calls.emit))
+            parts, stream=stream, emit=emit, calls=replace(parts.calls, emit=self._traced_emit(parts.calls.emit))
         )
 
     def end(self, finished: TurnFinished) -> None:
@@ -117,8 +117,8 @@ class OtelTurn(Struct):
             dict(describe_request(request, self.session)),
         )
 
-    def _hearing(self, emit: Emit) -> Emit:
-        async def hear(event: TurnEvent) -> None:
+    def _traced_emit(self, emit: Emit) -> Emit:
+        async def on_event(event: TurnEvent) -> None:
             match event:
                 case ToolStarted(call):
                     self._open[call.id] = self.spans.start_span(
@@ -134,7 +134,7 @@ class OtelTurn(Struct):
                     span.end()
             await emit(event)
 
-        return hear
+        return on_event
 
 
 class _WatchedCall:

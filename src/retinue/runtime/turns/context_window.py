@@ -107,11 +107,11 @@ class ContextWindow(Struct, frozen=True):
             AFTER_COMPACTION, Compacting(self.turn.key, before, outcome.tokens_after)
         )
         await self._pass_on(done.messages)
-        told = f"The conversation was compacted: {before:,} tokens became {outcome.tokens_after:,}."
+        summary_notice = f"The conversation was compacted: {before:,} tokens became {outcome.tokens_after:,}."
         if self._settings.notify_user:
-            await self.turn.emit(Notice(told))
+            await self.turn.emit(Notice(summary_notice))
         log.info("compacted session=%s tokens=%d->%d", self.turn.key, before, outcome.tokens_after)
-        return "\n\n".join((told, *ahead.messages, *done.messages))
+        return "\n\n".join((summary_notice, *ahead.messages, *done.messages))
 
     async def _pass_on(self, messages: Iterable[str]) -> None:
         for text in messages:

@@ -155,7 +155,7 @@ def change_elevation(parts: Agent, key: SessionKey, inbound: Inbound, level: Ele
             return f"You may not change elevated mode: {refusal}."
         parts.store.open(key).append(SettingChanged(ELEVATED, level))
     now = wanted_elevation(settings, parts.store.peek(key))
-    return _spell_elevation(now, sandboxed=is_sandboxed(settings, key))
+    return _format_elevation(now, sandboxed=is_sandboxed(settings, key))
 
 
 def _refuse_change(inbound: Inbound, gates: tuple[ElevationRule, ...]) -> str | None:
@@ -164,7 +164,7 @@ def _refuse_change(inbound: Inbound, gates: tuple[ElevationRule, ...]) -> str | 
     return elevation_objection(MessageSender(inbound.sender, inbound.channel, inbound.owner), gates)
 
 
-def _spell_elevation(level: Elevation, *, sandboxed: bool) -> str:
+def _format_elevation(level: Elevation, *, sandboxed: bool) -> str:
     match level:
         case Elevation.OFF:
             effect = "commands stay in the sandbox" if sandboxed else "commands run by the configured rules"

@@ -109,7 +109,7 @@ class Planner(Struct, frozen=True):
         wanted = access.resolve(inbound.model) if inbound.model else (session.model if session else None)
         is_child = self.key.kind is SessionKind.SUBAGENT
         chosen_model = await (access.choose_for_child(wanted) if is_child else access.choose(wanted))
-        choice = await self._heed_model_hooks(chosen_model, inbound.text)
+        choice = await self._apply_model_hooks(chosen_model, inbound.text)
         if choice is None:
             return None
         if inbound.images:
@@ -139,7 +139,7 @@ class Planner(Struct, frozen=True):
                 recollections=recollections, background=self.parts.shared.tools.background(workspace.id, self.key)
             ),
         )
-        prompt = await self._heed_prompt_hooks(
+        prompt = await self._apply_prompt_hooks(
             await build_prompt(workspace, order, self.parts.shared.bus), inbound.text
         )
         trust = trust_of_files(
@@ -148,7 +148,7 @@ class Planner(Struct, frozen=True):
         tainted = trust is Trust.UNTRUSTED or (bool(prompt.files) and not workspace.trusted)
         return TurnPlan(choice, info, tools, prompt, thinking, injection, tainted)
 
-    async def _heed_model_hooks(self, choice: ChosenModel | None, message: str) -> ChosenModel | None:
+    async def _apply_model_hooks(self, choice: ChosenModel | None, message: str) -> ChosenModel | None:
         question = ModelQuestion(self.key, message, str(choice.ref) if choice else "")
         for given in await self.parts.shared.bus.ask(BEFORE_MODEL, question):
             try:
@@ -162,7 +162,7 @@ class Planner(Struct, frozen=True):
             return ChosenModel(wish, because, how_to_change="/model default", pinned=True)
         return choice
 
-    async def _heed_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
+    async def _apply_prompt_hooks(self, prompt: AgentPrompt, message: str) -> AgentPrompt:
         given = await self.parts.shared.bus.ask(BEFORE_PROMPT, PromptDraft(self.key, prompt.system.text, message))
         if not given:
             return prompt

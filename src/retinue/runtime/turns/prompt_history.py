@@ -20,7 +20,7 @@ class PromptHistory:
     def __init__(self) -> None:
         self._sent: tuple[int, PromptReport] | None = None
 
-    def note(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
+    def record(self, key: SessionKey, transcript: Transcript, plan: TurnPlan) -> None:
         """Record the inputs of the prompt when it changes, and log which section invalidated the cache."""
         if self._sent is not None and self._sent[0] == _mark(plan):
             return

@@ -118,7 +118,7 @@ class SessionRunner:
             if plan is None:
                 return self._unanswered(inbound, run, NO_MODEL, transcript)
             plan = plan.offering(inbound.tools)
-            self._prompts.note(self.key, transcript, plan)
+            self._prompts.record(self.key, transcript, plan)
             if merged:
                 transcript.append(Noted(MERGED, {"runs": list(merged), "into": run}))
             message = None if goes_on(inbound) else open_message(inbound, self.parts, transcript, plan)
@@ -294,10 +294,10 @@ class SessionRunner:
             if plan is None:
                 return NO_MODEL
             run, inbound = RunId(random_uuid()), Inbound("", self.key)
-            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, _say_nothing, nobody_to_ask)
-            told = await self._context_window(turn).compact(focus, force=True)
+            turn = TurnContext(self.parts, self.key, run, inbound, plan, transcript, _ignore, nobody_to_ask)
+            notice = await self._context_window(turn).compact(focus, force=True)
             self.parts.store.settle(self.key)
-            return told
+            return notice
 
     async def run_tool(
         self, name: str, arguments: Mapping[str, Any], inbound: Inbound, ask: Ask = nobody_to_ask
@@ -330,5 +330,5 @@ def _resumed(run: RunId) -> Noted:
     return Noted(RESUMED, {"run": run})
 
 
-async def _say_nothing(event: TurnEvent) -> None:
+async def _ignore(event: TurnEvent) -> None:
     """The `Emit` of work that its caller reports itself."""
