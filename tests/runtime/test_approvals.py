@@ -164,7 +164,7 @@ async def test_the_allowlist_is_added_to_and_taken_from_by_hand(stage: Stage) ->
     assert "`touch *` need no approval" in added.text
     assert not answer.calls[0].is_error
     assert "by `touch made.txt`" in listed.text
-    assert "not allowed any more" in removed.text
+    assert "no longer allowed" in removed.text
     assert "No command patterns" in empty.text
     assert wrong.text.startswith("Usage:")
     assert "There is no stored rule '2222'" in missing.text

@@ -99,7 +99,7 @@ async def test_status_usage_and_context_tell_the_truth(stage: Stage) -> None:
 async def test_think_is_kept_for_the_session(stage: Stage) -> None:
     low, wrong, now = await stage.ask("/think high", "/think very", "/think")
     assert low.text == "Thinking is high."
-    assert "none of" in wrong.text
+    assert "not one of" in wrong.text
     assert "Thinking is high" in now.text
 
 

@@ -72,7 +72,7 @@ async def test_an_agent_hastens_its_job_and_cannot_post_its_answer_elsewhere(tmp
     )
     async with staged(tmp_path, *script) as stage:
         await stage.ask("Do it now.")
-        assert "Only the owner can let a job report" in stage.server.requests[2].body.decode()
+        assert "Only the owner can deliver a job to a URL" in stage.server.requests[2].body.decode()
         async with stage.open() as runtime:
             (kept,) = JobStore(runtime.services.job_database, stage.clock, random_id).all()
     assert kept.next_at == stage.clock.now()

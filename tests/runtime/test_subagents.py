@@ -148,7 +148,7 @@ async def test_sessions_see_only_what_they_may(tmp_path: Path, model: Follower) 
             with pytest.raises(UsageError, match="visibility"):
                 await attempt
         child = (await scene.subagents.spawn(SpawnOrder("x"), ideas, owner=True)).child
-        with pytest.raises(UsageError, match="not one of this session"):
+        with pytest.raises(UsageError, match="not belong to this session"):
             await company.look_after(asker, SubagentsArguments(action="cancel", run=child.run))
     async with serving(tmp_path, model, tools={"sessions": {"visibility": "agent"}}) as scene:
         company = HomeSessionTools(scene.runtime, scene.runtime.dispatcher)

@@ -146,7 +146,7 @@ async def test_the_folder_holds_after_a_restart_and_a_lost_one_ends_the_child(tm
             assert "about one" in model.seen[-1]
             (workspace / "projects/one").rename(workspace / "elsewhere")
             (workspace / "projects/one").symlink_to(workspace)
-            assert "cannot be used any more" in await scene.say("And again.", child.session)
+            assert "cannot be used anymore" in await scene.say("And again.", child.session)
             assert stand.judge_path("read", "AGENTS.md").effect is Effect.DENY
 
 
