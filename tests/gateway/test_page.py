@@ -223,7 +223,7 @@ async def test_whose_folder_it_is_is_told_where_nobody_vouched_for_it(browser: B
         (hall.home.workspace / "README.md").write_text("somebody's project")
         async with hall.serving(), visiting(browser, hall) as visitor:
             await visitor.sign_in()
-            await visitor.sees("This folder was not made by Retinue")
+            await visitor.sees("Retinue did not create this folder")
 
 
 async def test_a_revoked_sign_in_leads_back_to_the_door(visitor: Visitor, hall: Hall) -> None:

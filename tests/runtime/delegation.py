@@ -71,7 +71,7 @@ class Scene:
 
     runtime: Runtime
     board: Dispatcher
-    spawner: SubagentRunner
+    subagents: SubagentRunner
     stage: Stage
     events: list[TurnEvent] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class Scene:
                 await anyio.sleep(0.01)
 
     async def spawn(self, order: SpawnOrder, parent: SessionKey = MAIN) -> Child:
-        return (await self.spawner.spawn(order, parent, owner=True)).child
+        return (await self.subagents.spawn(order, parent, owner=True)).child
 
     async def told(self, child: Child) -> Child:
         """The child, once its parent knows what came of it."""
@@ -95,7 +95,7 @@ class Scene:
         return self.child(child)
 
     def child(self, child: Child) -> Child:
-        return self.spawner.book.get(child.run)
+        return self.subagents.store.get(child.run)
 
     def announcements(self, child: Child, session: SessionKey = MAIN) -> list[str]:
         """How a child's end stands in a session."""
@@ -119,9 +119,9 @@ async def serving(
 
         async with (
             runtime.dispatcher.serving(publish, nobody_to_ask) as board,
-            open_subagents(board) as spawner,
+            open_subagents(board) as subagents,
         ):
-            yield Scene(runtime, board, spawner, stage, events)
+            yield Scene(runtime, board, subagents, stage, events)
 
 
 def delegating(text: str) -> Reply:

@@ -85,7 +85,7 @@ class Reloader:
                 return Changed(hash=self.hash, changed=[], needs_restart=[], problems=list(self.problems))
             changed = sorted(changed_keys(before.config, fresh.config))
             waiting = [name for name in changed if needs_restart(name)]
-            if changed or fresh.vouched != before.vouched:
+            if changed or fresh.trusted_workspaces != before.trusted_workspaces:
                 self._swap(fresh)
                 log.info("a new configuration was applied; changed: %s", ", ".join(changed) or "trusted workspaces")
             self._publish(applied=True, needs_restart=waiting)
