@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from retinue.core.trust import Trust
 
-Vector = npt.NDArray[np.float32]
-Codes = npt.NDArray[np.int8]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vector = npt.NDArray[np.float32]
+    Codes = npt.NDArray[np.int8]
+else:
+    # Importing numpy costs a quarter of a one-shot turn, and most turns search no memory.
+    Vector = Codes = Any
 Source = Literal["memory", "sessions"]
 
 
