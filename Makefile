@@ -35,7 +35,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-# Once the restructuring has ended: $(BIN)/python scripts/structure.py --check
+	$(BIN)/python scripts/structure.py --check
 
 system:
 	@sh scripts/system-packages.sh

@@ -51,7 +51,7 @@ VALUE_BASES = frozenset(
 WORKING = frozenset(
     {"TaskGroup", "AsyncClient", "Client", "Popen", "Process", "Console", "PluginManager", "Connection"}
 )
-"""Classes of other packages that do something for whoever holds them."""
+"""Classes of other packages that perform work for the object that holds them."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -151,20 +151,22 @@ def _kept_parameters(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]
 class Source:
     """All modules of the package."""
 
+    folder: Path
     modules: dict[str, Module]
     _values: dict[str, bool] = field(default_factory=dict)
 
     @classmethod
-    def read(cls) -> Source:
+    def read(cls, folder: Path) -> Source:
+        """Read the package in a folder."""
         modules = {}
-        for path in sorted(SOURCE.rglob("*.py")):
-            if "bundled" in path.parts:
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder.parent).with_suffix("").parts
+            if "bundled" in parts:
                 continue
-            parts = path.relative_to(SOURCE.parent).with_suffix("").parts
             is_package = parts[-1] == "__init__"
             name = ".".join(parts[:-1] if is_package else parts)
             modules[name] = Module(name, path, path.read_text(encoding="utf-8"), is_package)
-        return cls(modules)
+        return cls(folder, modules)
 
     @cached_property
     def classes(self) -> dict[str, Class]:
@@ -227,11 +229,11 @@ class Source:
         if full in self.aliases:
             owner, value = self.aliases[full]
             return self.is_collaborator(owner, value, depth + 1)
-        return not full.startswith("retinue.") and full.rpartition(".")[2] in WORKING
+        return not full.startswith(f"{self.folder.name}.") and full.rpartition(".")[2] in WORKING
 
     def _is_value(self, name: str) -> bool:
         if name not in self._values:
-            self._values[name] = True  # a value that holds itself, as a tree does, is none the less a value
+            self._values[name] = True  # a class that holds itself, as a tree does, can be a value
             found = self.classes[name]
             bases = {self.resolve(found.module, ast.unparse(base).partition("[")[0]) for base in found.node.bases}
             inherited = any(base in self.classes and self._is_value(base) for base in bases)
@@ -260,7 +262,7 @@ class Source:
     def folders(self) -> Counter[str]:
         """How many modules each folder holds."""
         paths = (module.path for module in self.modules.values() if not module.is_package)
-        return Counter(path.parent.relative_to(SOURCE).as_posix() for path in paths)
+        return Counter(path.parent.relative_to(self.folder).as_posix() for path in paths)
 
     def bags(self) -> list[tuple[int, str, list[str]]]:
         """Classes by the number of their collaborators, the most first."""
@@ -366,7 +368,7 @@ def listing(source: Source, what: str) -> list[str]:
 
 
 def find_violations(source: Source) -> list[str]:
-    """Sentences about each rule that the source breaks."""
+    """Messages about each rule that the source breaks."""
     return [
         *(f"These modules import each other in a cycle: {' '.join(group)}" for group in source.cycles()),
         *(
@@ -389,18 +391,17 @@ def find_violations(source: Source) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the structure of the source.")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    parser.add_argument("--list", choices=LISTS, help="print what stands behind a number")
+    parser.add_argument("--list", choices=LISTS, help="print the items that a number counts")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a rule is broken")
+    parser.add_argument("--source", type=Path, default=SOURCE, help="folder of the package (default: Retinue's)")
     options = parser.parse_args()
-    source = Source.read()
+    source = Source.read(options.source.resolve())
     if options.list:
         print("\n".join(listing(source, options.list)))
         return 0
     if options.check:
         violations = find_violations(source)
-        print(
-            "\n".join(violations) or "The structure keeps to the rules.", file=sys.stderr if violations else sys.stdout
-        )
+        print("\n".join(violations) or "No structure rule is broken.", file=sys.stderr if violations else sys.stdout)
         return 1 if violations else 0
     table = {**measure(source), "trip": measure_trip()}
     print(json.dumps(table) if options.json else "\n".join(f"{name:15} {value}" for name, value in table.items()))

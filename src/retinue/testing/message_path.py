@@ -69,7 +69,9 @@ def record_stacks() -> None:
 
     async def recording(client: Any, request: Any, **options: Any) -> Any:
         if request.method == "POST" and not target.exists():
-            target.write_text(json.dumps(list(_own_frames(inspect.currentframe()))))
+            partial = target.with_suffix(".part")
+            partial.write_text(json.dumps(_own_frames(inspect.currentframe())))
+            partial.rename(target)  # a reader waits for this name
         return await send(client, request, **options)
 
     httpx2.AsyncClient.send = recording  # type: ignore[method-assign, assignment]
