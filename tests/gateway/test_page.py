@@ -279,9 +279,7 @@ async def test_a_question_shows_exactly_what_would_be_done(
     hall.model.push(calls("exec", command="touch asked.txt"), says("So be it."))
     await visitor.sign_in()
     await visitor.say("make a file")
-    await expect(visitor.approval.get_by_role("group", name="Exact request")).to_contain_text(
-        "touch asked.txt"
-    )
+    await expect(visitor.approval.get_by_role("group", name="Exact request")).to_contain_text("touch asked.txt")
     await expect(visitor.fold("exec").locator("summary")).to_contain_text("waits for an answer")
     assert not (hall.home.workspace / "asked.txt").exists()
     await visitor.approval.get_by_role("button", name=button).click()

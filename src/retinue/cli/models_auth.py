@@ -166,7 +166,8 @@ def _describe(row: ProfileSummary) -> dict[str, Any]:
         "expires": row.expires.isoformat() if row.expires else None,
         "lastUsed": row.last_used.isoformat() if row.last_used else None,
         "resting": [
-            {"model": rest.model, "reason": str(rest.reason), "until": rest.until.isoformat()} for rest in row.active_cooldowns
+            {"model": rest.model, "reason": str(rest.reason), "until": rest.until.isoformat()}
+            for rest in row.active_cooldowns
         ],
     }
 
