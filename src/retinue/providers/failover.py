@@ -222,7 +222,8 @@ class Failover:
                         case ModelFailed():
                             failure = event
                         case ModelFinished(message):
-                            self._record_success(attempt)
+                            if attempt.profile:
+                                self._credentials.succeeded(attempt.profile, attempt.ref.model)
                             usage = replace(message.usage, cost=cost_of(message.usage, info.price))
                             yield ModelFinished(replace(message, usage=usage))
                             return
@@ -249,10 +250,6 @@ class Failover:
             return self._providers[attempt.ref.provider].stream(request, credential)
         except ConfigError as error:
             return _failed_stream(ModelFailed(Failure.AUTH, str(error)))
-
-    def _record_success(self, attempt: Attempt) -> None:
-        if attempt.profile:
-            self._credentials.succeeded(attempt.profile, attempt.ref.model)
 
     def _record_failure(self, attempt: Attempt, failure: ModelFailed, progress: _RequestProgress) -> None:
         progress.failures.append((str(attempt), failure))

@@ -91,11 +91,12 @@ class Bubblewrap(Struct, frozen=True, dict=True):
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
             *("--seccomp", str(FIRST_FEED + 1)),
         ]
+        joined = b"".join(os.fsencode(option) + b"\0" for option in options)
         return LaunchPlan(
             kind=BackendKind.BUBBLEWRAP,
             program=self.program,
             options=("--args", str(FIRST_FEED)),
-            feeds=(_join(options), build_filter(IN_NAMESPACES, machine), *files.values()),
+            feeds=(joined, build_filter(IN_NAMESPACES, machine), *files.values()),
             limits=confinement.limits,
             port=PROXY_PORT if confinement.network is Network.PROXY else None,
             stamp=str(confinement.own / "sandbox.json"),
@@ -121,10 +122,6 @@ def _run(*argv: str) -> subprocess.CompletedProcess[str]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(argv, 126, "", str(error))
-
-
-def _join(options: list[str]) -> bytes:
-    return b"\0".join(os.fsencode(option) for option in options) + b"\0"
 
 
 def _system() -> Iterator[str]:

@@ -95,7 +95,8 @@ def _find_missing(needs: Requirements, context: EligibilityContext, variables: C
         if not context.has_program(program):
             yield f"needs the program `{program}`, not on PATH"
     if needs.any_bins and not any(map(context.has_program, needs.any_bins)):
-        yield f"needs one of the programs {_enumerate(needs.any_bins)}, none is on PATH"
+        programs = ", ".join(f"`{program}`" for program in needs.any_bins)
+        yield f"needs one of the programs {programs}, none is on PATH"
     for variable in needs.env:
         if variable not in variables:
             yield f"needs the environment variable `{variable}`, not set"
@@ -109,10 +110,6 @@ def _has_variable(variable: str, skill: Skill, context: EligibilityContext) -> b
     if variable in context.env or entry.env.get(variable):
         return True
     return variable == skill.primary_env and bool(entry.api_key)
-
-
-def _enumerate(names: Collection[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 class Programs:
