@@ -125,7 +125,7 @@ def _run(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def _system() -> Iterator[str]:
-    """Return the options for programs and libraries, read-only."""
+    """Yield the options for programs and libraries, read-only."""
     yield from ("--ro-bind", "/usr", "/usr")
     for folder in SYSTEM_FOLDERS:
         path = Path(folder)
@@ -151,7 +151,7 @@ def _etc(files: Iterable[str], first: int) -> Iterator[str]:
 
 
 def _kernel(confinement: Confinement) -> Iterator[str]:
-    """Return the options for a read-only `/proc` and the few devices that programs need.
+    """Yield the options for a read-only `/proc` and the few devices that programs need.
 
     Root's programs own the files of `/proc` even without capabilities: a writable file would allow an escape.
     """
@@ -163,7 +163,7 @@ def _kernel(confinement: Confinement) -> Iterator[str]:
 
 
 def _mounts(confinement: Confinement) -> Iterator[str]:
-    """Return the options for visible folders and those hidden in them, outer before inner."""
+    """Yield the options for visible folders and those hidden in them, outer before inner."""
     places: dict[Path, tuple[str, ...]] = {
         Path("/tmp"): ("--bind", str(confinement.temporary), "/tmp"),  # noqa: S108
         Path(USER_HOME): ("--bind", str(confinement.user_home), USER_HOME),

@@ -70,7 +70,7 @@ def _entry(skill: Skill, context: EligibilityContext) -> SkillEntry:
 
 
 def _find_switches(skill: Skill, context: EligibilityContext) -> Iterator[str]:
-    """Return the settings that disable the skill."""
+    """Yield the reasons why a setting disables the skill."""
     if not _entry(skill, context).enabled:
         yield f"switched off by `skills.entries.{skill.key}.enabled`"
     if skill.tier is SkillTier.BUNDLED and not _is_listed(skill, context.allow_bundled):

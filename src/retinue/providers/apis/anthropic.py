@@ -144,7 +144,7 @@ def _is_adaptive(model: str) -> bool:
 
 
 def _conversation(request: ModelRequest) -> Iterator[dict[str, Any]]:
-    """Return the messages; results of parallel calls are one user message, as the API requires."""
+    """Yield the messages; results of parallel calls are one user message, as the API requires."""
     results: list[dict[str, Any]] = []
     for message in request.messages:
         if isinstance(message, ToolResult):
