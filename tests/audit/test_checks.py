@@ -60,7 +60,7 @@ def asked(**changes: object) -> GatewayFacts:
     return replace(RUNNING, **changes)
 
 
-RESTING = ProfileSummary(
+COOLING_DOWN = ProfileSummary(
     id="anthropic:env",
     provider="anthropic",
     kind="api_key",
@@ -90,7 +90,7 @@ CASES: dict[str, tuple[Callable[[Facts], Facts], Severity, str]] = {
         "bubblewrap: not found",
     ),
     "no credential": (lambda f: seen(f, model=ModelFacts("a/b", ready=False)), Severity.PROBLEM, "no credential"),
-    "resting": (lambda f: seen(f, model=ModelFacts("a/b", profiles=(RESTING,))), Severity.WARNING, "rate_limit"),
+    "resting": (lambda f: seen(f, model=ModelFacts("a/b", profiles=(COOLING_DOWN,))), Severity.WARNING, "rate_limit"),
     "asked in vain": (
         lambda f: seen(f, model=ModelFacts("a/b", asked=True, failures=("a/b did not answer (auth): no",))),
         Severity.PROBLEM,

@@ -22,12 +22,12 @@ REQUEST = ModelRequest(ModelRef("test", "model"), "", "", (said("hi"),))
 
 def test_blocks_keep_their_order_and_join_within_themselves() -> None:
     draft = Draft(REQUEST)
-    draft.think("let me ", 0)
-    draft.think("see", 0)
-    draft.sign("sig", 0)
-    draft.say("Two ", 1)
-    draft.say("words", 1)
-    draft.redact("blob")
+    draft.add_reasoning("let me ", 0)
+    draft.add_reasoning("see", 0)
+    draft.add_signature("sig", 0)
+    draft.add_text("Two ", 1)
+    draft.add_text("words", 1)
+    draft.add_redacted("blob")
     draft.stop = StopReason.END
     last = draft.ending()
     assert isinstance(last, ModelFinished)
@@ -40,8 +40,8 @@ def test_blocks_keep_their_order_and_join_within_themselves() -> None:
 
 def test_a_character_in_two_halves_becomes_whole() -> None:
     draft = Draft(REQUEST)
-    first = draft.say("wave \ud83d")
-    second = draft.say("\udc4b!")
+    first = draft.add_text("wave \ud83d")
+    second = draft.add_text("\udc4b!")
     assert first == ModelTextDelta("wave ")
     assert second == ModelTextDelta("👋!")
     assert draft.message().text == "wave 👋!"
@@ -49,16 +49,16 @@ def test_a_character_in_two_halves_becomes_whole() -> None:
 
 def test_half_a_character_never_gets_out() -> None:
     draft = Draft(REQUEST)
-    draft.say("a\udc4bb")
+    draft.add_text("a\udc4bb")
     draft.message().text.encode()
     assert draft.message().text == "a\ufffdb"
 
 
 def test_calls_that_all_have_the_number_zero_are_told_apart_by_their_ids() -> None:
     draft = Draft(REQUEST)
-    draft.call(0, call_id="a", name="exec", arguments='{"command":')
-    draft.call(0, arguments='"ls"}')
-    draft.call(0, call_id="b", name="read", arguments='{"path":"x"}')
+    draft.add_call(0, call_id="a", name="exec", arguments='{"command":')
+    draft.add_call(0, arguments='"ls"}')
+    draft.add_call(0, call_id="b", name="read", arguments='{"path":"x"}')
     assert [(call.id, dict(call.arguments)) for call in draft.message().calls] == [
         ("a", {"command": "ls"}),
         ("b", {"path": "x"}),
@@ -68,8 +68,8 @@ def test_calls_that_all_have_the_number_zero_are_told_apart_by_their_ids() -> No
 def test_a_call_without_an_id_gets_one() -> None:
     ids = iter(["one", "two"])
     draft = Draft(REQUEST, new_id=lambda: next(ids))
-    draft.call(0, name="a")
-    draft.call(1, name="b")
+    draft.add_call(0, name="a")
+    draft.add_call(1, name="b")
     assert [call.id for call in draft.message().calls] == ["call_one", "call_two"]
 
 
@@ -84,15 +84,15 @@ def test_any_text_becomes_arguments_that_can_be_written_down(text: str) -> None:
 def test_calls_that_share_an_id_are_told_apart() -> None:
     draft = Draft(REQUEST)
     for key, call_id in enumerate(["q", "q_2", "q", "q"]):
-        draft.call(key, call_id=call_id, name="read")
-        draft.call(key, call_id=call_id, name="read", arguments="{}")
+        draft.add_call(key, call_id=call_id, name="read")
+        draft.add_call(key, call_id=call_id, name="read", arguments="{}")
     assert [call.id for call in draft.message().calls] == ["q", "q_2", "q_3", "q_4"]
 
 
 @pytest.mark.parametrize("stop", [StopReason.END, StopReason.TOOL_CALLS])
 def test_to_stop_for_calls_that_are_not_there_is_to_say_nothing(stop: StopReason) -> None:
     draft = Draft(REQUEST)
-    draft.call(0, call_id="a", arguments="{}")
+    draft.add_call(0, call_id="a", arguments="{}")
     draft.stop = stop
     last = draft.ending()
     assert isinstance(last, ModelFailed)
@@ -157,7 +157,7 @@ async def test_silence_is_told_apart_from_an_answer_without_end() -> None:
 )
 async def test_whatever_a_source_raises_is_the_last_event(error: Exception, reason: Failure) -> None:
     async def source(draft: Draft) -> AsyncGenerator[Delta, None]:
-        if piece := draft.say("so far"):
+        if piece := draft.add_text("so far"):
             yield piece
         raise error
 

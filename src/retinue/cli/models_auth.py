@@ -166,8 +166,8 @@ def _describe(row: ProfileSummary) -> dict[str, Any]:
         "expires": row.expires.isoformat() if row.expires else None,
         "lastUsed": row.last_used.isoformat() if row.last_used else None,
         "resting": [
-            {"model": rest.model, "reason": str(rest.reason), "until": rest.until.isoformat()}
-            for rest in row.active_cooldowns
+            {"model": cooldown.model, "reason": str(cooldown.reason), "until": cooldown.until.isoformat()}
+            for cooldown in row.active_cooldowns
         ],
     }
 
@@ -177,8 +177,11 @@ def _when(row: ProfileSummary) -> str:
 
 
 def _state(row: ProfileSummary) -> str:
-    rests = [f"{rest.model} until {rest.until.astimezone():%H:%M} ({rest.reason})" for rest in row.active_cooldowns]
-    return f"cooling down for {', '.join(rests)}" if rests else ""
+    cooldowns = [
+        f"{cooldown.model} until {cooldown.until.astimezone():%H:%M} ({cooldown.reason})"
+        for cooldown in row.active_cooldowns
+    ]
+    return f"cooling down for {', '.join(cooldowns)}" if cooldowns else ""
 
 
 @auth.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -156,7 +155,7 @@ class ModelCatalog:
         if path is None:
             return info
         try:
-            facts = _facts(path, path.stat().st_mtime_ns)
+            facts = _read_cached(path, path.stat().st_mtime_ns)
         except (ModelError, OSError):
             return info
         window = min(facts.window or info.window, MAX_WINDOW)
@@ -164,7 +163,7 @@ class ModelCatalog:
 
 
 @lru_cache(maxsize=16)
-def _facts(path: Path, mtime_ns: int) -> ModelFile:
+def _read_cached(path: Path, mtime_ns: int) -> ModelFile:
     return read_model_file(path)
 
 
@@ -175,20 +174,16 @@ def _from_families(ref: ModelRef) -> ModelInfo:
         vendor = _VENDOR_FOLDERS.get(folder, folder)
     if vendor == "anthropic":
         name = name.replace(".", "-")
-    known = _longest(FAMILIES.get(vendor, ()), name)
+    matching = [known for known in FAMILIES.get(vendor, ()) if name.startswith(known.prefix)]
+    known = max(matching, key=lambda family: len(family.prefix), default=None)
     if known is None:
         return ModelInfo(ref)
     return ModelInfo(ref, known.window, known.max_output, known.inputs, reasoning=known.reasoning, price=known.price)
 
 
-def _longest(families: Iterable[Known], name: str) -> Known | None:
-    return max(
-        (known for known in families if name.startswith(known.prefix)), key=lambda k: len(k.prefix), default=None
-    )
-
-
 def _corrected(info: ModelInfo, settings: ModelSettings) -> ModelInfo:
     cost = settings.cost
+    tools = settings.compat.supports_tools if settings.compat else None
     window = settings.context_window or info.window
     return replace(
         info,
@@ -196,11 +191,6 @@ def _corrected(info: ModelInfo, settings: ModelSettings) -> ModelInfo:
         max_output=settings.max_tokens or min(info.max_output, window),
         inputs=frozenset(settings.input) if settings.input else info.inputs,
         reasoning=info.reasoning if settings.reasoning is None else settings.reasoning,
-        tools=_tools(info, settings),
+        tools=info.tools if tools is None else tools,
         price=Price(cost.input, cost.output, cost.cache_read, cost.cache_write) if cost else info.price,
     )
-
-
-def _tools(info: ModelInfo, settings: ModelSettings) -> bool:
-    configured = settings.compat.supports_tools if settings.compat else None
-    return info.tools if configured is None else configured

@@ -103,7 +103,7 @@ class _RequestProgress(Struct):
     """The progress of one request."""
 
     failures: list[tuple[str, ModelFailed]] = field(default_factory=list)
-    words_shown: bool = False
+    text_shown: bool = False
 
 
 class Failover:
@@ -163,7 +163,7 @@ class Failover:
                         yield event
             if ending is None:
                 return
-            if progress.words_shown or ending.reason in _FINAL:
+            if progress.text_shown or ending.reason in _FINAL:
                 yield self._without_secrets(ending)
                 return
             if ending.reason not in _ROTATES:
@@ -222,12 +222,13 @@ class Failover:
                         case ModelFailed():
                             failure = event
                         case ModelFinished(message):
-                            self._record_success(attempt)
+                            if attempt.profile:
+                                self._credentials.succeeded(attempt.profile, attempt.ref.model)
                             usage = replace(message.usage, cost=cost_of(message.usage, info.price))
                             yield ModelFinished(replace(message, usage=usage))
                             return
                         case _:
-                            progress.words_shown |= isinstance(event, ModelTextDelta) and bool(event.text)
+                            progress.text_shown |= isinstance(event, ModelTextDelta) and bool(event.text)
                             yield event
                             room -= _length(event)
                     if room < 0:
@@ -235,7 +236,7 @@ class Failover:
                         break
             if failure is None:
                 failure = ModelFailed(Failure.EMPTY, "the stream ended without a final event")
-            pause = None if progress.words_shown or delay is None else retries.pause(failure, delay)
+            pause = None if progress.text_shown or delay is None else retries.pause(failure, delay)
             if pause is None:
                 self._record_failure(attempt, failure, progress)
                 yield failure
@@ -249,10 +250,6 @@ class Failover:
             return self._providers[attempt.ref.provider].stream(request, credential)
         except ConfigError as error:
             return _failed_stream(ModelFailed(Failure.AUTH, str(error)))
-
-    def _record_success(self, attempt: Attempt) -> None:
-        if attempt.profile:
-            self._credentials.succeeded(attempt.profile, attempt.ref.model)
 
     def _record_failure(self, attempt: Attempt, failure: ModelFailed, progress: _RequestProgress) -> None:
         progress.failures.append((str(attempt), failure))

@@ -44,7 +44,7 @@ class FailureSign(Struct, frozen=True):
         return self.words is None or self.words.search(text) is not None
 
 
-def _words(*alternatives: str) -> re.Pattern[str]:
+def _any_of(*alternatives: str) -> re.Pattern[str]:
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
@@ -57,7 +57,7 @@ def _statuses(*codes: int) -> frozenset[int]:
 SIGNS: tuple[FailureSign, ...] = (
     FailureSign(
         Failure.BILLING,
-        words=_words(
+        words=_any_of(
             r"insufficient[_ ]quota",
             r"credit balance",
             r"insufficient (?:credits?|balance|funds)",
@@ -70,7 +70,7 @@ SIGNS: tuple[FailureSign, ...] = (
     FailureSign(Failure.RATE_LIMIT, _statuses(429)),
     FailureSign(
         Failure.OVERFLOW,
-        words=_words(
+        words=_any_of(
             r"context[_ ]length",
             r"context[_ ]window",
             r"maximum context",
@@ -88,7 +88,7 @@ SIGNS: tuple[FailureSign, ...] = (
     FailureSign(Failure.OVERFLOW, _statuses(413)),
     FailureSign(
         Failure.AUTH,
-        words=_words(
+        words=_any_of(
             r"invalid[_ ]api[_ ]key",
             r"incorrect api key",
             r"api key (?:not valid|not found|expired)",
@@ -100,12 +100,14 @@ SIGNS: tuple[FailureSign, ...] = (
         ),
     ),
     FailureSign(Failure.AUTH, _statuses(401, 403)),
-    FailureSign(Failure.OVERLOADED, words=_words(r"overloaded", r"at capacity", r"currently experiencing high demand")),
+    FailureSign(
+        Failure.OVERLOADED, words=_any_of(r"overloaded", r"at capacity", r"currently experiencing high demand")
+    ),
     FailureSign(Failure.OVERLOADED, _statuses(503, 529)),
-    FailureSign(Failure.RATE_LIMIT, words=_words(r"rate[_ ]limit", r"too many requests", r"resource[_ ]exhausted")),
+    FailureSign(Failure.RATE_LIMIT, words=_any_of(r"rate[_ ]limit", r"too many requests", r"resource[_ ]exhausted")),
     FailureSign(
         Failure.NOT_FOUND,
-        words=_words(
+        words=_any_of(
             r"model[_ ]not[_ ]found",
             r"not_found_error",
             r"model .{0,120}(?:does not exist|not found|is not supported)",
@@ -113,11 +115,11 @@ SIGNS: tuple[FailureSign, ...] = (
     ),
     FailureSign(Failure.NOT_FOUND, _statuses(404, 405, 410)),
     FailureSign(Failure.TIMEOUT, _statuses(408, 504, 524)),
-    FailureSign(Failure.TIMEOUT, words=_words(r"deadline[_ ]exceeded", r"timed? ?out")),
+    FailureSign(Failure.TIMEOUT, words=_any_of(r"deadline[_ ]exceeded", r"timed? ?out")),
     FailureSign(Failure.SERVER, frozenset(range(500, 600))),
-    FailureSign(Failure.SERVER, words=_words(r"internal[_ ](?:server[_ ])?error", r"api_error", r"server_error")),
+    FailureSign(Failure.SERVER, words=_any_of(r"internal[_ ](?:server[_ ])?error", r"api_error", r"server_error")),
     FailureSign(Failure.FORMAT, frozenset(range(400, 500))),
-    FailureSign(Failure.FORMAT, words=_words(r"invalid[_ ]request", r"invalid_argument", r"bad request")),
+    FailureSign(Failure.FORMAT, words=_any_of(r"invalid[_ ]request", r"invalid_argument", r"bad request")),
 )
 
 

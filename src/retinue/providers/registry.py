@@ -116,8 +116,8 @@ def _address(provider: str, api: Api, base_url: str) -> str:
 
 def _default_auth(vendor: Vendor | None, settings: ProviderSettings) -> Literal["api-key", "none"]:
     """Return the default auth mode: self-hosted servers need no key unless one is configured."""
-    open_door = vendor is not None and not vendor.variables and not settings.api_key
-    return "none" if open_door else "api-key"
+    self_hosted = vendor is not None and not vendor.variables and not settings.api_key
+    return "none" if self_hosted else "api-key"
 
 
 def _timeouts(api: Api, settings: ProviderSettings) -> Timeouts:

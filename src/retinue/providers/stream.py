@@ -67,7 +67,7 @@ class Draft:
         self.usage = Usage()
         self.stop: StopReason | None = None
 
-    def say(self, text: str, key: object = None) -> ModelTextDelta | None:
+    def add_text(self, text: str, key: object = None) -> ModelTextDelta | None:
         """Add text; return None if there is nothing to show yet."""
         text = self._whole(text, "text")
         if not text:
@@ -75,21 +75,21 @@ class Draft:
         self._block("text", key).pieces.append(text)
         return ModelTextDelta(text)
 
-    def think(self, text: str, key: object = None) -> ModelReasoningDelta | None:
+    def add_reasoning(self, text: str, key: object = None) -> ModelReasoningDelta | None:
         """Add reasoning; an empty block is kept, because its signature may follow."""
         text = self._whole(text, "thinking")
         self._block("thinking", key).pieces.append(text)
         return ModelReasoningDelta(text) if text else None
 
-    def sign(self, signature: str, key: object = None) -> None:
+    def add_signature(self, signature: str, key: object = None) -> None:
         """Set the provider's signature of the reasoning block."""
         self._block("thinking", key).signature += signature
 
-    def redact(self, data: str) -> None:
+    def add_redacted(self, data: str) -> None:
         """Add encrypted reasoning, which the provider requires back."""
         self._blocks.append(_Block("redacted", signature=data))
 
-    def call(
+    def add_call(
         self, key: object, *, call_id: str = "", name: str = "", arguments: str = "", signature: str = ""
     ) -> ModelCallDelta | None:
         """Add to a tool call; calls are distinguished by `key`."""
@@ -231,12 +231,12 @@ async def deliver(source: Source, request: ModelRequest, timeouts: Timeouts) -> 
         ending = draft.failed(error)
     except TimeoutError:
         late = anyio.current_time() >= give_up
-        unique = (
+        detail = (
             f"the answer took more than {timeouts.total:g} seconds"
             if late
             else f"no data arrived for {patience:g} seconds"
         )
-        ending = draft.failed(CallFailed(Failure.TIMEOUT, unique))
+        ending = draft.failed(CallFailed(Failure.TIMEOUT, detail))
     except Exception as error:  # noqa: BLE001 - border: an SDK and a foreign server are behind this
         log.warning("model call failed: %s: %s", type(error).__name__, error)
         ending = draft.failed(explain(error))

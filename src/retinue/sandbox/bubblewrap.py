@@ -91,11 +91,12 @@ class Bubblewrap(Struct, frozen=True, dict=True):
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
             *("--seccomp", str(FIRST_FEED + 1)),
         ]
+        joined = b"".join(os.fsencode(option) + b"\0" for option in options)
         return LaunchPlan(
             kind=BackendKind.BUBBLEWRAP,
             program=self.program,
             options=("--args", str(FIRST_FEED)),
-            feeds=(_join(options), build_filter(IN_NAMESPACES, machine), *files.values()),
+            feeds=(joined, build_filter(IN_NAMESPACES, machine), *files.values()),
             limits=confinement.limits,
             port=PROXY_PORT if confinement.network is Network.PROXY else None,
             stamp=str(confinement.own / "sandbox.json"),
@@ -123,12 +124,8 @@ def _run(*argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(argv, 126, "", str(error))
 
 
-def _join(options: list[str]) -> bytes:
-    return b"\0".join(os.fsencode(option) for option in options) + b"\0"
-
-
 def _system() -> Iterator[str]:
-    """Return the options for programs and libraries, read-only."""
+    """Yield the options for programs and libraries, read-only."""
     yield from ("--ro-bind", "/usr", "/usr")
     for folder in SYSTEM_FOLDERS:
         path = Path(folder)
@@ -154,7 +151,7 @@ def _etc(files: Iterable[str], first: int) -> Iterator[str]:
 
 
 def _kernel(confinement: Confinement) -> Iterator[str]:
-    """Return the options for a read-only `/proc` and the few devices that programs need.
+    """Yield the options for a read-only `/proc` and the few devices that programs need.
 
     Root's programs own the files of `/proc` even without capabilities: a writable file would allow an escape.
     """
@@ -166,7 +163,7 @@ def _kernel(confinement: Confinement) -> Iterator[str]:
 
 
 def _mounts(confinement: Confinement) -> Iterator[str]:
-    """Return the options for visible folders and those hidden in them, outer before inner."""
+    """Yield the options for visible folders and those hidden in them, outer before inner."""
     places: dict[Path, tuple[str, ...]] = {
         Path("/tmp"): ("--bind", str(confinement.temporary), "/tmp"),  # noqa: S108
         Path(USER_HOME): ("--bind", str(confinement.user_home), USER_HOME),

@@ -96,7 +96,7 @@ def prepare_container(command: str | None) -> tuple[str, ...]:
 
 
 def describe_container(settings: DockerSettings, confinement: Confinement) -> Iterator[str]:
-    """Return the options that define a container and its permissions."""
+    """Yield the options that define a container and its permissions."""
     mode = "" if confinement.writable else ",readonly"
     yield from ("--network", settings.network, "--security-opt", "no-new-privileges")
     yield from ("--mount", f"type=bind,source={confinement.folder},target={settings.workdir}{mode}")

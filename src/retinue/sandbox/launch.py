@@ -65,21 +65,21 @@ class Launcher:
             case "bubblewrap":
                 return self._start_bubblewrap(argv, actions)
             case "landlock":
-                return self._start_enclosed(argv, actions)
+                return self._start_landlocked(argv, actions)
             case _:
                 return self._start_container(argv, actions)
 
     def _start_bubblewrap(self, argv: list[str], actions: list[FileAction]) -> int:
-        info, told = os.pipe()
+        info, info_writer = os.pipe()
         blocked, release = os.pipe()
         feeds = [_memory_file(feed) for feed in self._feeds]
-        passed = [(told, INFO), (blocked, BLOCK), *((feed, FIRST_FEED + n) for n, feed in enumerate(feeds))]
+        passed = [(info_writer, INFO), (blocked, BLOCK), *((feed, FIRST_FEED + n) for n, feed in enumerate(feeds))]
         words = [name_wrapper(os.getpid()), *self._plan["options"], "--", *argv]
         passing: list[FileAction] = [(os.POSIX_SPAWN_DUP2, *pair) for pair in passed]
         try:
             pid = self._spawn(self._plan["program"], words, {}, [*actions, *passing])
         finally:
-            for descriptor in (told, blocked, *feeds):
+            for descriptor in (info_writer, blocked, *feeds):
                 os.close(descriptor)
         inside = None
         try:
@@ -114,7 +114,7 @@ class Launcher:
         with listener, socket(fileno=os.dup(self._proxy_socket)) as proxy_socket:
             send_fds(proxy_socket, [b"!"], [listener.fileno()])
 
-    def _start_enclosed(self, argv: list[str], actions: list[FileAction]) -> int:
+    def _start_landlocked(self, argv: list[str], actions: list[FileAction]) -> int:
         parent = os.getpid()
         pid = os.fork()
         if pid:
@@ -256,13 +256,13 @@ def _memory_file(data: bytes) -> int:
 
 def _read_child(info: int) -> int | None:
     """Return the process id that bubblewrap reports; None if bubblewrap failed and printed the error."""
-    told = b""
-    while b"}" not in told:
+    report = b""
+    while b"}" not in report:
         more = os.read(info, 4096)
         if not more:
             return None
-        told += more
-    return int(json.loads(told)["child-pid"])
+        report += more
+    return int(json.loads(report)["child-pid"])
 
 
 def _act(actions: Sequence[FileAction]) -> None:

@@ -51,7 +51,7 @@ def landlock_version() -> int:
 def set_limits(limits: tuple[int, int, int, int], pid: int = 0) -> None:
     """Limit address space, processes, file size and open files; disable core dumps."""
     memory, processes, file_size, open_files = limits
-    for what, most in (
+    for what, limit in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_NPROC, processes),
         (resource.RLIMIT_FSIZE, file_size),
@@ -59,7 +59,7 @@ def set_limits(limits: tuple[int, int, int, int], pid: int = 0) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         _, hard = resource.prlimit(pid, what)
-        bounded = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        bounded = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.prlimit(pid, what, (bounded, bounded))
 
 

@@ -101,11 +101,13 @@ class Sandboxes(Struct, frozen=True):
     def choose(self, confinement: Confinement, session: SessionKey) -> BackendChoice:
         """Choose the backend of a sandbox: the configured one, else the first that works."""
         settings = self.settings_of(session.agent)
-        judged = [(backend, backend.find_problem(confinement)) for backend in self._backends(settings)]
-        looked_at = [BackendCandidate(backend.name, problem) for backend, problem in judged]
+        checked = [(backend, backend.find_problem(confinement)) for backend in self._backends(settings)]
+        candidates = [BackendCandidate(backend.name, problem) for backend, problem in checked]
         if settings.backend == "ssh":
-            looked_at.append(BackendCandidate("ssh", "no plugin provides it"))
-        return BackendChoice(next((backend for backend, problem in judged if problem is None), None), tuple(looked_at))
+            candidates.append(BackendCandidate("ssh", "no plugin provides it"))
+        return BackendChoice(
+            next((backend for backend, problem in checked if problem is None), None), tuple(candidates)
+        )
 
     def _backends(self, settings: SandboxSettings) -> tuple[Backend, ...]:
         match settings.backend:

@@ -146,13 +146,10 @@ def build_filter(rules: Iterable[Rule], machine: Machine) -> bytes:
     for rule in rules:
         number = number_of(rule.call, machine)
         if number is not None:
-            program += _block(number, _compile_rule(rule))
+            compiled = _compile_rule(rule)
+            program += [_step(_EQUAL, number, no=len(compiled)), *compiled]
     program.append(_step(_RETURN, _ALLOW))
     return b"".join(program)
-
-
-def _block(number: int, judged: list[bytes]) -> list[bytes]:
-    return [_step(_EQUAL, number, no=len(judged)), *judged]
 
 
 def _compile_rule(rule: Rule) -> list[bytes]:

@@ -90,7 +90,7 @@ class SandboxSettings(Settings):
     network: Literal["off", "proxy"] = key("off")
     """Network access. `proxy` allows public hosts over HTTP and HTTPS through a proxy that checks every address."""
     allow_hosts: list[str] = key([])
-    """The only hosts that the proxy reaches, as `example.org`, `*.example.com` or `host:port`; empty is all public."""
+    """Hosts that the proxy allows, as `example.org`, `*.example.com` or `host:port`; empty allows all public hosts."""
     read_only_paths: list[str] = key([])
     """Additional folders that commands can read."""
     limits: LimitSettings = key(LimitSettings)

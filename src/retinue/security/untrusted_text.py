@@ -164,7 +164,7 @@ def _replacements(folded: str) -> Iterator[_Replacement]:
 
 
 def _forgeries(text: str) -> Iterator[_Replacement]:
-    """Return the spans to replace in the original text, in order and without overlaps."""
+    """Yield the spans to replace in the original text, in order and without overlaps."""
     found = sorted(_replacements(fold(text)), key=lambda replacement: replacement.start)
     if not found:
         return

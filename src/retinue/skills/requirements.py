@@ -70,7 +70,7 @@ def _entry(skill: Skill, context: EligibilityContext) -> SkillEntry:
 
 
 def _find_switches(skill: Skill, context: EligibilityContext) -> Iterator[str]:
-    """Return the settings that disable the skill."""
+    """Yield the reasons why a setting disables the skill."""
     if not _entry(skill, context).enabled:
         yield f"switched off by `skills.entries.{skill.key}.enabled`"
     if skill.tier is SkillTier.BUNDLED and not _is_listed(skill, context.allow_bundled):
@@ -95,7 +95,8 @@ def _find_missing(needs: Requirements, context: EligibilityContext, variables: C
         if not context.has_program(program):
             yield f"needs the program `{program}`, not on PATH"
     if needs.any_bins and not any(map(context.has_program, needs.any_bins)):
-        yield f"needs one of the programs {_enumerate(needs.any_bins)}, none is on PATH"
+        programs = ", ".join(f"`{program}`" for program in needs.any_bins)
+        yield f"needs one of the programs {programs}, none is on PATH"
     for variable in needs.env:
         if variable not in variables:
             yield f"needs the environment variable `{variable}`, not set"
@@ -109,10 +110,6 @@ def _has_variable(variable: str, skill: Skill, context: EligibilityContext) -> b
     if variable in context.env or entry.env.get(variable):
         return True
     return variable == skill.primary_env and bool(entry.api_key)
-
-
-def _enumerate(names: Collection[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 class Programs:

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.core.errors import SkillError
-from retinue.skills.front_matter import NAME_LIMIT, Extras, InstallWay, make_line, read_declaration
+from retinue.skills.front_matter import NAME_LIMIT, InstallWay, make_line, read_declaration
 
 VERSION_DIGITS = 8
 """Enough to distinguish versions of a file; each further digit would be in every prompt, once per skill."""
@@ -100,6 +100,7 @@ def parse_skill(data: bytes, location: Path, tier: SkillTier) -> Skill:
     """Parse a `SKILL.md`; raise `SkillError` if it is invalid."""
     declared = read_declaration(_decode(data))
     extras = declared.extras
+    needs = extras.requires
     name = declared.name or make_line(location.parent.name, NAME_LIMIT)
     if not name:
         raise SkillError("It has no name. Add a line `name: …` to its front matter.")
@@ -123,7 +124,7 @@ def parse_skill(data: bytes, location: Path, tier: SkillTier) -> Skill:
         license=declared.license,
         compatibility=declared.compatibility,
         allowed_tools=declared.allowed_tools,
-        requirements=_collect_requirements(extras),
+        requirements=Requirements(extras.os, needs.bins, needs.any_bins, needs.env, needs.config),
         always=extras.always,
         emoji=extras.emoji,
         primary_env=extras.primary_env,
@@ -139,11 +140,6 @@ def _decode(data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SkillError(f"It is not UTF-8 text: byte {error.start} cannot be read. Save it as UTF-8.") from None
-
-
-def _collect_requirements(extras: Extras) -> Requirements:
-    needs = extras.requires
-    return Requirements(extras.os, needs.bins, needs.any_bins, needs.env, needs.config)
 
 
 def _convert_install(way: InstallWay) -> InstallSpec:

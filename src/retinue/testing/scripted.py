@@ -54,13 +54,13 @@ async def _act(reply: Reply, draft: Draft) -> AsyncGenerator[Delta, None]:
     if reply.status != 200:
         raise failure_from_response(reply.status, reply.text, reply.headers)
     await anyio.lowlevel.checkpoint()
-    if reply.thinking and (thought := draft.think(reply.thinking)):
+    if reply.thinking and (thought := draft.add_reasoning(reply.thinking)):
         yield thought
     for word in reply.text.splitlines(keepends=True):
-        if piece := draft.say(word):
+        if piece := draft.add_text(word):
             yield piece
     for index, call in enumerate(reply.calls):
-        if delta := draft.call(index, name=call.name, arguments=call.arguments):
+        if delta := draft.add_call(index, name=call.name, arguments=call.arguments):
             yield delta
     match reply.fault:
         case None:

@@ -46,11 +46,12 @@ def _check_model(agent: AgentFacts) -> Iterator[Finding]:
     for text in seen.unreadable:
         yield Finding("models", Severity.PROBLEM, text, "The credential is not used.", AUTH)
     for profile in seen.profiles:
-        for rest in profile.active_cooldowns:
+        for cooldown in profile.active_cooldowns:
             yield Finding(
                 "models",
                 Severity.WARNING,
-                f"{profile.id} is cooling down for {rest.model} until {rest.until:%Y-%m-%d %H:%M} UTC ({rest.reason}).",
+                f"{profile.id} is cooling down for {cooldown.model} until {cooldown.until:%Y-%m-%d %H:%M} UTC "
+                f"({cooldown.reason}).",
                 "Another credential or model is used meanwhile, if there is one.",
                 "Wait, or fix the cause; `retinue models test` sends a request now.",
             )

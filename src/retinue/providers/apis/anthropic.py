@@ -144,7 +144,7 @@ def _is_adaptive(model: str) -> bool:
 
 
 def _conversation(request: ModelRequest) -> Iterator[dict[str, Any]]:
-    """Return the messages; results of parallel calls are one user message, as the API requires."""
+    """Yield the messages; results of parallel calls are one user message, as the API requires."""
     results: list[dict[str, Any]] = []
     for message in request.messages:
         if isinstance(message, ToolResult):
@@ -245,15 +245,15 @@ def read_event(event: Mapping[str, Any], draft: Draft) -> Delta | None:
 def _open_block(block: Mapping[str, Any], key: object, draft: Draft) -> Delta | None:
     match block.get("type"):
         case "text":
-            return draft.say(str(block.get("text") or ""), key)
+            return draft.add_text(str(block.get("text") or ""), key)
         case "thinking":
-            return draft.think(str(block.get("thinking") or ""), key)
+            return draft.add_reasoning(str(block.get("thinking") or ""), key)
         case "redacted_thinking":
-            draft.redact(str(block.get("data") or ""))
+            draft.add_redacted(str(block.get("data") or ""))
         case "tool_use":
             # The arguments follow in pieces, but some servers send them all at once.
             whole = to_json(block["input"]) if block.get("input") else ""
-            return draft.call(
+            return draft.add_call(
                 key, call_id=str(block.get("id") or ""), name=str(block.get("name") or ""), arguments=whole
             )
     return None
@@ -262,13 +262,13 @@ def _open_block(block: Mapping[str, Any], key: object, draft: Draft) -> Delta | 
 def _extend_block(delta: Mapping[str, Any], key: object, draft: Draft) -> Delta | None:
     match delta.get("type"):
         case "text_delta":
-            return draft.say(str(delta.get("text") or ""), key)
+            return draft.add_text(str(delta.get("text") or ""), key)
         case "thinking_delta":
-            return draft.think(str(delta.get("thinking") or ""), key)
+            return draft.add_reasoning(str(delta.get("thinking") or ""), key)
         case "signature_delta":
-            draft.sign(str(delta.get("signature") or ""), key)
+            draft.add_signature(str(delta.get("signature") or ""), key)
         case "input_json_delta":
-            return draft.call(key, arguments=str(delta.get("partial_json") or ""))
+            return draft.add_call(key, arguments=str(delta.get("partial_json") or ""))
     return None
 
 

@@ -220,11 +220,11 @@ def _read_part(part: types.Part, draft: Draft) -> Delta | None:
         call = part.function_call
         signature = base64.b64encode(part.thought_signature).decode() if part.thought_signature else ""
         arguments = to_json(call.args or {})
-        return draft.call(
+        return draft.add_call(
             object(), call_id=call.id or "", name=call.name or "", arguments=arguments, signature=signature
         )
     if part.text:
-        return draft.think(part.text) if part.thought else draft.say(part.text)
+        return draft.add_reasoning(part.text) if part.thought else draft.add_text(part.text)
     return None
 
 

@@ -118,13 +118,13 @@ def _read_delta(delta: Mapping[str, Any], draft: Draft) -> Iterator[Delta]:
     pieces: list[Delta | None] = []
     # Servers use two names for the reasoning; one that sends both repeats the same text.
     if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
-        pieces.append(draft.think(str(reasoning)))
+        pieces.append(draft.add_reasoning(str(reasoning)))
     pieces += _read_content(delta.get("content") or delta.get("refusal"), draft)
     for position, call in enumerate(delta.get("tool_calls") or ()):
         function, index = call.get("function") or {}, call.get("index")
         arguments = function.get("arguments") or ""
         pieces.append(
-            draft.call(
+            draft.add_call(
                 position if index is None else index,
                 call_id=str(call.get("id") or ""),
                 name=str(function.get("name") or ""),
@@ -139,20 +139,20 @@ def _read_content(content: object, draft: Draft) -> Iterator[Delta | None]:
     """Read text, or a list of parts as Mistral's reasoning models send it, with nested lists for reasoning."""
     match content:
         case str():
-            yield draft.say(content)
+            yield draft.add_text(content)
         case [*parts]:
             for part in parts:
                 yield from _read_content(part, draft)
         case {"type": "thinking", "thinking": thought}:
-            yield draft.think(_words(thought))
+            yield draft.add_reasoning(_join_text(thought))
         case {"text": str(text)}:
-            yield draft.say(text)
+            yield draft.add_text(text)
 
 
-def _words(thought: object) -> str:
+def _join_text(thought: object) -> str:
     match thought:
         case [*parts]:
-            return "".join(map(_words, parts))
+            return "".join(map(_join_text, parts))
         case {"text": str(text)} | str(text):
             return text
     return ""

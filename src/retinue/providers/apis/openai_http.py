@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 END = "[DONE]"
 UNKNOWN_CONTENT_TYPES = ("", "text/plain")
-"""The assumed content type if a streaming server states none."""
+"""Content types of compatible servers that stream without stating the real type."""
 EFFORTS = {
     ReasoningEffort.MINIMAL: "minimal",
     ReasoningEffort.LOW: "low",

@@ -138,13 +138,13 @@ def read_event(event: object, draft: Draft) -> Delta | None:
         raise TypeError("an event must be an object")
     match event.get("type"):
         case "response.output_text.delta" | "response.refusal.delta":
-            return draft.say(str(event.get("delta") or ""), event.get("output_index"))
+            return draft.add_text(str(event.get("delta") or ""), event.get("output_index"))
         case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-            return draft.think(str(event.get("delta") or ""), event.get("output_index"))
+            return draft.add_reasoning(str(event.get("delta") or ""), event.get("output_index"))
         case "response.output_item.added":
             return _open_item(event, draft)
         case "response.function_call_arguments.delta":
-            return draft.call(event.get("output_index"), arguments=str(event.get("delta") or ""))
+            return draft.add_call(event.get("output_index"), arguments=str(event.get("delta") or ""))
         case "response.output_item.done":
             return _close_item(event, draft)
         case "response.completed" | "response.incomplete":
@@ -164,16 +164,16 @@ def _open_item(event: Mapping[str, Any], draft: Draft) -> Delta | None:
     if item.get("type") != "function_call":
         return None
     key = event.get("output_index")
-    return draft.call(key, call_id=str(item.get("call_id") or ""), name=str(item.get("name") or ""))
+    return draft.add_call(key, call_id=str(item.get("call_id") or ""), name=str(item.get("name") or ""))
 
 
 def _close_item(event: Mapping[str, Any], draft: Draft) -> Delta | None:
     item, key = event["item"], event.get("output_index")
     if item.get("type") == "reasoning" and item.get("encrypted_content"):
-        draft.sign(_pack(item), key)
+        draft.add_signature(_pack(item), key)
     if item.get("type") == "function_call" and not draft.has_arguments(key):
         # Compatible servers may omit the deltas and send only the complete item.
-        return draft.call(key, arguments=str(item.get("arguments") or ""))
+        return draft.add_call(key, arguments=str(item.get("arguments") or ""))
     return None
 
 

@@ -229,11 +229,15 @@ def _write_profile(profile: Profile) -> dict[str, Any]:
 def _read_record(entry: object) -> ProfileUsage:
     fields = _mapping(entry)
     listed = fields.get("cooldowns")
-    rests = [rest for item in (listed if isinstance(listed, list) else ()) if (rest := _read_rest(_mapping(item)))]
-    return ProfileUsage(_read_time(fields.get("lastUsed")), tuple(rests))
+    cooldowns = [
+        cooldown
+        for item in (listed if isinstance(listed, list) else ())
+        if (cooldown := _read_cooldown(_mapping(item)))
+    ]
+    return ProfileUsage(_read_time(fields.get("lastUsed")), tuple(cooldowns))
 
 
-def _read_rest(fields: Mapping[str, Any]) -> Cooldown | None:
+def _read_cooldown(fields: Mapping[str, Any]) -> Cooldown | None:
     until, failed_at = _read_time(fields.get("until")), _read_time(fields.get("lastFailureAt"))
     count = fields.get("errorCount")
     if until is None or failed_at is None or not isinstance(count, int) or fields.get("reason") not in list(Failure):
@@ -242,17 +246,17 @@ def _read_rest(fields: Mapping[str, Any]) -> Cooldown | None:
 
 
 def _write_record(record: ProfileUsage) -> dict[str, Any]:
-    rests = [
+    cooldowns = [
         {
-            "model": rest.model,
-            "reason": str(rest.reason),
-            "until": _write_time(rest.until),
-            "errorCount": rest.count,
-            "lastFailureAt": _write_time(rest.failed_at),
+            "model": cooldown.model,
+            "reason": str(cooldown.reason),
+            "until": _write_time(cooldown.until),
+            "errorCount": cooldown.count,
+            "lastFailureAt": _write_time(cooldown.failed_at),
         }
-        for rest in record.cooldowns
+        for cooldown in record.cooldowns
     ]
-    return {"lastUsed": _write_time(record.last_used) if record.last_used else None, "cooldowns": rests}
+    return {"lastUsed": _write_time(record.last_used) if record.last_used else None, "cooldowns": cooldowns}
 
 
 def _read_time(value: object) -> datetime | None:

@@ -118,7 +118,7 @@ class EmbeddingBatches:
         return read_state(await self._ask("GET", f"/batches/{batch}"))
 
     async def collect(self, batch: str) -> AsyncIterator[tuple[str, Outcome]]:
-        """Return the results of a batch by the keys of its texts; the provider's files are deleted afterwards."""
+        """Yield the results of a batch by the keys of its texts; the provider's files are deleted afterwards."""
         state = await self.look(batch)
         for file in state.files:
             async for line in self._lines(file):

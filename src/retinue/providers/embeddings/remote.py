@@ -135,8 +135,8 @@ class RemoteEmbedder:
         self.batch = dialect.batch
         self._sleep = sleep
         self.bulk = self._open_batches(terms) if terms else None
-        told = {"url": self._url, "headers": sorted(endpoint.headers)}
-        self.key = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        identity = {"url": self._url, "headers": sorted(endpoint.headers)}
+        self.key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Rows:
         rows: Rows = []

@@ -236,7 +236,7 @@ async def _download(url: str, part: Path, on_progress: OnProgress, *, max_bytes:
 
 @asynccontextmanager
 async def _open(client: httpx2.AsyncClient, url: str, part: Path) -> AsyncIterator[tuple[httpx2.Response, str]]:
-    """Return the response with the file after a few redirects, and the checksum that the hub stated."""
+    """Yield the response with the file after a few redirects, and the checksum that the hub stated."""
     checksum, origin = "", url
     have = part.stat().st_size if part.exists() else 0
     for _ in range(MAX_REDIRECTS + 1):

@@ -113,7 +113,7 @@ def _free_name(path: Path, why: str) -> Path:
 
 
 def find_strays(path: Path) -> Iterator[Path]:
-    """Return side files that would mislead SQLite: a log without its database, a folder in the place of a log."""
+    """Yield side files that would mislead SQLite: a log without its database, a folder in the place of a log."""
     alone = not os.path.lexists(path)
     for suffix in _SIDE_FILES:
         side = path.with_name(path.name + suffix)

@@ -1,18 +1,18 @@
 """Errors of file operations, with messages that say what to do.
 
 StorageError
-├── OutsideRoot          the path leads out of its folder
+├── OutsideRoot          the path leads outside of its folder
 │   └── LinkRefused      the path contains a symbolic link that must not be followed
-├── NotThere             no such file or folder
+├── NotThere             the file or folder does not exist
 ├── AlreadyThere         the name is already in use
-│   └── ShadowedName     another spelling of the name is already in use
+│   └── ShadowedName     a similar spelling of the name is already in use
 ├── NotRegular           a folder, FIFO, socket or device instead of a file
 ├── HardLinked           the file has several hard links
 ├── TooLarge             more bytes than the caller accepts
 ├── TooMany              more entries than the caller accepts
 ├── NoPermission         the system does not allow it
 ├── ReadOnly             the file system is mounted read-only
-└── DiskFull             no space or quota left; the old content is still there
+└── DiskFull             no space or quota left; the old content is unchanged
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LinkRefused(OutsideRoot):
 
 
 class NotThere(StorageError):
-    """No such file or folder."""
+    """The file or folder does not exist."""
 
 
 class AlreadyThere(StorageError):

@@ -239,8 +239,8 @@ class Root:
         with explained(old, self.path), self._parent(old) as (source, old_name):
             os.stat(old_name, dir_fd=source, follow_symlinks=False)
             with explained(new, self.path), self._parent(new, create=True) as (target, new_name):
-                respelled = old_name if os.path.samestat(os.fstat(source), os.fstat(target)) else None
-                refuse_shadow(target, new_name, new, self.path, besides=respelled)
+                old_spelling = old_name if os.path.samestat(os.fstat(source), os.fstat(target)) else None
+                refuse_shadow(target, new_name, new, self.path, except_name=old_spelling)
                 rename_to_free_name(source, old_name, target, new_name)
                 sync_folder(target)
             sync_folder(source)
@@ -362,10 +362,10 @@ def require_regular(found: os.stat_result, relative: str, root: Path, *, single_
         raise HardLinked(f"'{relative}' in {root} has {found.st_nlink} hard links. Replace it with a copy.")
 
 
-def refuse_shadow(folder: int, name: str, relative: str, root: Path, *, besides: str | None = None) -> None:
+def refuse_shadow(folder: int, name: str, relative: str, root: Path, *, except_name: str | None = None) -> None:
     """Refuse a new name that looks like an existing one to a person."""
     other = find_other_spelling(folder, name)
-    if other is not None and other != besides:
+    if other is not None and other != except_name:
         raise ShadowedName(
             f"'{relative}' differs from the existing '{other}' in {root} only in spelling. Use '{other}'."
         )
