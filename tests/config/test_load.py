@@ -205,15 +205,15 @@ def test_channels_and_plugins_may_have_keys_of_their_own(write: Write) -> None:
         (
             "{ agents: { list: [{ id: 'a',\n  skipBootstrap: true }] } }",
             (
-                "retinue.json:2: agents.list[0].skipBootstrap: This key cannot be set for one agent; it applies to "
-                "all agents. Move it to agents.defaults.skipBootstrap."
+                "retinue.json:2: agents.list[0].skipBootstrap: This key cannot be set for one agent; it applies "
+                "to all agents. Move it to agents.defaults.skipBootstrap."
             ),
         ),
         (
             "{ agents: { list: [{ id: 'a', subagents: { thinking: 'low' } }] } }",
             (
-                "retinue.json:1: agents.list[0].subagents.thinking: This key cannot be set for one agent; it applies to "
-                "all agents. Move it to agents.defaults.subagents.thinking."
+                "retinue.json:1: agents.list[0].subagents.thinking: This key cannot be set for one agent; it applies "
+                "to all agents. Move it to agents.defaults.subagents.thinking."
             ),
         ),
         (
