@@ -1,4 +1,4 @@
-"""The base of every section of the configuration: frozen, camelCase in files, each key described where it is declared.
+"""The base classes of configuration sections: frozen, camelCase in files, with a docstring for each key.
 
 Domain packages subclass `Settings`; `config` assembles them and adds positions, origins and editing.
 """
@@ -29,7 +29,7 @@ class Settings(Declared, rename="camel"):
 
 
 class OpenSettings(Settings):
-    """A group that also takes keys that it does not declare."""
+    """A group that also accepts undeclared keys."""
 
     unknown_keys: ClassVar[UnknownKeys] = "keep"
 
@@ -37,7 +37,7 @@ class OpenSettings(Settings):
 
 
 class KeyInfo(FieldInfo, frozen=True, kw_only=True):
-    """What a declaration says about a key besides its type."""
+    """The declaration of a key besides its type."""
 
     reload: Reload = "live"
     pending: bool = False

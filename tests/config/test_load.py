@@ -205,8 +205,8 @@ def test_channels_and_plugins_may_have_keys_of_their_own(write: Write) -> None:
         (
             "{ agents: { list: [{ id: 'a',\n  skipBootstrap: true }] } }",
             (
-                "retinue.json:2: agents.list[0].skipBootstrap: This key cannot be set for one agent; it applies to "
-                "all agents. Move it to agents.defaults.skipBootstrap."
+                "retinue.json:2: agents.list[0].skipBootstrap: This key cannot be set for one agent; it applies "
+                "to all agents. Move it to agents.defaults.skipBootstrap."
             ),
         ),
         (

@@ -67,7 +67,7 @@ class Visitor:
         token: str = await self.page.evaluate("JSON.parse(localStorage.getItem('retinue.credentials')).token")
         return token
 
-    async def ask_to_be_let_in(self) -> str:
+    async def request_access(self) -> str:
         """Ask as a device without a token; returns the code on the screen."""
         await self.page.get_by_role("button", name="Request access").click()
         code = self.page.locator("#asking-code")

@@ -113,14 +113,14 @@ async def test_whoever_must_wait_before_the_next_attempt_is_told_so(visitor: Vis
     await expect(visitor.page.get_by_role("alert").filter(has_text="Too many attempts")).to_be_visible()
 
 
-async def test_a_device_asks_to_be_let_in_and_shows_the_code_that_the_owner_compares(
+async def test_a_device_requests_access_and_shows_the_code_that_the_owner_compares(
     visitor: Visitor, hall: Hall
 ) -> None:
     page = visitor.page
-    await visitor.ask_to_be_let_in()
+    await visitor.request_access()
     await page.get_by_role("button", name="Cancel").click()
     await expect(page.get_by_role("button", name="Sign in")).to_be_visible()
-    code = await visitor.ask_to_be_let_in()
+    code = await visitor.request_access()
     await expect(page.locator("#asking-command")).to_have_text(f"retinue gateway devices approve {code}")
     async with raw_socket(hall) as owner:
         await owner.result("devices.approve", code=code, scopes=["admin"])
@@ -131,15 +131,15 @@ async def test_a_device_asks_to_be_let_in_and_shows_the_code_that_the_owner_comp
     assert not [url for url in visitor.requested if code in url or "rtn_" in url]
 
 
-async def test_a_device_that_is_sent_away_is_told_so(visitor: Visitor, hall: Hall) -> None:
+async def test_a_rejected_device_shows_the_reason(visitor: Visitor, hall: Hall) -> None:
     page = visitor.page
-    code = await visitor.ask_to_be_let_in()
+    code = await visitor.request_access()
     async with raw_socket(hall) as owner:
         await owner.result("devices.reject", code=code)
-    await expect(page.get_by_role("alert").filter(has_text="did not let this device in")).to_be_visible()
+    await expect(page.get_by_role("alert").filter(has_text="rejected this device")).to_be_visible()
 
 
-async def test_the_owner_lets_devices_in_on_the_page_and_ends_that_again(
+async def test_the_owner_approves_and_revokes_devices_on_the_page(
     browser: Browser, visitor: Visitor, hall: Hall
 ) -> None:
     page = visitor.page
@@ -147,11 +147,11 @@ async def test_the_owner_lets_devices_in_on_the_page_and_ends_that_again(
     await visitor.sign_in()
     await expect(devices.locator(".device")).to_have_count(0)
     async with visiting(browser, hall) as phone, visiting(browser, hall) as stranger:
-        code, other = await phone.ask_to_be_let_in(), await stranger.ask_to_be_let_in()
+        code, other = await phone.request_access(), await stranger.request_access()
         card = devices.get_by_role("group", name=code)
         await card.get_by_label("What the device may do").select_option("May only read")
         await devices.get_by_role("group", name=other).get_by_role("button", name="Reject").click()
-        await expect(stranger.page.get_by_role("alert").filter(has_text="did not let this device in")).to_be_visible()
+        await expect(stranger.page.get_by_role("alert").filter(has_text="rejected this device")).to_be_visible()
         await expect(devices.locator(".device")).to_have_count(1)
         await expect(card.get_by_label("What the device may do")).to_have_value("1")
         await card.get_by_role("button", name="Approve").click()

@@ -153,7 +153,7 @@ class _Notebook:
     async def read(self, path: str, start: int, lines: int | None) -> Excerpt:
         return Excerpt(path, self.text, 1, 2, Trust.UNTRUSTED)
 
-    def note_change(self) -> None: ...
+    def record_change(self) -> None: ...
 
 
 def _remember(evil: str) -> dict[str, Tool[Any]]:

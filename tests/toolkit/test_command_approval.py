@@ -87,7 +87,7 @@ async def test_what_is_on_the_allowlist_runs_and_its_use_is_noted(
     await call(run, context, command="touch 'a;b' && touch '$x'")
     assert sorted(path.name for path in context.root.path.iterdir()) == ["$x", "a;b"]
     assert book.uses == [("touch *", "touch 'a;b' && touch '$x'")]
-    assert "nobody is here" in await failure(run, context, command="touch x; id")
+    assert "no person is available" in await failure(run, context, command="touch x; id")
 
 
 async def test_wildcards_are_expanded_before_the_rules_are_asked(

@@ -158,7 +158,7 @@ async def _hear_out(runtime: Runtime, subagents: OnDemandSubagents, outbound: Ou
     try:
         await subagents.settle()
     except anyio.get_cancelled_exc_class():
-        printer.note_left(subagents.at_work)
+        printer.report_running(subagents.at_work)
         raise
     later = subagents.answers()
     printer.finish_waiting(outbound, later)
@@ -265,7 +265,7 @@ class _Printer:
             self._printed = ""
             self.finish(answer)
 
-    def note_left(self, at_work: int) -> None:
+    def report_running(self, at_work: int) -> None:
         """Report the sub-agents that are still running."""
         if at_work:
             which = f"{at_work} sub-agents are" if at_work > 1 else "a sub-agent is"

@@ -136,7 +136,7 @@ class TerminalChat:
                     self._print(hint, "yellow")
                 elif text.strip():
                     await self._try_exchange(self._inbound(text))
-            self._tell_of_helpers()
+            self._report_interrupted_subagents()
             tasks.cancel_scope.cancel()
         self._print("The conversation is saved. `retinue chat` resumes it.", "dim")
 
@@ -164,7 +164,7 @@ class TerminalChat:
         async with self._turn:
             await self._catch_up("By itself")
 
-    def _tell_of_helpers(self) -> None:
+    def _report_interrupted_subagents(self) -> None:
         at_work = self._subagents.at_work if self._subagents is not None else 0
         if at_work:
             which = f"{at_work} sub-agents are" if at_work > 1 else "A sub-agent is"

@@ -63,7 +63,7 @@ def set_key(invocation: Invocation, key: str, value: str) -> None:
 
     if is_secret(parse_path(key)):
         invocation.keep_quiet(value)
-    _tell(invocation, set_value(invocation.home, key, value, os.environ), "set")
+    _print_edit(invocation, set_value(invocation.home, key, value, os.environ), "set")
 
 
 @config.command("unset")
@@ -73,10 +73,10 @@ def unset_key(invocation: Invocation, key: str) -> None:
     """Remove KEY from the file, so that its default applies again."""
     from retinue.config.edit import unset_value
 
-    _tell(invocation, unset_value(invocation.home, key, os.environ), "unset")
+    _print_edit(invocation, unset_value(invocation.home, key, os.environ), "unset")
 
 
-def _tell(invocation: Invocation, edited: Edited, verb: str) -> None:
+def _print_edit(invocation: Invocation, edited: Edited, verb: str) -> None:
     for problem in edited.problems:
         invocation.note(f"{problem.severity}: {problem}")
     invocation.show(

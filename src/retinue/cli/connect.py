@@ -46,9 +46,9 @@ async def open_assistant(
                 return
     if invocation.gateway_url is None and home is None:
         home = invocation.load_home()
-    door = find_door(invocation, wanted, home)
-    if door is not None:
-        async with open_elsewhere(door) as client:
+    address = find_remote_gateway(invocation, wanted, home)
+    if address is not None:
+        async with open_remote(address) as client:
             yield client, None
         return
 
@@ -59,7 +59,7 @@ async def open_assistant(
         yield runtime, runtime
 
 
-def find_door(invocation: Invocation, wanted: ConnectOptions, home: Home | None) -> GatewayAddress | None:
+def find_remote_gateway(invocation: Invocation, wanted: ConnectOptions, home: Home | None) -> GatewayAddress | None:
     """The remote gateway named on the command line or in the configuration, or None."""
     from retinue.client import GatewayAddress
     from retinue.core.errors import ConfigError, UsageError
@@ -107,12 +107,12 @@ def check_url(url: str) -> str:
 
 
 @asynccontextmanager
-async def open_elsewhere(door: GatewayAddress) -> AsyncIterator[Client]:
+async def open_remote(address: GatewayAddress) -> AsyncIterator[Client]:
     """Yield a client of a remote gateway; raises quickly if it does not answer or refuses the token."""
     from retinue.client import open_client
     from retinue.wire import system
     from retinue.wire.frames import Nothing
 
-    async with open_client(door) as client:
+    async with open_client(address) as client:
         await client.call(system.HEALTH, Nothing(), patience=ANSWER_SECONDS)
         yield client

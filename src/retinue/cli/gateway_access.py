@@ -181,12 +181,12 @@ def ask(invocation: Invocation, url: str, name: str) -> None:
 
     from retinue.client.pairing import request_token
 
-    def tell(asked: PairingRequested) -> None:
+    def show_code(asked: PairingRequested) -> None:
         invocation.note(
             f"Code: {asked.code}\nWaiting for approval. Run there: `retinue gateway devices approve {asked.code}`"
         )
 
-    token = anyio.run(request_token, url, name or f"retinue on {platform.node() or 'a machine'}", tell)
+    token = anyio.run(request_token, url, name or f"retinue on {platform.node() or 'a machine'}", show_code)
     invocation.show({"token": token}, token)
 
 

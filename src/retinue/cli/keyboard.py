@@ -66,7 +66,7 @@ async def interruptible(stop: Callable[[], object], *, once: bool = False) -> As
                     if once:
                         return
         finally:
-            # The receiver leaves the one that raises anywhere, in the middle of whatever runs.
+            # anyio resets the handler to the default, which raises at any point of the running code.
             signal.signal(signal.SIGINT, usual)
 
     async with anyio.create_task_group() as tasks:

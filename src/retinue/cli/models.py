@@ -141,18 +141,18 @@ async def _try(invocation: Invocation, text: str | None, agent: str | None) -> T
     from retinue.runtime.models.access import NO_MODEL
     from retinue.runtime.models.probe import open_access, try_models
 
-    async def tell(notice: str) -> None:
+    async def show_notice(notice: str) -> None:
         invocation.note(notice)
 
     home = invocation.load_home()
     async with open_access(home, home.agent_id(agent)) as access:
         if text is not None:
-            return await try_models(access, (_resolve(access, text),), tell)
+            return await try_models(access, (_resolve(access, text),), show_notice)
         choice = await access.choose()
         if choice is None:
             raise ModelError(NO_MODEL)
         invocation.note(f"Asking {choice.ref}: {choice.because}.")
-        return await try_models(access, access.chain(choice), tell)
+        return await try_models(access, access.chain(choice), show_notice)
 
 
 def _describe_trial(trial: Trial) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def find_session(invocation: Invocation, home: Home, text: str, agent: str | Non
     key = home.session_key(text, agent)
     store = open_sessions(home, key.agent)
     found = store.find(key) if store.folder.is_dir() else None
-    tell_notes(invocation, store)
+    print_store_notes(invocation, store)
     if found is None:
         raise UsageError(f"There is no session '{key}'. {_near(key, list_sessions_of(store))}")
     return found, store
@@ -35,7 +35,7 @@ def _near(key: SessionKey, known: tuple[Session, ...]) -> str:
 
     if not known:
         return f"The agent '{key.agent}' has no sessions yet."
-    # What all keys of an agent begin with would make any two of them look alike.
+    # The common prefix of all keys would make any two of them similar.
     start = f"agent:{key.agent}:"
     by_name = {str(session.key).removeprefix(start): str(session.key) for session in known}
     near = [by_name[name] for name in get_close_matches(str(key).removeprefix(start), by_name)]
@@ -47,6 +47,6 @@ def list_sessions_of(store: SessionStore) -> tuple[Session, ...]:
     return store.list() if store.folder.is_dir() else ()
 
 
-def tell_notes(invocation: Invocation, store: SessionStore) -> None:
+def print_store_notes(invocation: Invocation, store: SessionStore) -> None:
     for note in store.notes:
         invocation.note(note)

@@ -12,7 +12,7 @@ import click
 
 from retinue.cli.common import Group, Invocation, pass_invocation, table
 from retinue.cli.formatting import format_time
-from retinue.cli.session_lookup import AGENT, find_session, list_sessions_of, tell_notes
+from retinue.cli.session_lookup import AGENT, find_session, list_sessions_of, print_store_notes
 from retinue.cli.sessions_maintenance import check, compact, import_sessions, prune, restore
 from retinue.cli.terminal import echo
 
@@ -53,7 +53,7 @@ def _with_models(invocation: Invocation, store: SessionStore) -> list[tuple[Sess
     """List the sessions of an agent with their most recent model."""
     found = list_sessions_of(store)
     answered = {record.session_id: record.model for record in store.usage()} if found else {}
-    tell_notes(invocation, store)
+    print_store_notes(invocation, store)
     return [(session, answered.get(session.id)) for session in found]
 
 
@@ -131,7 +131,7 @@ def show(invocation: Invocation, key: str, agent: str | None, limit: int) -> Non
     if session.messages > limit:
         invocation.note(f"The last {limit} of {session.messages} messages; `--limit N` shows more.")
     if invocation.as_json:
-        lines = json.loads(_mend(export_json(header, last, redact=redact)))["entries"]
+        lines = json.loads(_replace_surrogates(export_json(header, last, redact=redact)))["entries"]
         messages = [line for line in lines if line.get("type") == "message"]
         invocation.show(_summarise(session, None) | {"messages": messages, "total": session.messages}, "")
         return
@@ -164,7 +164,7 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
     session, store = find_session(invocation, home, key, agent)
     header, entries = _read(store, session)
     write = export_json if form == "json" else export_markdown
-    text = _mend(write(header, entries, redact=home.redactor))
+    text = _replace_surrogates(write(header, entries, redact=home.redactor))
     about = {"key": str(session.key), "format": form}
     if output != STDOUT:
         path = _write_new(Path(output), text, force=force)
@@ -175,7 +175,7 @@ def export(invocation: Invocation, key: str, agent: str | None, form: str, outpu
         echo(text, nl=False, exact=True)
 
 
-def _mend(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which models can produce, so that the text can be encoded."""
     return text.encode("utf-8", "replace").decode()
 

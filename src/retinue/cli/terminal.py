@@ -26,7 +26,7 @@ def tame(text: str) -> str:
 
 def fit(text: str, columns: int) -> str:
     """Wrap long lines between words; continuation lines are indented to their column."""
-    return "\n".join(piece for line in text.split("\n") for piece in _fold(line, columns))
+    return "\n".join(piece for line in text.split("\n") for piece in _wrap_line(line, columns))
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True, exact: bool = False) -> None:
@@ -56,7 +56,7 @@ def _columns() -> int:
     return shutil.get_terminal_size().columns
 
 
-def _fold(line: str, columns: int) -> Iterator[str]:
+def _wrap_line(line: str, columns: int) -> Iterator[str]:
     if width(line) <= columns:
         yield line
         return

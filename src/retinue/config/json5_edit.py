@@ -80,16 +80,18 @@ def _child(node: Node, step: Step, path: Sequence[Step]) -> Member | Node | None
             return node.member(step)
         case Array(items=items), int():
             if step > len(items):
-                raise ConfigError(f"{_spell(path)} has {len(items)} items; the next one is [{len(items)}].")
+                raise ConfigError(f"{_format_steps(path)} has {len(items)} items; the next one is [{len(items)}].")
             return items[step] if step < len(items) else None
         case Array(), str():
-            raise ConfigError(f"{_spell(path)} is a list; name an item by its index, as in {_spell(path)}[0].")
+            raise ConfigError(
+                f"{_format_steps(path)} is a list; name an item by its index, as in {_format_steps(path)}[0]."
+            )
         case _:
             kind = "an object" if isinstance(node, Object) else "a single value"
-            raise ConfigError(f"{_spell(path)} is {kind}, so it has no '{step}' inside.")
+            raise ConfigError(f"{_format_steps(path)} is {kind}, so it has no '{step}' inside.")
 
 
-def _spell(path: Sequence[Step]) -> str:
+def _format_steps(path: Sequence[Step]) -> str:
     return format_key_path(path) or "The configuration"
 
 

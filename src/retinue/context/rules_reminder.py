@@ -17,7 +17,7 @@ def agents_sections(text: str, headings: Sequence[str] = DEFAULT_SECTIONS, max_c
 
     A section ends at the next heading of the same or a higher level. Headings are compared case-insensitively.
     """
-    wanted = [_spell(heading) for heading in dict.fromkeys(headings)]
+    wanted = [_normalise(heading) for heading in dict.fromkeys(headings)]
     found = {name: section for name, section in reversed(list(_sections(text))) if name in wanted}
     whole = "\n\n".join(found[name] for name in wanted if name in found)
     if len(whole) <= max_chars:
@@ -43,8 +43,8 @@ def _headings(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     for at, line in enumerate(lines):
         fence = fence_after(line, fence)
         if not fence and (heading := read_heading(line)):
-            yield at, heading[0], _spell(heading[1])
+            yield at, heading[0], _normalise(heading[1])
 
 
-def _spell(heading: str) -> str:
+def _normalise(heading: str) -> str:
     return " ".join(heading.strip("# \t").casefold().split())

@@ -61,4 +61,4 @@ Ask = Callable[[ApprovalRequest], Awaitable[ApprovalDecision]]
 
 async def nobody_to_ask(request: ApprovalRequest) -> ApprovalDecision:
     """Deny a request: the `Ask` of a run without a person."""
-    return ApprovalDecision(Verdict.DENY, f"`{request.tool}` needs approval and nobody is here to give it")
+    return ApprovalDecision(Verdict.DENY, f"`{request.tool}` needs approval and no person is available")

@@ -44,7 +44,7 @@ def _expand(pattern: str) -> Iterator[str]:
         else:
             waiting += [current[:start] + choice + current[end + 1 :] for choice in reversed(inner)]
         if made + len(waiting) > _MAX_ALTERNATIVES:
-            raise ToolFailed(f"The glob pattern stands for more than {_MAX_ALTERNATIVES} alternatives. Simplify it.")
+            raise ToolFailed(f"The glob pattern has more than {_MAX_ALTERNATIVES} alternatives. Simplify it.")
 
 
 def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:

@@ -1,1 +1,1 @@
-"""Structs for untrusted data: declared with their limits, decoded with every problem, described as JSON Schema."""
+"""Structs for untrusted data: declaration with limits, decoding that reports every problem, and JSON Schema."""

@@ -1,6 +1,6 @@
-"""How a struct for untrusted data is declared: fields with limits, conversions and names of their own.
+"""Declaration of structs for untrusted data: fields with limits, conversions and other names.
 
-Defining a class costs microseconds: annotations stay text until `fields_of` is asked for them.
+Defining a class takes microseconds: annotations are text until `fields_of` resolves them.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ FIELD_INFO = "__field_info__"
 
 
 class FieldInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a declaration says about a field besides its type."""
+    """The declaration of a field besides its type."""
 
     default: Any = UNSET
-    """A value, or the class of a section whose defaults are the default; unset for a required field."""
+    """A value, or a struct class whose defaults are used; unset for a required field."""
     name: str | None = None
-    """The name in the data, if it is not the attribute's name in the class's spelling."""
+    """The name in the data, if it is not derived from the attribute's name."""
     other_names: tuple[str, ...] = ()
-    """Further names that are accepted in the data."""
+    """Additional names that are accepted in the data."""
     description: str = ""
     limits: Mapping[str, Any] = {}
     """Any of `ge`, `gt`, `le`, `lt`, `min_length`, `max_length` and `pattern`, as in `msgspec.Meta`."""
     check: Callable[[Any], object] | None = None
-    """Called with the decoded value; raises `ValueError` if the value is not valid."""
+    """Called with the decoded value; raises `ValueError` if it is not valid."""
 
 
 def declare(
@@ -52,14 +52,14 @@ def declare(
     check: Callable[[Any], object] | None = None,
     **limits: Any,
 ) -> Any:
-    """Declare a field that has a description, another name, a check or limits such as `ge`, `max_length`, `pattern`."""
+    """Declare a field with a description, another name, a check or limits such as `ge`, `max_length`, `pattern`."""
     return FieldInfo(
         default=default, description=description, name=name, other_names=other_names, check=check, limits=limits
     )
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """Marks a type with a function that converts the value in the data before the type is checked.
+    """Annotates a type with a function that converts the value in the data before the type is checked.
 
     `read` raises `ValueError` for a value that it cannot convert.
     """
@@ -68,7 +68,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 class DeclaredMeta(msgspec.StructMeta):
-    """Replaces each `FieldInfo` in a class body by its default, because msgspec has no place for the rest."""
+    """Replaces each `FieldInfo` in a class body by its default, because msgspec cannot store the rest."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> DeclaredMeta:
         found = {attribute: each for attribute, each in namespace.items() if isinstance(each, FieldInfo)}
@@ -85,22 +85,22 @@ def _struct_field(info: FieldInfo) -> Any:
     if isinstance(default, (list, dict, set)):
         return msgspec.field(default_factory=default.copy, name=info.name)
     if isinstance(default, DeclaredMeta):
-        default = default()  # frozen, so that every owner can share it
+        default = default()  # immutable, so it can be shared
     return msgspec.field(default=default, name=info.name)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Declared(msgspec.Struct, metaclass=DeclaredMeta, frozen=True, dict=True):
-    """The base of structs that `retinue.structs.decode` reads from untrusted data."""
+    """The base class of structs that `retinue.structs.decode` decodes from untrusted data."""
 
     unknown_keys: ClassVar[UnknownKeys] = "ignore"
-    """What happens to keys that the struct does not declare; `keep` puts them into its field `other_keys`."""
+    """How undeclared keys are treated; `keep` puts them into the field `other_keys`."""
     accepts_attribute_names: ClassVar[bool] = False
-    """Whether a key may also be written as the attribute is named."""
+    """Whether the name of the attribute is also accepted as key."""
 
     @classmethod
     def _prepare(cls, data: Any) -> Any:
-        """The data to decode; a subclass may accept other forms than an object here."""
+        """Convert the data before decoding; a subclass may accept other forms than an object."""
         return data
 
     def _check(self) -> None:
@@ -122,7 +122,7 @@ _NO_INFO = FieldInfo()
 
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
-    """The fields of a struct by their key in the data, in the order of declaration."""
+    """Return the fields of a struct by their key in the data, in the order of declaration."""
     infos: dict[str, FieldInfo] = {}
     for base in reversed(struct.__mro__):
         infos |= vars(base).get(FIELD_INFO, {})
@@ -139,7 +139,7 @@ def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
 
 @cache
 def default_of(struct: type[msgspec.Struct], attribute: str) -> Any:
-    """The default of a field that is not required."""
+    """Return the default of a field that is not required."""
     for field in msgspec.structs.fields(struct):
         if field.name == attribute:
             return field.default_factory() if field.default_factory is not NODEFAULT else field.default
@@ -150,7 +150,7 @@ _SET = "set_attributes"
 
 
 def set_attributes(struct: Declared) -> frozenset[str]:
-    """The attributes that the decoded data set; for a struct made by hand those that differ from the defaults."""
+    """Return the attributes that the decoded data set; for a struct that was not decoded, those with other values."""
     known: frozenset[str] | None = vars(struct).get(_SET)
     if known is not None:
         return known
@@ -168,7 +168,7 @@ def mark_set(struct: Declared, attributes: frozenset[str]) -> None:
 
 
 def unwrap(hint: Any) -> tuple[Any, tuple[Parsed, ...]]:
-    """A type without `Annotated`, and the conversions that were marked there."""
+    """Return a type without `Annotated`, and its conversions."""
     if get_origin(hint) is not Annotated:
         return hint, ()
     inner, *marks = get_args(hint)

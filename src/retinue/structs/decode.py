@@ -1,6 +1,6 @@
-"""Decode plain data into a struct: every problem is found, not only the first.
+"""Decoding of plain data into a struct; reports every problem, not only the first.
 
-Texts that hold a number or a truth value are accepted for one, because environment variables and models write them so.
+A text with a number or a boolean is accepted for one, because environment variables and models write them so.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _TRUTH = {
 
 
 class DecodeProblem(msgspec.Struct, frozen=True):
-    """One thing that is wrong with the data, and where; for a missing key `path` ends with it."""
+    """One problem of the data and its path; for a missing key `path` ends with the key."""
 
     path: tuple[Step, ...]
     kind: FaultKind
     message: str
     expected: str = ""
-    """What may stand there, if the value has the wrong type or is out of range."""
+    """The expected value, if the value has the wrong type or is out of range."""
 
     def __str__(self) -> str:
         return f"{'.'.join(map(str, self.path)) or 'the value'}: {self.message}"
 
 
 class DecodeError(ValueError):
-    """The data does not fit the struct; `faults` says everything that is wrong."""
+    """The data does not fit the struct; `faults` lists all problems."""
 
     def __init__(self, faults: Sequence[DecodeProblem]) -> None:
         super().__init__("; ".join(map(str, faults)))
@@ -59,9 +59,9 @@ D = TypeVar("D", bound=Declared)
 
 
 def decode(struct: type[D], data: object, *, strict: bool = False) -> D:
-    """The struct that plain data describes; raises `DecodeError` with every problem.
+    """Decode plain data into a struct; raise `DecodeError` with every problem.
 
-    `strict` refuses texts for numbers and truth values.
+    `strict` refuses texts for numbers and booleans.
     """
     walk = _Walk(strict=strict)
     made = walk.value(struct, data, (), {})
@@ -71,7 +71,7 @@ def decode(struct: type[D], data: object, *, strict: bool = False) -> D:
 
 
 class _Walk:
-    """One pass over the data, which collects what is wrong with it."""
+    """Decodes data in one pass and collects its problems."""
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
@@ -82,7 +82,7 @@ class _Walk:
         return _FAILED
 
     def value(self, hint: Any, data: Any, path: tuple[Step, ...], limits: Mapping[str, Any]) -> Any:
-        """The decoded value, or `_FAILED` with the reasons in `faults`."""
+        """Return the decoded value, or `_FAILED` with the reasons in `faults`."""
         bare, conversions = unwrap(hint)
         for conversion in conversions:
             try:
@@ -104,7 +104,7 @@ class _Walk:
         else:
             made = _scalar(bare, data, strict=self.strict)
         if made is _FAILED:
-            # what failed below has said so itself
+            # the failed parts are already in `faults`
             return made if origin in (list, tuple, set) else self.mismatch(bare, data, path, limits)
         return made if _is_within(made, limits) else self.mismatch(bare, data, path, limits)
 
@@ -113,7 +113,7 @@ class _Walk:
         return self.fail(path, "type", f"expected {expected}, got {show(data)}", expected)
 
     def union(self, hint: Any, data: Any, path: tuple[Step, ...], limits: Mapping[str, Any]) -> Any:
-        """The first alternative that the data fits as it is, else the first that it can be converted to."""
+        """Return the first alternative that the data fits unchanged, else the first that it can be converted to."""
         arms = [arm for arm in get_args(hint) if arm is not NoneType]
         if data is None and len(arms) < len(get_args(hint)):
             return None
@@ -128,7 +128,7 @@ class _Walk:
                 if not attempt.faults:
                     return made
                 tried.extend(attempt.faults)
-        # The alternative that got furthest is the one that was meant.
+        # Report the alternative that was decoded furthest: it is probably the intended one.
         deeper = [fault for fault in tried if len(fault.path) > len(path)]
         if deeper or tried[0].kind == "value":
             self.faults.extend(deeper or tried[:1])
@@ -204,13 +204,13 @@ def _names_of(struct: type[Declared], field: Field) -> tuple[str, ...]:
 
 
 def _scalar(hint: Any, data: Any, *, strict: bool) -> Any:
-    """A value that is not a container; `_FAILED` if the data does not fit."""
+    """Decode a value that is not a container; return `_FAILED` if the data does not fit."""
     if get_origin(hint) is Literal:
         return next((each for each in get_args(hint) if each == data and type(each) is type(data)), _FAILED)
     if hint is str:
         return data if isinstance(data, str) else _FAILED
     if hint in (bool, int, float):
-        # In Python a truth value is an int; in data it is not.
+        # In Python a bool is an int; in data it is not.
         if type(data) is hint or (hint is float and type(data) is int):
             return hint(data)
         return _FAILED if strict else _CONVERSIONS[hint](data)
@@ -260,7 +260,7 @@ def _is_within(value: Any, limits: Mapping[str, Any]) -> bool:
             case "max_length":
                 fits = len(value) <= bound
             case "pattern":
-                # `$` of Python also matches before a newline at the end.
+                # `$` in Python also matches before a final newline.
                 ended = rf"{bound[:-1]}\Z" if bound.endswith("$") else bound
                 fits = re.search(ended, value) is not None
             case _:
@@ -280,7 +280,7 @@ def _expectation(hint: Any, limits: Mapping[str, Any]) -> str:
 
 
 def show(value: object) -> str:
-    """A value for an error message, shortened."""
+    """Format a value for an error message, shortened."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What may stand at one place of the data, in words."""
+"""Descriptions of types for error messages and documentation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLURALS = {
 
 
 def arms_of(hint: Any) -> Iterator[Any]:
-    """The alternatives of a type, without `Annotated`; a type that is not a union is its only alternative."""
+    """Return the alternatives of a type, without `Annotated`; a type that is not a union is its only alternative."""
     origin = get_origin(hint)
     if origin is Annotated:
         yield from arms_of(get_args(hint)[0])
@@ -39,7 +39,7 @@ def arms_of(hint: Any) -> Iterator[Any]:
 
 
 def describe(hint: Any, limits: Mapping[str, Any] | None = None) -> str:
-    """A type and its limits in words, as in `a whole number, at least 1`."""
+    """Describe a type and its limits, such as `a whole number, at least 1`."""
     words: list[str] = []
     for arm in arms_of(hint):
         word = _describe_arm(arm)

@@ -1,4 +1,4 @@
-"""The JSON Schema of a declared struct."""
+"""Generation of JSON Schema for declared structs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LISTS = {"min_length": "minItems", "max_length": "maxItems"}
 _REFERENCE = "#/$defs/{name}"
 
 Annotate = Callable[[type[Declared], Field], Mapping[str, Any]]
-"""More keywords for the property of a field."""
+"""Returns additional keywords for the property of a field."""
 
 
 def json_schema(hint: Any, annotate: Annotate | None = None) -> dict[str, Any]:
-    """The JSON Schema of a struct or of any type that a field may have; keywords are in alphabetical order."""
+    """Return the JSON Schema of a struct or of any field type; keywords are in alphabetical order."""
     definitions: dict[str, Any] = {}
     schema = _Schemas(definitions, annotate or (lambda struct, field: {})).of(hint, {})
     name = schema.get("$ref", "").rpartition("/")[2]
@@ -47,7 +47,7 @@ def _sorted(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Schemas:
-    """Makes schemas, with the structs that they refer to in `definitions`."""
+    """Generates schemas; referenced structs are in `definitions`."""
 
     def __init__(self, definitions: dict[str, Any], annotate: Annotate) -> None:
         self.definitions = definitions
@@ -79,7 +79,7 @@ class _Schemas:
         return {} if bare in (Any, object) else self.foreign(bare)
 
     def foreign(self, kind: type) -> dict[str, Any]:
-        """A struct or dataclass that only msgspec knows."""
+        """Return the schema of a struct or dataclass that is not declared with this package."""
         (schema,), found = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
         self.definitions |= found
         return schema
@@ -87,7 +87,7 @@ class _Schemas:
     def reference(self, struct: type[Declared]) -> dict[str, Any]:
         name = struct.__name__
         if name not in self.definitions:
-            self.definitions[name] = {}  # a struct may contain itself
+            self.definitions[name] = {}  # a struct may be recursive
             self.definitions[name] = self.object(struct)
         return {"$ref": _REFERENCE.format(name=name)}
 

@@ -1,4 +1,4 @@
-"""Structs as plain data, the way it would be written in a file."""
+"""Conversion of structs to plain data, as written in a file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _WRITERS: dict[type, Callable[[Any], object]] = {}
 
 
 def write_with(kind: type, write: Callable[[Any], object]) -> None:
-    """Register how values of a type that JSON does not have are written."""
+    """Register a function that encodes values of a type that JSON does not have."""
     _WRITERS[kind] = write
 
 
 def to_plain(value: Any, *, only_set: bool = False, omit_none: bool = False, omit_defaults: bool = False) -> Any:
-    """A struct, or a value of one, as plain data with the keys of the file.
+    """Convert a struct, or a value of one, to plain data with the keys of the file.
 
-    `only_set` leaves out what the decoded data did not set, `omit_none` keys without a value, `omit_defaults` keys
-    whose value is the default.
+    `only_set` omits keys that the decoded data did not set, `omit_none` keys without a value, `omit_defaults` keys
+    with the default value.
     """
 
     def is_shown(struct: Declared, field: Field) -> bool:

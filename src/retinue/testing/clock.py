@@ -8,7 +8,7 @@ START = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 
 
 class FrozenClock:
-    """The time of a test."""
+    """A clock for tests."""
 
     def __init__(self, start: datetime = START) -> None:
         self._now = start

@@ -11,7 +11,7 @@ from retinue.providers.stream import to_json
 from retinue.testing.replies import Reply
 
 PIECE = 7
-"""Characters per piece: small enough that every answer arrives in several."""
+"""Characters per chunk: small enough that every answer has several chunks."""
 
 SIGNATURE = "c2lnbmVk"
 
@@ -26,21 +26,21 @@ def _data(value: object) -> bytes:
 
 
 class Dialect(ABC):
-    """How one provider writes a streamed answer."""
+    """The format of a provider's streamed answers."""
 
     keepalive = b": keepalive\n\n"
 
     @abstractmethod
     def content(self, reply: Reply) -> Iterator[bytes]:
-        """Everything up to the end of the content."""
+        """Return the answer up to the end of the content."""
 
     @abstractmethod
     def ending(self, reply: Reply) -> Iterator[bytes]:
-        """What tells that the answer is complete."""
+        """The end of a complete answer."""
 
     @abstractmethod
     def error(self, reply: Reply) -> dict[str, Any]:
-        """The body of an HTTP error."""
+        """Return the body of an HTTP error."""
 
 
 class ChatDialect(Dialect):

@@ -1,7 +1,7 @@
-"""The call stack at the moment a model is asked: which functions and files a message passes through.
+"""The call stack at a model request: the functions and files that a message passes through.
 
-The stack is taken in a process of its own that runs the real command line or the real gateway against a scripted model,
-so that nothing of the measurement is on it.
+The stack is recorded in a separate process that runs the real command line or gateway against a scripted model, so that
+it does not contain the measurement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 60.0
 RECORDING = "RETINUE_RECORD_STACK"
 """The variable that names the file to which `record_stacks` writes."""
 
-# The command line stands in a string: this layer does not import that one.
+# In a string, because this layer must not import the command line.
 _PROGRAM = """
 import sys
 from retinue.testing.message_path import record_stacks
@@ -61,7 +61,7 @@ class MessagePath(Struct, frozen=True):
 
 
 def record_stacks() -> None:
-    """From now on, write the stack at the first HTTP request of this process to the file that the variable names."""
+    """Write the stack at the first HTTP request of this process to the file named by the variable."""
     import httpx2
 
     send = httpx2.AsyncClient.send
@@ -143,7 +143,7 @@ def _gateway(home: Path, record: Path) -> Iterator[int]:
 
 
 def _post_message(home: Path, port: int) -> None:
-    """Give the gateway a message over HTTP, as soon as it listens."""
+    """Send a message to the gateway over HTTP as soon as it listens."""
     import httpx2
 
     token = home / "credentials" / "gateway.token"

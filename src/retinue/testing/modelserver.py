@@ -36,7 +36,7 @@ _DIALECTS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
 
 
 class Received(Struct, frozen=True):
-    """A request as it came, byte for byte."""
+    """A request as it was received."""
 
     method: str
     path: str
@@ -50,7 +50,7 @@ class Received(Struct, frozen=True):
 
 @contextlib.contextmanager
 def running_server(folder: Path, replies: Iterable[object]) -> Iterator[int]:
-    """A model server in a process of its own, with its script in `folder`; gives the port."""
+    """Run a model server in a separate process, with its script in `folder`; yield the port."""
     script = folder / "script.json"
     script.write_text(json.dumps(list(replies)))
     argv = [sys.executable, "-m", "retinue.testing.modelserver", "--port", "0", "--script", str(script)]
@@ -63,7 +63,7 @@ def running_server(folder: Path, replies: Iterable[object]) -> Iterator[int]:
 
 
 class ModelServer:
-    """Answers model requests with the replies of its script, in order; `then` answers once they are used up."""
+    """Answers model requests with the replies of its script, in order; after the last one with `then`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ModelServer:
         self._record = record
         self._server: asyncio.Server | None = None
         self.accepted = 0
-        """How many connections were made."""
+        """The number of connections so far."""
         self._connections: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()
         self.requests: list[Received] = []
@@ -88,7 +88,7 @@ class ModelServer:
         self._replies.extend(replies)
 
     async def reply_to(self, request: Received) -> Reply:
-        """The answer to a model request; a server that follows rules instead of a script has its own."""
+        """Return the answer to a model request; a server with rules instead of a script overrides it."""
         return self._replies.popleft() if self._replies else self._then
 
     async def start(self, port: int = 0) -> None:
@@ -102,7 +102,7 @@ class ModelServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def wait_until_disconnected(self) -> None:
-        """Wait until every client has gone."""
+        """Wait until all clients have disconnected."""
         while self._connections:
             self._quiet.clear()
             await self._quiet.wait()
@@ -126,7 +126,7 @@ class ModelServer:
 
     @property
     def model_requests(self) -> list[Received]:
-        """The requests that asked a model something."""
+        """The model requests so far."""
         return [request for request in self.requests if request.method == "POST"]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -156,7 +156,7 @@ class ModelServer:
                 file.write(to_json(line) + "\n")
 
     async def _answer(self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; False where the connection must not be used again."""
+        """Answer one request; return False if the connection must not be used again."""
         dialect = next((found for shape, found in _DIALECTS if shape.search(request.path.partition("?")[0])), None)
         if request.method == "GET" and request.path == "/api/tags":
             return await _send_json(writer, 200, {"models": [{"name": name, "model": name} for name in self._models]})
@@ -173,7 +173,7 @@ class ModelServer:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Received | None:
-    """The next request; None where the client went away, before it or in the middle of it."""
+    """Read the next request; return None if the client disconnected before or during it."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.rstrip("\r\n").split("\r\n")
@@ -237,14 +237,14 @@ async def _send_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def _send_for_ever(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Send until the client goes, which shows as a `ConnectionError`."""
+    """Send until the client disconnects, which raises a `ConnectionError`."""
     while True:
         await _send_chunk(writer, data)
         await asyncio.sleep(DRIP_SECONDS if len(data) < 1000 else 0)
 
 
 def read_script(path: Path) -> tuple[list[Reply], Reply | None]:
-    """The replies of a script file: a JSON list, or an object with `replies` and `then`."""
+    """Read the replies of a script file: a JSON list, or an object with `replies` and `then`."""
     content = json.loads(path.read_text(encoding="utf-8"))
     listed: Iterable[Any] = content["replies"] if isinstance(content, dict) else content
     then = content.get("then") if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""What a scripted model answers: words, calls, and every way in which a real one fails."""
+"""Replies of a scripted model: text, tool calls, and every kind of failure."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ SCRIPT_IS_OVER = "the script has no more replies"
 
 
 class Fault(StrEnum):
-    """What goes wrong after the content of a reply was sent."""
+    """The fault after the content of a reply."""
 
     HANG = "hang"
-    """Silence, with the connection open."""
+    """No more data on an open connection."""
     DRIP = "drip"
-    """Bytes that carry nothing, for ever."""
+    """Keep-alive bytes without content, forever."""
     CUT = "cut"
-    """The connection is lost."""
+    """The connection is closed."""
     UNFINISHED = "unfinished"
-    """The body ends properly, but the answer in it does not."""
+    """The body ends, but the answer is incomplete."""
     BAD_UTF8 = "bad-utf8"
-    """Bytes that are no text."""
+    """Bytes that are not text."""
     BAD_JSON = "bad-json"
-    """Text that is no JSON."""
+    """Text that is not JSON."""
     FLOOD = "flood"
-    """One line without an end."""
+    """A line that never ends."""
 
 
 class ScriptedCall(Struct, frozen=True):
-    """A tool call; `arguments` is its text on the wire, well-formed or not. One without an `id` is numbered."""
+    """A tool call; `arguments` is the text that is sent, valid or not. Without an `id` it is numbered."""
 
     name: str
     arguments: str
@@ -54,33 +54,33 @@ class Reply(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     fault: Fault | None = None
     pieces: int | None = None
-    """How many pieces of the content are sent before the fault; None for all."""
+    """The number of chunks before the fault; None for all."""
     body: bytes | None = None
-    """What is sent instead of a stream, whatever it means."""
+    """The text that is sent instead of a stream."""
     cut_short: bool = False
     """Whether the model stopped because its output limit was reached."""
 
 
 def says(text: str, *, thinking: str = "", usage: Usage | None = None, cut_short: bool = False) -> Reply:
-    """An answer of words."""
+    """Return a text answer."""
     reply = Reply(text=text, thinking=thinking, cut_short=cut_short)
     return replace(reply, usage=usage) if usage else reply
 
 
 def calls(name: str, /, **arguments: Any) -> Reply:
-    """An answer that is one tool call."""
+    """Return an answer with one tool call."""
     return Reply(calls=(ScriptedCall(name, to_json(arguments)),))
 
 
 def calls_together(*replies: Reply) -> Reply:
-    """Several replies' words and calls in one answer."""
+    """Combine the texts and calls of several replies in one answer."""
     return Reply(
         text="".join(reply.text for reply in replies), calls=tuple(call for reply in replies for call in reply.calls)
     )
 
 
 def calls_badly(name: str, arguments: str) -> Reply:
-    """A tool call whose arguments are this text, JSON or not."""
+    """Return a tool call with this text as arguments, JSON or not."""
     return Reply(calls=(ScriptedCall(name, arguments),))
 
 
@@ -91,17 +91,17 @@ def refuses(status: int, message: str = "the request was refused", *, retry_afte
 
 
 def overflows() -> Reply:
-    """The error for a prompt that is too long."""
+    """Return the error for a prompt that is too long."""
     return refuses(400, "prompt is too long: 210000 tokens exceed the maximum context length of 200000 tokens")
 
 
 def breaks(fault: Fault, text: str = "", *, pieces: int | None = None) -> Reply:
-    """An answer that begins with `text`, or some pieces of it, and then goes wrong."""
+    """Return an answer that starts with `text`, or some chunks of it, and then has a fault."""
     return Reply(text=text, fault=fault, pieces=pieces)
 
 
 def parse_reply(entry: Any) -> Reply:
-    """A reply as a script file states it: `{"say": …}`, `{"call": {…}}`, `{"fail": 429}`, `{"fault": "hang"}`."""
+    """Parse a reply of a script file: `{"say": …}`, `{"call": {…}}`, `{"fail": 429}`, `{"fault": "hang"}`."""
     if isinstance(entry, str):
         return says(entry)
     if not isinstance(entry, dict) or not entry.keys() & {"say", "call", "calls", "fail", "fault", "think"}:

@@ -1,4 +1,4 @@
-"""A model in the same process that answers from a script."""
+"""A scripted model provider in the same process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Respond = Callable[[ModelRequest], Reply]
 
 
 class ScriptedProvider:
-    """A provider that answers with its replies in order, and remembers what it was asked.
+    """A provider that answers with its replies in order and records the requests.
 
     A reply may also be a function of the request, for tests in which the answer depends on the question.
     """
@@ -47,7 +47,7 @@ class ScriptedProvider:
         return deliver(source, request, self._timeouts)
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 async def _act(reply: Reply, draft: Draft) -> AsyncGenerator[Delta, None]:

@@ -38,7 +38,7 @@ class Notebook(Protocol):
 
     async def read(self, path: str, start: int, lines: int | None) -> Excerpt: ...
 
-    def note_change(self) -> None:
+    def record_change(self) -> None:
         """Record that a note was written."""
         ...
 
@@ -108,7 +108,7 @@ def memory_tools(open_notebook: OpenNotebook, clock: Clock, new_id: IdFactory) -
             context.workspace.append(path, (separator + text).encode("utf-8", "replace"))
         notebook = await open_notebook(context.agent, context.session)
         if notebook is not None:
-            notebook.note_change()
+            notebook.record_change()
         return ToolOutput.of(f"Written to {path}.")
 
     return (

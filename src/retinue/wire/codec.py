@@ -52,7 +52,7 @@ NAMES: dict[type, tuple[str, str | None]] = {
     events.Notice: ("NoticeEvent", "notice"),
     events.TurnFinished: ("TurnFinishedEvent", "turn_finished"),
 }
-"""Values of `core` that are sent: the name in the published schema, and the `type` that tells them apart in a union."""
+"""The sent values of `core`: the name in the published schema, and the `type` that distinguishes them in a union."""
 
 RENAMED = {"run": "run_id", "session": "session_key"}
 

@@ -80,7 +80,7 @@ class History(Wire, frozen=True):
     seq: int
 
 
-class Fresh(Wire, frozen=True):
+class ResetResult(Wire, frozen=True):
     """The id of the new session."""
 
     session_id: str
@@ -92,7 +92,7 @@ class CompactSession(OfSession, frozen=True):
     focus: Annotated[str, Meta(max_length=2_000)] = ""
 
 
-class Told(Wire, frozen=True):
+class CompactResult(Wire, frozen=True):
     """What was done, as a sentence."""
 
     text: str
@@ -147,8 +147,10 @@ LIST = Method("sessions.list", Scope.READ, ListSessions, SessionList, "List sess
 GET = Method("sessions.get", Scope.READ, OfSession, FoundSession, "Return one session, by its name or key.")
 HISTORY = Method("sessions.history", Scope.READ, ReadHistory, History, "Return the messages of a session.")
 CHAT_HISTORY = Method("chat.history", Scope.READ, ReadHistory, History, "The same as `sessions.history`.")
-RESET = Method("sessions.reset", Scope.WRITE, OfSession, Fresh, "Archive a session and start a new one.", True)
-COMPACT = Method("sessions.compact", Scope.WRITE, CompactSession, Told, "Summarise the older part of a session.", True)
+RESET = Method("sessions.reset", Scope.WRITE, OfSession, ResetResult, "Archive a session and start a new one.", True)
+COMPACT = Method(
+    "sessions.compact", Scope.WRITE, CompactSession, CompactResult, "Summarise the older part of a session.", True
+)
 PATCH = Method("sessions.patch", Scope.WRITE, PatchSession, FoundSession, "Set a session's model and display.", True)
 SUBSCRIBE = Method("sessions.subscribe", Scope.READ, Subscribe, Subscribed, "Receive events on this connection.")
 UNSUBSCRIBE = Method("sessions.unsubscribe", Scope.READ, Subscribe, Done, "Stop receiving events.")

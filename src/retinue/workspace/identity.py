@@ -61,9 +61,7 @@ def parse_identity(text: str, *, workspace: Path | None = None) -> AgentIdentity
             given = {name.lower(): value for name, value in parse_yaml(front).items()}
         except FrontMatterError as error:
             problem = f"{IDENTITY_FILE}: the front matter was not read, {error}"
-    facts = _facts_in_lines(body) | {
-        name: spelled for name in FACTS if (spelled := _spell(given.get(name))) is not None
-    }
+    facts = _facts_in_lines(body) | {name: fact for name in FACTS if (fact := _as_text(given.get(name))) is not None}
     clean = {name: _clean_fact(name, value, workspace) for name, value in facts.items()}
     return AgentIdentity(**clean, problem=problem)
 
@@ -84,7 +82,7 @@ def _facts_in_lines(body: str) -> dict[str, str]:
     return facts
 
 
-def _spell(value: YamlValue) -> str | None:
+def _as_text(value: YamlValue) -> str | None:
     match value:
         case None | dict():
             return None

@@ -30,7 +30,7 @@ class HeartbeatSettings(Settings):
     prompt: str | None = key(None)
     """The prompt. Default: follow HEARTBEAT.md."""
     target: str = key("last")
-    """Where the answer goes: `last` (the last chat), `none`, or a channel."""
+    """Where the answer is sent: `last` (the last chat), `none`, or a channel."""
     to: str | None = key(None)
     """The recipient on that channel."""
     account_id: str | None = key(None)

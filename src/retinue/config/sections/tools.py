@@ -44,7 +44,7 @@ class ExecSection(ExecSettings):
     node: str | None = key(None, pending=True)
     """The node that runs them."""
     ask_fallback: Literal["deny", "allowlist", "full"] = key("deny")
-    """What applies if nobody answers an approval request."""
+    """What happens if an approval request is not answered."""
     approval_timeout_ms: int = key(1_800_000, ge=1)
     """How long to wait for an approval, in milliseconds."""
 
@@ -85,7 +85,7 @@ class LoopDetection(Settings):
 
 
 class ElevatedSettings(Settings):
-    """Elevated mode: who may let a sandboxed agent run commands outside the sandbox."""
+    """Elevated mode: who may run commands of a sandboxed agent outside the sandbox."""
 
     enabled: bool = key(True)
     """Whether anybody may."""
@@ -132,7 +132,7 @@ class ToolsSection(ToolsSettings):
     loop_detection: LoopDetection = key(LoopDetection)
     """Loop detection."""
     elevated: ElevatedSettings = key(ElevatedSettings)
-    """Elevated mode: who may let a sandboxed agent run commands outside the sandbox."""
+    """Elevated mode: who may run commands of a sandboxed agent outside the sandbox."""
     sandbox: LayerTools = key(LayerTools)
     """The tools of sandboxed sessions."""
     subagents: LayerTools = key(LayerTools)
@@ -164,7 +164,7 @@ class AgentTools(AllowRules):
     fs: FilesPolicy | None = key(None)
     """Which files the agent's file tools may access."""
     elevated: ElevatedSettings | None = key(None)
-    """Who may let the agent run commands outside the sandbox."""
+    """Who may use elevated mode with this agent."""
     loop_detection: LoopDetection | None = key(None)
     """Whether the agent is stopped when it repeats itself."""
     sandbox: LayerTools | None = key(None)

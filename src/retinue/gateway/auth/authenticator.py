@@ -184,7 +184,7 @@ class Authenticator:
 
 
 def auth_settings_of(principal: Principal, settings: GatewaySettings) -> object:
-    """The settings by which a principal was authenticated; None for a token, which has a record of its own."""
+    """The settings by which a principal was authenticated; None for a token, which has its own record."""
     auth = settings.auth
     match principal.token_id.partition(":")[0]:
         case "none":

@@ -95,17 +95,17 @@ registry.implements(wire.CHAT_HISTORY)(read_history)
 
 
 @registry.implements(wire.RESET)
-async def reset(call: Call, params: OfSession) -> wire.Fresh:
+async def reset(call: Call, params: OfSession) -> wire.ResetResult:
     key = _session(call, params)
     fresh = await call.runtime.runner(key).restart("reset")
     call.gateway.hub.publish(GATEWAY_STREAM, "sessions.changed", SessionsChanged(session_key=key.text, reason="reset"))
-    return wire.Fresh(session_id=fresh)
+    return wire.ResetResult(session_id=fresh)
 
 
 @registry.implements(wire.COMPACT)
-async def compact(call: Call, params: wire.CompactSession) -> wire.Told:
+async def compact(call: Call, params: wire.CompactSession) -> wire.CompactResult:
     key = _session(call, params)
-    return wire.Told(text=await call.runtime.runner(key).compact(params.focus))
+    return wire.CompactResult(text=await call.runtime.runner(key).compact(params.focus))
 
 
 @registry.implements(wire.PATCH)

@@ -1,4 +1,4 @@
-"""Messages that a bridge to a chat brings: `POST /channels/http/<account>`."""
+"""Messages from a bridge to a chat service: `POST /channels/http/<account>`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The QMD program as an agent's memory, with the built-in index standing in where it fails."""
+"""The QMD program as memory backend, with the built-in index as fallback."""

@@ -63,7 +63,7 @@ def _keep_session(sessions: Sessions, event: SessionChange, most: int) -> None:
     foreign = [line for text, trust in texts if trust is Trust.UNTRUSTED for line in lines_of(text)]
     sessions.shared.memories.writes(parts.workspace).record(path, foreign, str(event.session))
     parts.workspace.root.append(path, _format_note(session, event.reason, (text for text, _ in texts)).encode())
-    sessions.shared.memories.note_change(parts.workspace)
+    sessions.shared.memories.record_change(parts.workspace)
 
 
 def _shorten(text: str) -> str:

@@ -184,7 +184,7 @@ class SessionNotebook(Struct, frozen=True):
     async def read(self, path: str, start: int = 1, lines: int | None = None) -> Excerpt:
         return await self.index.read(path, start, lines or self.limits.lines, max_chars=self.limits.chars)
 
-    def note_change(self) -> None:
+    def record_change(self) -> None:
         self.index.mark_dirty()
 
     async def recall(self, message: str) -> tuple[MemoryHit, ...]:

@@ -107,7 +107,7 @@ class MemoryPool:
                 self._stack.push_async_callback(embedder.aclose)
         return found
 
-    def note_change(self, workspace: AgentWorkspace) -> None:
+    def record_change(self, workspace: AgentWorkspace) -> None:
         """Record that a note of an agent was written; a memory that is not open finds it when opened."""
         memory = self._opened.get(workspace.id)
         if memory is not None:

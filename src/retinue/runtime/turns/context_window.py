@@ -175,7 +175,7 @@ class ContextWindow(Struct, frozen=True):
             except StorageError as error:
                 await self.turn.emit(Notice(f"Notes could not be written to the diary: {error}"))
                 return
-            self.turn.agent.shared.memories.note_change(self.turn.agent.workspace)
+            self.turn.agent.shared.memories.record_change(self.turn.agent.workspace)
         self.turn.transcript.append(Noted(FLUSHED, {"compactions": self._compactions()}))
 
     async def _take_notes(self, messages: tuple[Message, ...]) -> tuple[str, list[str]]:

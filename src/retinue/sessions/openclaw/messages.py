@@ -38,29 +38,29 @@ def convert_message(message: Mapping[str, Any], *, shared: bool) -> list[Shape] 
     parts = _parts_of(message.get("content"))
     match role:
         case "user":
-            return _spell_user(message, parts, Trust.UNTRUSTED if shared else Trust.OWNER)
+            return _convert_user(message, parts, Trust.UNTRUSTED if shared else Trust.OWNER)
         case "assistant":
-            return [_spell_answer(message, parts)]
+            return [_convert_answer(message, parts)]
         case "custom" | "hookMessage":
-            return _spell_user(message, parts, Trust.UNTRUSTED)
+            return _convert_user(message, parts, Trust.UNTRUSTED)
         case "bashExecution":
             text = f"[Ran `{message.get('command')}`]\n{message.get('output') or ''}"
             return [context_message(text)]
         case "branchSummary" | "compactionSummary":
             return [context_message(str(message.get("summary") or ""))]
-    return [_spell_result(message, parts)] if role.lower() in _RESULT_ROLES else None
+    return [_convert_result(message, parts)] if role.lower() in _RESULT_ROLES else None
 
 
 def context_message(content: object) -> Shape:
     """Return a message that no person wrote."""
-    spoken = [shape for part in _parts_of(content) if (shape := _spell_spoken(part))]
+    spoken = [shape for part in _parts_of(content) if (shape := _convert_text_or_image(part))]
     return {"role": "user", "content": spoken, "trust": Trust.UNTRUSTED.value}
 
 
-def _spell_user(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], trust: Trust) -> list[Shape]:
+def _convert_user(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], trust: Trust) -> list[Shape]:
     """Return a user message and its tool results, which old transcripts store as parts of the user message."""
-    results = [_spell_result(part, _parts_of(part.get("content"))) for part in parts if _type(part) in _RESULT_TYPES]
-    spoken = [shape for part in parts if _type(part) not in _RESULT_TYPES and (shape := _spell_spoken(part))]
+    results = [_convert_result(part, _parts_of(part.get("content"))) for part in parts if _type(part) in _RESULT_TYPES]
+    spoken = [shape for part in parts if _type(part) not in _RESULT_TYPES and (shape := _convert_text_or_image(part))]
     if trust is Trust.OWNER and _kind_of_sender(message) not in (None, "external_user"):
         trust = Trust.AGENT
     if not spoken and results:
@@ -75,19 +75,19 @@ def _kind_of_sender(message: Mapping[str, Any]) -> str | None:
     return text_or_none(mapping_of(message.get("provenance")).get("kind"))
 
 
-def _spell_answer(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Shape:
+def _convert_answer(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Shape:
     stop = text_or_none(message.get("stopReason")) or text_or_none(message.get("stop_reason")) or "stop"
     kept = ("provider", "model", "errorMessage")
     return {
         "role": "assistant",
-        "content": [shape for part in parts if (shape := _spell_part(part))],
+        "content": [shape for part in parts if (shape := _convert_part(part))],
         "usage": convert_usage(message.get("usage")),
         "stopReason": _STOPS.get(stop, stop),
         **{name: message[name] for name in kept if isinstance(message.get(name), str)},
     }
 
 
-def _spell_result(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Shape:
+def _convert_result(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Shape:
     names = ("toolCallId", "tool_call_id", "toolUseId", "tool_use_id")
     call = next((value for name in names if (value := text_or_none(message.get(name)))), "")
     failed = any(message.get(name) is True for name in ("isError", "is_error"))
@@ -95,7 +95,7 @@ def _spell_result(message: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
         "role": "toolResult",
         "toolCallId": call,
         "toolName": text_or_none(message.get("toolName")) or text_or_none(message.get("name")) or "",
-        "content": [shape for part in parts if (shape := _spell_spoken(part))],
+        "content": [shape for part in parts if (shape := _convert_text_or_image(part))],
         "isError": failed,
         "trust": Trust.UNTRUSTED.value,
     }
@@ -120,14 +120,14 @@ def _type(part: Mapping[str, Any]) -> str:
     return str(part.get("type"))
 
 
-def _spell_part(part: Mapping[str, Any]) -> Shape | None:
+def _convert_part(part: Mapping[str, Any]) -> Shape | None:
     """Return a part of an answer; a part of an unknown kind becomes its name in brackets."""
     kind = _type(part)
     if kind in _CALL_TYPES:
         call = {"type": "toolCall", "id": str(part.get("id") or ""), "name": str(part.get("name") or "")}
         arguments: object = next((part[name] for name in ("arguments", "input", "args") if name in part), {})
         signature = text_or_none(part.get("thoughtSignature"))
-        return call | {"arguments": _spell_arguments(arguments)} | _if_any("thoughtSignature", signature)
+        return call | {"arguments": _convert_arguments(arguments)} | _if_any("thoughtSignature", signature)
     if kind == "thinking":
         text = text_or_none(part.get("thinking")) or text_or_none(part.get("text")) or ""
         signature = text_or_none(part.get("thinkingSignature")) or text_or_none(part.get("signature"))
@@ -135,23 +135,23 @@ def _spell_part(part: Mapping[str, Any]) -> Shape | None:
         return {"type": "thinking", "thinking": text} | _if_any("thinkingSignature", signature) | hidden
     if kind == "redacted_thinking":
         return {"type": "thinking", "thinking": "", "redacted": True} | _if_any("thinkingSignature", part.get("data"))
-    return _spell_spoken(part)
+    return _convert_text_or_image(part)
 
 
-def _spell_spoken(part: Mapping[str, Any]) -> Shape | None:
+def _convert_text_or_image(part: Mapping[str, Any]) -> Shape | None:
     """Return a text or image part."""
     kind = _type(part)
     text = text_or_none(part.get("text"))
     if kind in ("text", "input_text", "output_text") and text is not None:
         return {"type": "text", "text": text}
     if kind in ("image", "image_url"):
-        picture = _spell_picture(part)
+        picture = _convert_image(part)
         if picture is not None:
             return picture
     return {"type": "text", "text": f"[{kind}]"} if part else None
 
 
-def _spell_picture(part: Mapping[str, Any]) -> Shape | None:
+def _convert_image(part: Mapping[str, Any]) -> Shape | None:
     source = mapping_of(part.get("source"))
     address = part.get("image_url") or part.get("url")
     address = mapping_of(address).get("url") if isinstance(address, dict) else address
@@ -164,7 +164,7 @@ def _spell_picture(part: Mapping[str, Any]) -> Shape | None:
     return None
 
 
-def _spell_arguments(value: object) -> Shape:
+def _convert_arguments(value: object) -> Shape:
     if isinstance(value, str):
         try:
             value = json.loads(value)

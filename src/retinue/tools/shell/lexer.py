@@ -52,7 +52,7 @@ class UnsupportedSyntax(Exception):
 
 
 class Word(Struct, frozen=True):
-    """A word without its quotes; `marks` is the same text with wildcards told apart from quoted characters.
+    """A word without its quotes; `marks` is the same text with wildcards distinguished from quoted characters.
 
     `text` is also the result of wildcards that match no file. `quoted` is true if any part was quoted.
     """
