@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from retinue.channels.channel import NotTaken
+from retinue.channels.channel import DeliveryFailed
 from retinue.channels.http import HttpChannel, encode_outgoing
 from retinue.core.clock import SystemClock
 from retinue.core.origin import Origin, PeerKind
@@ -26,8 +26,8 @@ def channel(url: str) -> HttpChannel:
     return HttpChannel(url, None, SystemClock(), Capabilities())
 
 
-async def refusal(url: str) -> NotTaken:
-    with pytest.raises(NotTaken) as caught:
+async def refusal(url: str) -> DeliveryFailed:
+    with pytest.raises(DeliveryFailed) as caught:
         await channel(url).send(OUTGOING)
     return caught.value
 

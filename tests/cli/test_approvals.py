@@ -112,7 +112,7 @@ def test_a_run_that_waits_is_allowed_from_another_terminal(serve: Serve) -> None
 
 def test_the_only_question_is_denied_with_a_reason(serve: Serve) -> None:
     shell = serve(TOUCH, "I may not.")
-    assert "No approvals are pending" in shell.run("approvals", "deny", code=2)
+    assert "no pending approval requests" in shell.run("approvals", "deny", code=2)
     with shell.waiting() as (process, code):
         assert shell.run("approvals", "deny", "--reason", "too late").startswith(f"{code} is denied by ")
         assert answer_of(process)["toolCalls"][0]["is_error"]

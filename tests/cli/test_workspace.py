@@ -107,7 +107,7 @@ def test_an_agents_command_cannot_vouch_and_a_made_folder_needs_nobody(
     retinue: RunCommand, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retinue("init", "--yes")
-    assert "made" in retinue("workspace", "trust", "--revoke").err
+    assert "always trusted" in retinue("workspace", "trust", "--revoke").err
     monkeypatch.setenv("RETINUE_SHELL", "exec")
     refused = retinue("workspace", "trust")
     assert refused.code != 0

@@ -48,13 +48,13 @@ def test_the_first_end_counts_and_keeps_when_it_was_started(book: SubagentStore,
     assert (again.state, again.text) == (ChildState.TIMED_OUT, "")
     described = book.describe_end(RunId("a"), "half of it", Usage(output=3), foreign=True)
     assert (described.text, described.usage.output, described.foreign) == ("half of it", 3, True)
-    book.told(RunId("a"))
+    book.mark_notified(RunId("a"))
     assert book.get("a").standing == "timed out"
 
 
 def test_a_parent_that_knows_needs_no_message(book: SubagentStore) -> None:
     book.add(child("a"))
-    book.end(RunId("a"), ChildState.CANCELLED, child("a"), told=True)
+    book.end(RunId("a"), ChildState.CANCELLED, child("a"), parent_knows=True)
     assert book.active() == ()
 
 
@@ -116,7 +116,7 @@ def test_what_was_told_and_put_away_is_forgotten_and_nothing_else(book: Subagent
     for name in ("running", "untold", "told", "archived"):
         book.add(child(name))
     for name in ("untold", "told", "archived"):
-        book.end(RunId(name), ChildState.DONE, child(name), told=name != "untold")
+        book.end(RunId(name), ChildState.DONE, child(name), parent_knows=name != "untold")
     book.archived(RunId("archived"))
     clock.advance(timedelta(days=30))
     book.forget(timedelta(days=30))

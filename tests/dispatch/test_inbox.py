@@ -105,12 +105,12 @@ def test_messages_without_an_idempotency_key_are_never_duplicates(inbox: Inbox) 
 
 def test_too_many_messages_are_refused_and_not_kept(inbox: Inbox) -> None:
     for name in ("a", "b"):
-        inbox.accept(Inbound("hi", KEY), run(name), most=2)
+        inbox.accept(Inbound("hi", KEY), run(name), limit=2)
     with pytest.raises(InboxFull, match="2 messages wait in the session 'agent:main:main'"):
-        inbox.accept(Inbound("hi", KEY), run("c"), most=2)
-    inbox.accept(Inbound("hi", OTHER), run("d"), most=2)
+        inbox.accept(Inbound("hi", KEY), run("c"), limit=2)
+    inbox.accept(Inbound("hi", OTHER), run("d"), limit=2)
     inbox.claim(KEY, [run("a")], run("a"))
-    inbox.accept(Inbound("hi", KEY), run("c"), most=2)
+    inbox.accept(Inbound("hi", KEY), run("c"), limit=2)
     assert waiting(inbox) == ["b", "c"]
 
 
@@ -377,7 +377,7 @@ key = SessionKey.parse("agent:main:main")
 inbox = Inbox(Database(path), SystemClock())
 for number in range(count):
     run = RunId(f"{name}-{number}")
-    inbox.accept(Inbound(f"message {number}", key), run, most=100_000)
+    inbox.accept(Inbound(f"message {number}", key), run, limit=100_000)
     if claims:
         inbox.claim(key, [run], run)
     print(run, flush=True)

@@ -223,7 +223,7 @@ async def test_a_child_that_was_cancelled_does_not_come_back_with_the_next_proce
             child = await scene.spawn(SpawnOrder("Work."))
             await scene.until(lambda: bool(model.tasks))
             # The process dies between writing the end down and stopping the turn.
-            scene.subagents.store.end(child.run, ChildState.CANCELLED, child, told=True)
+            scene.subagents.store.end(child.run, ChildState.CANCELLED, child, parent_knows=True)
         async with serving(tmp_path, model) as scene:
             await take_up(scene)
             await scene.until(lambda: scene.board.active == 0)

@@ -61,7 +61,7 @@ class JobRunner(Struct):
     deliver: Deliver
     note: Note
     clock: Clock
-    most_at_once: int = 1
+    max_concurrent: int = 1
     _running: dict[str, JobRun] = field(default_factory=dict)
     _poked: anyio.Event = field(default_factory=anyio.Event)
 
@@ -95,14 +95,14 @@ class JobRunner(Struct):
 
     def tick(self, tasks: TaskGroup) -> datetime | None:
         """Start due jobs up to the concurrency limit; return when the next job is due."""
-        room = self.most_at_once - len(self._running)
+        room = self.max_concurrent - len(self._running)
         for job in self.store.due(room + len(self._running)) if room > 0 else ():
-            if job.id in self._running or len(self._running) >= self.most_at_once:
+            if job.id in self._running or len(self._running) >= self.max_concurrent:
                 continue
             run = self.store.begin(job, RunId(random_uuid()))
             if run is not None:
                 self._start(job, run, tasks)
-        return self.store.soonest() if len(self._running) < self.most_at_once else None
+        return self.store.soonest() if len(self._running) < self.max_concurrent else None
 
     async def run_now(self, job: Job) -> JobRun:
         """Run a job now, independent of its schedule, and wait for the end."""

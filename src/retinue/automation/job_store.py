@@ -102,9 +102,9 @@ class JobStore:
         (row,) = self._database.read(_SOONEST)
         return parse_moment(row[0]) if row[0] else None
 
-    def due(self, most: int) -> tuple[Job, ...]:
+    def due(self, limit: int) -> tuple[Job, ...]:
         """Return due jobs, the longest waiting first."""
-        rows = self._database.read(_DUE, (format_moment(self._clock.now()), most))
+        rows = self._database.read(_DUE, (format_moment(self._clock.now()), limit))
         return tuple(decode_job(row["body"]) for row in rows)
 
     def begin(self, job: Job, run: RunId, reason: Literal["schedule", "manual"] = "schedule") -> JobRun | None:
@@ -145,9 +145,9 @@ class JobStore:
         with self._database.change() as base:
             base.execute(_REMARK, (text[:500], run.run))
 
-    def runs(self, job: str, most: int = 20) -> tuple[JobRun, ...]:
+    def runs(self, job: str, limit: int = 20) -> tuple[JobRun, ...]:
         """Return the latest runs of a job, newest first."""
-        return tuple(map(_read_run, self._database.read(_RUNS, (job, most))))
+        return tuple(map(_read_run, self._database.read(_RUNS, (job, limit))))
 
     def unfinished(self) -> tuple[JobRun, ...]:
         """Return the runs that were started and not ended, by this or a crashed process."""

@@ -9,7 +9,7 @@ from retinue.core.origin import Origin
 from retinue.core.outgoing import Capabilities, OutgoingMessage
 
 
-class NotTaken(RetinueError):
+class DeliveryFailed(RetinueError):
     """A message was not delivered; if `final` is true, a retry is pointless."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
@@ -27,9 +27,9 @@ class Channel(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     async def send(self, outgoing: OutgoingMessage) -> None:
-        """Send a message and return when the receiver has confirmed it; raise `NotTaken` otherwise."""
+        """Send a message and return when the receiver has confirmed it; raise `DeliveryFailed` otherwise."""
         ...
 
     async def show_typing(self, to: Origin) -> None:
-        """Show a typing indicator in a chat for some seconds; raise `NotTaken` if that failed."""
+        """Show a typing indicator in a chat for some seconds; raise `DeliveryFailed` if that failed."""
         ...

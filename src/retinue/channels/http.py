@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.channels.channel import NotTaken
+from retinue.channels.channel import DeliveryFailed
 from retinue.core.clock import Clock, random_id
 from retinue.core.origin import Origin
 from retinue.core.outgoing import Attachment, Capabilities, OutgoingMessage
@@ -55,14 +55,14 @@ class HttpChannel(Struct, frozen=True):
                 send=Outgoing("POST", headers, body),
             )
         except AddressRefused as error:
-            raise NotTaken(str(error), final=True) from error
+            raise DeliveryFailed(str(error), final=True) from error
         except NetworkFailed as error:
-            raise NotTaken(str(error)) from error
+            raise DeliveryFailed(str(error)) from error
         if answer.url != str(parse_url(self.url)):
             # The receiver of a redirected request gets a different one, so its answer confirms nothing.
-            raise NotTaken(f"{self.url} redirects to {answer.url}. Configure the final address.")
+            raise DeliveryFailed(f"{self.url} redirects to {answer.url}. Configure the final address.")
         if not 200 <= answer.status < 300:
-            raise NotTaken(f"{self.url} answered {answer.status}.", final=answer.status in FINAL_STATUS)
+            raise DeliveryFailed(f"{self.url} answered {answer.status}.", final=answer.status in FINAL_STATUS)
 
 
 def sign(secret: str, stamp: str, body: bytes) -> str:

@@ -186,12 +186,12 @@ class Inbox:
         return self._database.notes
 
     def accept(
-        self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, most: int = MAX_WAITING
+        self, inbound: Inbound, run: RunId, idempotency: str | None = None, *, limit: int = MAX_WAITING
     ) -> Acceptance:
         """Store a message; it is durable when this returns.
 
         A run or idempotency key that was accepted before returns the first acknowledgement and stores nothing. Raises
-        `InboxFull` if `most` messages already wait in the session.
+        `InboxFull` if `limit` messages already wait in the session.
         """
         session, payload = inbound.session, encode_inbound(self._without_secrets(inbound))
         token = idempotency.encode("utf-8", "backslashreplace").decode() if idempotency is not None else None
@@ -200,9 +200,9 @@ class Inbox:
             first = base.execute(_FIND_ACCEPTED, (run, token)).fetchone()
             if first is not None:
                 return Acceptance(RunId(first["run"]), parse_moment(first["accepted_at"]), duplicate=True)
-            if base.execute(_COUNT_WAITING, (session.text, session.agent)).fetchone()[0] >= most:
+            if base.execute(_COUNT_WAITING, (session.text, session.agent)).fetchone()[0] >= limit:
                 raise InboxFull(
-                    f"{most} messages wait in the session '{session}' already; this one was not accepted. "
+                    f"{limit} messages wait in the session '{session}' already; this one was not accepted. "
                     "Wait for answers, or end the running turn with /stop."
                 )
             values = (run, session.text, session.agent, payload, token, format_moment(now), _account_of(inbound))

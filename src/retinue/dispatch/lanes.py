@@ -57,7 +57,7 @@ class Lanes:
         most_per_session: int = MAX_WAITING_PER_SESSION,
         most_waiting: int = MAX_WAITING,
     ) -> None:
-        self.most = main
+        self.max_running = main
         self._free = {LaneKind.MAIN: main, LaneKind.SUBAGENT: subagents}
         self._most_per_session = most_per_session
         self._most_waiting = most_waiting

@@ -27,7 +27,7 @@ ON CONFLICT (run) DO UPDATE SET state = excluded.state, ended_at = excluded.ende
 _FIND = "SELECT body FROM children {where} ORDER BY asked_at DESC, run LIMIT ?"
 _COUNT = """
 SELECT count(*) FILTER (WHERE state = 'running') AS running,
-    count(*) FILTER (WHERE ended_at IS NOT NULL AND told_at IS NULL) AS untold
+    count(*) FILTER (WHERE ended_at IS NOT NULL AND told_at IS NULL) AS unread
 FROM children WHERE parent = ?
 """
 _DUE = "WHERE ended_at < ? AND told_at IS NOT NULL AND json_extract(body, '$.archivedAt') IS NULL"
@@ -71,21 +71,21 @@ class SubagentStore:
         found = self._find("WHERE parent = ? AND json_extract(body, '$.taskName') = ?", parent.text, name)
         return next((child for child in found if child.ended_at is None), found[0] if found else None)
 
-    def all(self, most: int = MAX_LISTED) -> tuple[Child, ...]:
+    def all(self, limit: int = MAX_LISTED) -> tuple[Child, ...]:
         """Return the children of all sessions, newest first."""
-        return self._find("", most=most)
+        return self._find("", limit=limit)
 
     def active(self, parent: SessionKey | None = None) -> tuple[Child, ...]:
         """Return the children, or those of a session, that have not ended or whose parent was not notified."""
         where = "WHERE (ended_at IS NULL OR told_at IS NULL)"
         if parent is None:
-            return self._find(where, most=EVERY)
-        return self._find(f"{where} AND parent = ?", parent.text, most=EVERY)
+            return self._find(where, limit=EVERY)
+        return self._find(f"{where} AND parent = ?", parent.text, limit=EVERY)
 
     def count(self, parent: SessionKey) -> tuple[int, int]:
         """Return how many children of a session are running or waiting, and how many results it has not received."""
         (row,) = self._database.read(_COUNT, (parent.text,))
-        return row["running"], row["untold"]
+        return row["running"], row["unread"]
 
     def started(self, run: RunId) -> Child:
         """Record that a child's turn started; only the first time counts. Return the stored child."""
@@ -99,10 +99,10 @@ class SubagentStore:
         self._change(run, text=text, usage=usage, foreign=foreign)
         return self.get(run)
 
-    def end(self, run: RunId, state: ChildState, outcome: Child, *, told: bool = False) -> Child:
+    def end(self, run: RunId, state: ChildState, outcome: Child, *, parent_knows: bool = False) -> Child:
         """Record how a child ended; only the first end counts. Return the stored child.
 
-        `told` means that its parent already knows and needs no message.
+        `parent_knows` means that its parent already knows and needs no message.
         """
         now = self._clock.now()
         with self._database.change() as base:
@@ -110,12 +110,16 @@ class SubagentStore:
             kept = decode_child(row["body"]) if row else outcome
             if kept.state is ChildState.RUNNING:
                 kept = replace(
-                    outcome, state=state, started_at=kept.started_at, ended_at=now, told_at=now if told else None
+                    outcome,
+                    state=state,
+                    started_at=kept.started_at,
+                    ended_at=now,
+                    told_at=now if parent_knows else None,
                 )
                 _write(base, kept)
             return kept
 
-    def told(self, run: RunId) -> None:
+    def mark_notified(self, run: RunId) -> None:
         """Record that the parent has received the result."""
         self._change(run, told_at=self._clock.now())
 
@@ -124,13 +128,13 @@ class SubagentStore:
 
     def to_archive(self, after: timedelta) -> tuple[Child, ...]:
         """Return children that ended long enough ago and are not archived."""
-        return self._find(_DUE, format_moment(self._clock.now() - after), most=EVERY)
+        return self._find(_DUE, format_moment(self._clock.now() - after), limit=EVERY)
 
     def expire(self, after: timedelta) -> tuple[Child, ...]:
         """Mark results that waited too long for the parent as received; return them."""
-        old = self._find(_EXPIRED, format_moment(self._clock.now() - after), most=EVERY)
+        old = self._find(_EXPIRED, format_moment(self._clock.now() - after), limit=EVERY)
         for child in old:
-            self.told(child.run)
+            self.mark_notified(child.run)
         return old
 
     def forget(self, after: timedelta) -> None:
@@ -144,15 +148,23 @@ class SubagentStore:
             if row is not None:
                 _write(base, replace(decode_child(row["body"]), **changes))
 
-    def _find(self, where: str, *values: Value, most: int = MAX_LISTED) -> tuple[Child, ...]:
-        rows: Sequence[sqlite3.Row] = self._database.read(_FIND.format(where=where), (*values, most))
+    def _find(self, where: str, *values: Value, limit: int = MAX_LISTED) -> tuple[Child, ...]:
+        rows: Sequence[sqlite3.Row] = self._database.read(_FIND.format(where=where), (*values, limit))
         return tuple(decode_child(row["body"]) for row in rows)
 
 
 def _write(base: sqlite3.Connection, child: Child) -> None:
     ended = format_moment(child.ended_at) if child.ended_at else None
-    told = format_moment(child.told_at) if child.told_at else None
-    values = (child.run, child.parent.text, child.session.text, child.state, format_moment(child.asked_at), ended, told)
+    told_at = format_moment(child.told_at) if child.told_at else None
+    values = (
+        child.run,
+        child.parent.text,
+        child.session.text,
+        child.state,
+        format_moment(child.asked_at),
+        ended,
+        told_at,
+    )
     base.execute(_KEEP, (*values, encode_child(child)))
 
 

@@ -56,7 +56,7 @@ class SpawnFacts(Struct, frozen=True):
     agents: Sequence[AgentId]
     allowed: Sequence[str]
     children: int
-    untold: int
+    unread: int
     deepest: int
     most_children: int
     must_name_agent: bool
@@ -126,8 +126,8 @@ def find_refusal(order: SpawnOrder, facts: SpawnFacts) -> str | None:
         return f"Sub-agents may not be nested deeper than {facts.deepest}. Do it yourself, or tell your parent."
     if facts.children >= facts.most_children:
         return f"{facts.children} sub-agents of this session are already running. Wait for one to end."
-    if facts.untold >= MAX_UNREAD_RESULTS:
-        return f"{facts.untold} results are already waiting to be read. Read them before you start more."
+    if facts.unread >= MAX_UNREAD_RESULTS:
+        return f"{facts.unread} results are already waiting to be read. Read them before you start more."
     if order.task_name and order.task_name in facts.names:
         return f"Another sub-agent of this session is called '{order.task_name}'. Choose another taskName."
     if order.agent is None and facts.must_name_agent:

@@ -23,7 +23,7 @@ from retinue.gateway.connection import Connections
 from retinue.gateway.event_hub import EventHub
 from retinue.runtime.home import Home, load_home
 from retinue.runtime.open import Runtime
-from retinue.runtime.reload import Retired, swap_configuration
+from retinue.runtime.reload import ReplacedServices, swap_configuration
 from retinue.storage.files.file_info import Stamp, stamp_path
 from retinue.wire import codec
 from retinue.wire.config import Changed
@@ -139,7 +139,7 @@ class Reloader:
         return {file: stamp_path(file) for file in files}
 
 
-async def _close_when_unused(retired: Retired) -> None:
+async def _close_when_unused(retired: ReplacedServices) -> None:
     while True:
         await anyio.sleep(RETIRE_POLL_SECONDS)
         if not retired.in_use:

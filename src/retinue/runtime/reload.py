@@ -9,7 +9,7 @@ from retinue.runtime.open import Runtime, make_home_services
 from retinue.runtime.turns.runner import SessionRunner
 
 
-class Retired:
+class ReplacedServices:
     """The services that a new configuration replaced, until the turns that began with them have ended."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Retired:
         await self._shared.providers.aclose()
 
 
-def swap_configuration(runtime: Runtime, home: Home) -> Retired:
+def swap_configuration(runtime: Runtime, home: Home) -> ReplacedServices:
     """Use a new configuration: running turns keep the old services, later ones get the new services.
 
     The services of the process stay. The returned object must be closed when no turn uses it.
@@ -45,4 +45,4 @@ def swap_configuration(runtime: Runtime, home: Home) -> Retired:
     agents, runners = runtime.replace(make_home_services(runtime, home, before.permissions.renewed(home)))
     home.tune_logs()
     attach_bundled(runtime)
-    return Retired(runtime, before, agents, runners)
+    return ReplacedServices(runtime, before, agents, runners)

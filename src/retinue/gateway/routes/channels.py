@@ -17,7 +17,7 @@ from retinue.gateway.endpoint import RouteEndpoint, admit, principal_of
 from retinue.gateway.errors import RequestRefused
 from retinue.gateway.gateway import Gateway
 from retinue.runtime.channels.delivery import find_account, max_media_bytes
-from retinue.runtime.channels.receive import Arrival, take_in
+from retinue.runtime.channels.receive import Arrival, receive
 from retinue.security.escaping import literal
 from retinue.security.untrusted_text import sanitise_line
 from retinue.wire.frames import Base64, Params, Time, Wire, check_base64
@@ -131,7 +131,7 @@ async def receive_message(gateway: Gateway, request: Request, body: ChannelMessa
         # Only the account's own token and the owner may say that a message is the owner's.
         verified=principal.vouches or principal.is_owner,
     )
-    taken = await take_in(gateway.runtime, gateway.runtime.dispatcher, arrival)
+    taken = await receive(gateway.runtime, gateway.runtime.dispatcher, arrival)
     gateway.background.delivery.wake()
     done = taken.accepted
     return ChannelAnswer(

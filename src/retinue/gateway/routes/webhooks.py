@@ -13,7 +13,7 @@ from retinue.gateway.auth.client_address import find_source
 from retinue.gateway.endpoint import RouteEndpoint
 from retinue.gateway.errors import RequestRefused, read_plain_json
 from retinue.gateway.gateway import Gateway
-from retinue.runtime.automation.webhooks import understand
+from retinue.runtime.automation.webhooks import read_request
 from retinue.wire.frames import Wire
 from retinue.wire.protocol import ErrorCode
 
@@ -41,7 +41,7 @@ async def hook(gateway: Gateway, request: Request) -> HookAccepted:
     body = _read_body(await request.body(), settings.max_body_bytes)
     try:
         headers = {header: text for header, text in request.headers.items() if header not in _PRIVATE_HEADERS}
-        task = await understand(gateway.runtime.home, request.path_params["name"], body, headers)
+        task = await read_request(gateway.runtime.home, request.path_params["name"], body, headers)
         if task is None:
             return HookAccepted("skipped")
         run = await gateway.background.hooks.take(task)

@@ -196,7 +196,7 @@ def open_workspace(home: Home, agent: AgentId, *, extra_skills: tuple[Path, ...]
 def change_trust(home: Home, agent: AgentId, *, trusted: bool) -> tuple[Path, bool]:
     """Trust an agent's workspace or revoke that; return its path and whether it is trusted now."""
     if home.is_in_command:
-        raise UsageError("A command that an agent runs cannot change the trust of a workspace. Run it yourself.")
+        raise UsageError("A command that an agent runs cannot change the trust of a workspace. Do it yourself.")
     folder = home.paths.path
     with open_workspace(home, agent) as workspace:
         if trusted and not workspace.trusted:

@@ -19,7 +19,7 @@ MAX_BOOT_SECONDS = 600.0
 MAX_BYTES = 64 * 1024
 BOOT_PROMPT = (
     "The gateway has started. Follow BOOT.md, shown above, and nothing else. "
-    "When it is done and nobody has to be told anything, reply NO_REPLY."
+    "When it is done and there is nothing to report, reply NO_REPLY."
 )
 
 

@@ -40,22 +40,22 @@ _WORKSPACE_NAMES = frozenset(row.name for row in BOOTSTRAP_FILES)
 
 def keep_sessions(sessions: Sessions) -> None:
     """`session-memory`: write the last messages of a conversation to a note when a person ends it."""
-    most = _entry(sessions, "session-memory").messages
+    limit = _entry(sessions, "session-memory").messages
 
     async def ended(event: SessionChange) -> None:
         if event.reason in _BY_A_PERSON and event.session.kind in _PRIVATE:
-            _keep_session(sessions, event, most)
+            _keep_session(sessions, event, limit)
 
     sessions.shared.bus.subscribe(SESSION_END, ended, Subscriber("session-memory"))
 
 
-def _keep_session(sessions: Sessions, event: SessionChange, most: int) -> None:
+def _keep_session(sessions: Sessions, event: SessionChange, limit: int) -> None:
     parts = sessions.agent(event.session.agent)
     session = parts.store.peek(event.session)
     if session is None or not may_write_notes(parts.workspace, event.session):
         return
     redact = sessions.home.redactor.redact
-    texts = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-most:]
+    texts = [(_shorten(redact(text)), trust) for text, trust in spoken(session, parts.store)][-limit:]
     if not texts:
         return
     now = local_time(parts)

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 MAX_SLEEP_SECONDS = 30.0
 BUSY_SECONDS = 1.0
 MAX_HEARTBEAT_SECONDS = 600
-MAX_CHECKLIST = 64 * 1024
+MAX_CHECKLIST_BYTES = 64 * 1024
 FRESH = "heartbeat"
 """Why an isolated heartbeat starts a new session."""
 
@@ -138,7 +138,7 @@ class HeartbeatRunner:
     async def _ask(self, entry: WakeRecord, plan: _Plan) -> WakeRecord:
         heartbeat, foreign = plan.heartbeat, any(note.foreign for note in plan.notes)
         if heartbeat.isolated_session:
-            await self._start_afresh(plan.session)
+            await self._start_new_session(plan.session)
         inbound = Inbound(
             _question(heartbeat, plan.notes),
             plan.session,
@@ -163,7 +163,7 @@ class HeartbeatRunner:
             return replace(entry, detail=answer.error or "the turn failed")
         return await self._deliver(entry, plan, answer)
 
-    async def _start_afresh(self, session: SessionKey) -> None:
+    async def _start_new_session(self, session: SessionKey) -> None:
         before = self.sessions.agent(session.agent).store.peek(session)
         if before is not None and before.messages:
             await self.sessions.runner(session).restart(FRESH)
@@ -197,8 +197,8 @@ class HeartbeatRunner:
         store = self.sessions.agent(answer.session.agent).store
         thoughts = [
             part.text.strip()
-            for said in find_run(store, answer.session, answer.run).answers
-            for part in said.content
+            for message in find_run(store, answer.session, answer.run).answers
+            for part in message.content
             if isinstance(part, Thinking) and not part.redacted and part.text.strip()
         ]
         return self.sessions.home.redactor.redact("\n\n".join(("Reasoning:", *thoughts))) if thoughts else ""
@@ -248,7 +248,7 @@ class HeartbeatRunner:
 
     def _checklist(self, agent: AgentId) -> str | None:
         try:
-            found = self.sessions.agent(agent).workspace.root.read("HEARTBEAT.md", max_bytes=MAX_CHECKLIST)
+            found = self.sessions.agent(agent).workspace.root.read("HEARTBEAT.md", max_bytes=MAX_CHECKLIST_BYTES)
             return found.data.decode("utf-8", "replace")
         except NotThere:
             return None

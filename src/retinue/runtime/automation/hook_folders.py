@@ -69,7 +69,7 @@ class KnownHook(Struct, frozen=True):
 def list_hooks(home: Home) -> Iterator[KnownHook]:
     """Return every hook of a home. The first of a name counts: the owner's, bundled ones, workspaces'."""
     for folder, source in _distinct(home):
-        yield _look_at(home, folder, source)
+        yield _read_hook(home, folder, source)
 
 
 def is_hook_on(home: Home, name: str, *, own: bool = False) -> bool:
@@ -87,7 +87,7 @@ def bundled_on(home: Home) -> tuple[str, ...]:
     return tuple(name for name in names if name not in own)
 
 
-def _look_at(home: Home, folder: Path, source: HookSource) -> KnownHook:
+def _read_hook(home: Home, folder: Path, source: HookSource) -> KnownHook:
     enabled = is_hook_on(home, folder.name, own=source in ("home", "extra"))
     entry = home.config.hooks.internal.entries.get(folder.name) or HookEntry()
     try:
@@ -154,7 +154,7 @@ class HookFolders(Struct, frozen=True):
         self, hook: HookFolder, event: str, session: SessionKey | None, context: Mapping[str, Any]
     ) -> HookReply:
         kind, _, action = event.partition(":")
-        told = {
+        payload = {
             "type": kind,
             "action": action,
             "sessionKey": str(session) if session else None,
@@ -163,7 +163,7 @@ class HookFolders(Struct, frozen=True):
         }
         environment = next(variables for known, variables in self.hooks if known is hook)
         try:
-            return await run_hook(hook, told, environment)
+            return await run_hook(hook, payload, environment)
         except RetinueError as error:  # a failing hook affects nothing else
             log.warning("%s", error)
             return HookReply()
@@ -188,8 +188,10 @@ class HookFolders(Struct, frozen=True):
         await self.run_hooks("message:sent", event.session, text=event.text, status=event.status.value)
 
     async def _commanded(self, event: CommandGiven) -> CommandGiven:
-        said = await self.run_hooks(f"command:{event.name}", event.session, arguments=event.rest, sender=event.sender)
-        return replace(event, messages=(*event.messages, *said))
+        messages = await self.run_hooks(
+            f"command:{event.name}", event.session, arguments=event.rest, sender=event.sender
+        )
+        return replace(event, messages=(*event.messages, *messages))
 
     async def _started(self, event: SessionChange) -> None:
         await self.run_hooks("session:start", event.session, sessionId=event.session_id, reason=event.reason)
@@ -249,7 +251,7 @@ def load_hook_folders(home: Home) -> HookFolders:
     for folder, source in _distinct(home):
         if source == "bundled" or not is_hook_on(home, folder.name, own=source in ("home", "extra")):
             continue
-        known = _look_at(home, folder, source)
+        known = _read_hook(home, folder, source)
         if known.hook is None or known.problems:
             log.warning("the hook %s cannot be used: %s", known.name, "; ".join(known.problems))
             continue

@@ -82,7 +82,7 @@ def _read_mapping(row: HookMapping) -> WebhookMapping:
     )
 
 
-async def understand(home: Home, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HookTask | None:
+async def read_request(home: Home, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> HookTask | None:
     """Return the task of a request; None if its transform returns nothing. Raise `HookRefused` if it is not allowed."""
     rules = hook_rules(home.config.hooks)
     if path in ("wake", "agent"):

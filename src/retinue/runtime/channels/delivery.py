@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 from msgspec.structs import replace
 
-from retinue.channels.channel import Channel, NotTaken
+from retinue.channels.channel import Channel, DeliveryFailed
 from retinue.channels.http import NAME as HTTP
 from retinue.channels.http import HttpChannel
 from retinue.channels.settings import ChannelAccount
@@ -167,7 +167,7 @@ def max_media_bytes(channel: ChannelSettings, agents: AgentDefaults) -> int:
     return round((channel.media_max_mb or agents.media_max_mb or MEDIA_MB) * 1_000_000)
 
 
-def attach_media(root: Root, media: Sequence[str], most: int) -> tuple[list[Attachment], list[str]]:
+def attach_media(root: Root, media: Sequence[str], limit: int) -> tuple[list[Attachment], list[str]]:
     """Read files of the workspace for sending; return them and a line for each that cannot be attached."""
     attached, lost = [], []
     for each in media:
@@ -178,7 +178,7 @@ def attach_media(root: Root, media: Sequence[str], most: int) -> tuple[list[Atta
         with suppress(ValueError):
             each = str(Path(each).relative_to(root.path))
         try:
-            data = root.read(each, max_bytes=most).data
+            data = root.read(each, max_bytes=limit).data
         except RetinueError as error:
             log.warning("%s was not attached: %s", each, error)
             lost.append(f"(The file {name} could not be attached.)")
@@ -273,11 +273,11 @@ class DeliveryService:
         try:
             channel = open_channel(sessions, to.channel, to.account)
             if channel is None:
-                raise NotTaken(f"channels.{to.channel}.accounts.{to.account} has no webhookUrl or is off.")
+                raise DeliveryFailed(f"channels.{to.channel}.accounts.{to.account} has no webhookUrl or is off.")
             await channel.send(head.outgoing)
             sessions.services.outbox.sent(head.outgoing)
         except RetinueError as error:
-            final = isinstance(error, NotTaken) and error.final
+            final = isinstance(error, DeliveryFailed) and error.final
             if not sessions.services.outbox.missed(head, str(error), final=final):
                 log.warning("%s was given up for %s: %s", head.outgoing.key, head.chat, error)
         except Exception:  # boundary: a channel may raise anything; the message is retried

@@ -59,11 +59,11 @@ class ChatMessageSender(Struct, frozen=True):
                 [OutgoingMessage(order.key, to, reaction=order.emoji, reply_to=order.reply_to)]
             )
             return "The reaction is queued."
-        most = max_media_bytes(found[0], sessions.home.config.agents.defaults)
+        limit = max_media_bytes(found[0], sessions.home.config.agents.defaults)
         attached, lost = (
             ((), ())
             if not able.media
-            else attach_media(sessions.agent(session.agent).workspace.root, order.media, most)
+            else attach_media(sessions.agent(session.agent).workspace.root, order.media, limit)
         )
         messages = make_outgoing(order.key, to, order.text, able, media=tuple(attached), reply_to=order.reply_to)
         if messages and able.buttons and order.buttons:

@@ -49,7 +49,7 @@ class Arrival(Struct, frozen=True):
     verified: bool = False
 
 
-class Taken(Struct, frozen=True):
+class ReceiveResult(Struct, frozen=True):
     """The result of an arrival: accepted, or why it is not for the agents."""
 
     destination: Destination
@@ -57,23 +57,23 @@ class Taken(Struct, frozen=True):
     reason: str = ""
 
 
-async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) -> Taken:
+async def receive(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) -> ReceiveResult:
     """Accept a message or return why not; the answer is sent to the chat that it came from."""
     home, origin = sessions.home, arrival.origin
     destination = find_destination(home.config, origin, verified=arrival.verified)
     if destination.refused is not None:
-        return Taken(destination, reason=destination.refused)
+        return ReceiveResult(destination, reason=destination.refused)
     arrival = replace(arrival, text=as_command(arrival.text, home.config.session.reset_triggers))
     is_command = _is_command(dispatcher, destination, arrival.text)
     if is_command and not destination.may_command:
-        return Taken(destination, reason=NO_COMMANDS)
+        return ReceiveResult(destination, reason=NO_COMMANDS)
     called = arrival.mentioned or is_called(
         home.config, destination, arrival.text, known_as=_name_of(sessions, destination)
     )
     group_context, who = dispatcher.group_context, _who(home, origin)
     if destination.needs_mention and not called and not is_command:
         group_context.record(origin, who, _as_seen(arrival), destination.history_limit)
-        return Taken(destination, reason=NOT_CALLED)
+        return ReceiveResult(destination, reason=NOT_CALLED)
     before = () if is_command else group_context.recent(origin, destination.history_limit)
     inbound = Inbound(
         arrival.text if is_command else _format_context(before) + _label(home, destination, arrival, who),
@@ -89,7 +89,7 @@ async def take_in(sessions: Sessions, dispatcher: Dispatcher, arrival: Arrival) 
     if not accepted.duplicate:
         group_context.forget(origin)
         await _answer_at_once(sessions, dispatcher, inbound, accepted, called=called)
-    return Taken(destination, accepted)
+    return ReceiveResult(destination, accepted)
 
 
 async def _answer_at_once(

@@ -15,7 +15,7 @@ PLUGINS_USAGE = "Usage: /plugins, /plugins enable <name>, /plugins disable <name
 PLUGINS_OFF = (
     "Plugins cannot be enabled or disabled from a chat here. `retinue config set commands.plugins true` allows it."
 )
-NOT_FROM_COMMANDS = "A command that an agent runs cannot do this. Run it yourself."
+NOT_FROM_COMMANDS = "A command that an agent runs cannot do this. Do it yourself."
 
 
 def answer_config(home: Home, rest: str, who: str) -> str:

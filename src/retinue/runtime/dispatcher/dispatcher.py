@@ -134,7 +134,7 @@ class Dispatcher:
         self._wake_sender, self.wakes = anyio.create_memory_object_stream[Waiting](math.inf)
         self._run_command = run_command
         self._tasks = tasks
-        self._places = anyio.CapacityLimiter(sessions.services.lanes.most + SPARE_PLACES)
+        self._places = anyio.CapacityLimiter(sessions.services.lanes.max_running + SPARE_PLACES)
         self._publish: Publish = _publish_nothing
         self._ask: Ask = nobody_to_ask
         self._is_serving = False

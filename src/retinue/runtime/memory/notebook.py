@@ -71,9 +71,9 @@ async def open_index(
         try:
             yield index
         finally:
-            most = settings.cache.max_entries if settings.cache.enabled else 0
-            if most is not None:
-                store.prune_cache(most)
+            limit = settings.cache.max_entries if settings.cache.enabled else 0
+            if limit is not None:
+                store.prune_cache(limit)
             await index.aclose()
 
 

@@ -119,7 +119,9 @@ class MemoryPool:
         if memory is not None and workspace.settings.memory_search.sync.on_session_start:
             await self._refresh(workspace, memory, "async")
 
-    async def take_in(self, workspace: AgentWorkspace, session: str, how: Literal["off", "async", "await"]) -> None:
+    async def index_compaction(
+        self, workspace: AgentWorkspace, session: str, how: Literal["off", "async", "await"]
+    ) -> None:
         """Index the text that a compaction wrote, and its session if sessions are indexed.
 
         This waits for the end, or only for a moment, in which a note or two are indexed; the rest is indexed with the

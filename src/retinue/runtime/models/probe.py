@@ -41,7 +41,7 @@ def make_access(home: Home, agent: AgentId) -> ModelAccess:
 
 @asynccontextmanager
 async def open_access(home: Home, agent: AgentId) -> AsyncIterator[ModelAccess]:
-    """The same, for calling models; their connections are closed at the end."""
+    """Open the models of an agent for calls; their connections are closed at the end of the block."""
     access = make_access(home, agent)
     try:
         yield access

@@ -64,9 +64,9 @@ STATES = {
     TurnStatus.ABORTED: ChildState.CANCELLED,
 }
 LEFT_ALONE = "It was interrupted when its process ended, and no process continued it in time."
-UNTOLD_KEPT = timedelta(days=7)
+RESULT_RETENTION = timedelta(days=7)
 """How long a result waits for its parent."""
-CHILDREN_KEPT = timedelta(days=30)
+CHILD_RETENTION = timedelta(days=30)
 """How long a child stays in the registry after its session was archived."""
 NO_AGENT = "Its agent is no longer in the configuration."
 
@@ -136,19 +136,19 @@ class SubagentRunner(Struct, frozen=True):
             self._follow(child)
         return len(left)
 
-    def cancel(self, child: Child, *, told: bool = False) -> bool:
-        """End a child and its own children; return false if it had ended. `told` means that its parent knows."""
+    def cancel(self, child: Child, *, parent_knows: bool = False) -> bool:
+        """End a child and its own children; return false if it had ended. `parent_knows`: no message to the parent."""
         kept = self.store.get(child.run)
         if kept.ended_at is not None:
             return False
         ended = replace(kept, text="It was cancelled.")
-        self.store.end(kept.run, ChildState.CANCELLED, ended, told=told)
+        self.store.end(kept.run, ChildState.CANCELLED, ended, parent_knows=parent_knows)
         self.dispatcher.stop(kept.session)
         return True
 
     def cancel_children(self, parent: SessionKey) -> int:
         """End all children of a session because it is stopped; return how many were running."""
-        return sum(self.cancel(child, told=True) for child in self.store.active(parent))
+        return sum(self.cancel(child, parent_knows=True) for child in self.store.active(parent))
 
     async def settle(self) -> None:
         """Wait until the children that this process follows have ended and their parents have answered."""
@@ -166,15 +166,15 @@ class SubagentRunner(Struct, frozen=True):
 
     def archive(self) -> int:
         """Archive the sessions of children that ended a while ago, and return how many; delete old children."""
-        for child in self.store.expire(UNTOLD_KEPT):
+        for child in self.store.expire(RESULT_RETENTION):
             log.warning("the result of the sub-agent %s was not read for %s", child.run, child.parent)
-        self.store.forget(CHILDREN_KEPT)
+        self.store.forget(CHILD_RETENTION)
         settings = self.sessions.home.config.agents.defaults.subagents
         if not settings.archive_after_minutes:
             return 0
         due = self.store.to_archive(timedelta(minutes=settings.archive_after_minutes))
         for child in due:
-            self._put_away(child)
+            self._archive_session(child)
         return len(due)
 
     def transcript_of(self, child: Child) -> str:
@@ -188,14 +188,14 @@ class SubagentRunner(Struct, frozen=True):
         settings = agents.resolve(parent.agent)
         target = order.agent or parent.agent
         theirs = agents.resolve(target) if target in agents.ids else settings
-        children, untold = self.store.count(parent)
+        children, unread = self.store.count(parent)
         names = frozenset(child.task_name for child in self.store.active(parent))
         return SpawnFacts(
             parent=parent,
             agents=agents.ids,
             allowed=settings.subagents.allow_agents,
             children=children,
-            untold=untold,
+            unread=unread,
             names=names,
             deepest=settings.subagents.max_spawn_depth,
             most_children=settings.subagents.max_children_per_agent,
@@ -345,9 +345,9 @@ class SubagentRunner(Struct, frozen=True):
             inbound = Inbound(text, child.parent, source=Source.SUBAGENT, owner=child.owner, foreign=child.foreign)
             accepted = await self.dispatcher.submit(inbound, f"announce:{child.run}")
             await self._await_reading(child, accepted.run)
-        self.store.told(child.run)
+        self.store.mark_notified(child.run)
         if child.cleanup == "delete":
-            self._put_away(child)
+            self._archive_session(child)
 
     def _parent_is_over(self, child: Child) -> bool:
         """Return whether the parent is a sub-agent that has ended."""
@@ -369,7 +369,7 @@ class SubagentRunner(Struct, frozen=True):
         while self.sessions.services.inbox.is_waiting(run):
             await self.dispatcher.wait(run, WATCH_SECONDS)
 
-    def _put_away(self, child: Child) -> None:
+    def _archive_session(self, child: Child) -> None:
         store = self.sessions.agent(child.session.agent).store
         if store.find(child.session) is not None:
             store.delete(child.session)

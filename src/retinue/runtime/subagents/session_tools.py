@@ -72,7 +72,7 @@ class HomeSessionTools(Struct, frozen=True):
         match wish.action:
             case "cancel":
                 return ToolAnswer(
-                    {"cancelled": (await self._open_subagents()).cancel(child, told=True), "runId": child.run}
+                    {"cancelled": (await self._open_subagents()).cancel(child, parent_knows=True), "runId": child.run}
                 )
             case "steer":
                 if not wish.message.strip():
@@ -108,10 +108,10 @@ class HomeSessionTools(Struct, frozen=True):
             raise UsageError("That is this session. Put it into your answer.")
         dispatcher = (await self._open_subagents()).dispatcher
         number = self._exchanges(asker.session) + 1
-        most = self._sessions.home.config.session.agent_to_agent.max_ping_pong_turns
-        if number > most:
+        limit = self._sessions.home.config.session.agent_to_agent.max_ping_pong_turns
+        if number > limit:
             raise UsageError(
-                f"Sessions have answered each other {most} times without a message of a person "
+                f"Sessions have answered each other {limit} times without a message of a person "
                 "(session.agentToAgent.maxPingPongTurns). Tell your user instead."
             )
         head = f"[Message {number} from session {asker.session}; not written by a person; {REPLY_SKIP} ends it]"

@@ -76,11 +76,11 @@ def _folder(sessions: Sessions, order: SpawnOrder, inherited: str, child: Sessio
 def _conversation(sessions: Sessions, parent: SessionKey, notes: list[str]) -> tuple[Body, ...]:
     """Return the parent's conversation; empty if it is too long to pass on."""
     copied = fork_entries(sessions.agent(parent.agent).store.open(parent).tree)
-    most, tokens = sessions.home.config.session.parent_fork_max_tokens, estimate(messages_in(copied))
-    if not most or tokens <= most:
+    limit, tokens = sessions.home.config.session.parent_fork_max_tokens, estimate(messages_in(copied))
+    if not limit or tokens <= limit:
         return copied
     notes.append(
-        f"This conversation is about {tokens:,} tokens long, more than the {most:,} of session.parentForkMaxTokens: "
+        f"This conversation is about {tokens:,} tokens long, more than the {limit:,} of session.parentForkMaxTokens: "
         "the sub-agent does not get it. Steer it with the facts that it needs."
     )
     return ()

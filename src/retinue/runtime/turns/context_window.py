@@ -100,7 +100,7 @@ class ContextWindow(Struct, frozen=True):
             return outcome.reason
         self.turn.transcript.append(outcome.entry)
         self.turn.transcript.append(Noted(COMPACTED_AT, {"bytes": self._size()}))
-        await self.turn.agent.shared.memories.take_in(
+        await self.turn.agent.shared.memories.index_compaction(
             self.turn.agent.workspace, self._session_id, self._settings.post_index_sync
         )
         done, _ = await self.turn.agent.shared.bus.fire(
